@@ -1,2 +1,3 @@
 """Builds backends, bridges, policies and routes from a Config; finds protocols, policies and transports by scanning
-their folders. Nothing here opens a socket."""
+their folders. No code in this package opens a socket.
+"""

@@ -1,4 +1,4 @@
-"""The access logs of a gateway: one for each `log` setting that applied when a request in flight began."""
+"""The access logs of a gateway. There is one for each `log` setting that applied when a request in flight began."""
 
 import asyncio
 import os

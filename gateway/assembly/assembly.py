@@ -30,9 +30,9 @@ from gateway.routing.router import Router
 class Assembly:
     """The gateway of one Config: its backends and its Routers.
 
-    A reload makes a second Assembly in the same `environment`. The second one takes over from the `previous` one, which
-    closes after its last request. Thousands of routes take seconds to build. With `in_steps`, the Routers are missing
-    until the steps of `build_routes` are done, so the gateway can handle requests between the steps.
+    A reload makes a second Assembly in the same `environment`. The second Assembly takes over from the `previous` one,
+    which closes after its last request. Thousands of routes take seconds to build. With `in_steps`, the Routers are
+    missing until the steps of `build_routes` are done, so the gateway can handle requests between the steps.
     """
 
     def __init__(
@@ -50,8 +50,10 @@ class Assembly:
         )
         """Authenticates clients."""
         self.activities: Mapping[str, Activity] = _activities(config, environment, previous)
-        """The calls of each backend, by its name; counted only for the scaler. The counts of the previous Assembly
-        continue."""
+        """The calls of each backend, by the backend's name.
+
+        They are counted only for the scaler. The counts of the previous Assembly continue.
+        """
         self._backends = Backends(config, environment)
         self.policing = Policing(config, environment, self.backends)
         """The policies of backends and routes."""
@@ -74,10 +76,12 @@ class Assembly:
             for _ in self.build_routes():
                 pass
         self.discovery = self._backends.discovery()
-        """Adds and removes endpoints of backends; it does nothing before its `start`."""
+        """Adds and removes endpoints of backends. It does nothing before its `start`."""
 
     def build_routes(self) -> Iterator[None]:
-        """Make the Routers, one route in each step: thousands of routes would block the event loop for too long."""
+        """Make the Routers, one route in each step, because building thousands of routes would block the event loop for
+        too long.
+        """
         return self._routers.build()
 
     @property
@@ -121,11 +125,13 @@ class Assembly:
         return self._sides.all
 
     def start(self) -> None:
-        """Become the current Assembly: take over from the previous one, stop its background tasks, and start the tasks
-        of this one."""
+        """Become the current Assembly.
+
+        Take over from the previous one, stop its background tasks, and start the tasks of this one.
+        """
         previous, self._previous = self._previous, None
         self._backends.pool.take_over()
-        # Before the previous one stops: keys that both use stay up to date.
+        # This happens before the previous Assembly stops, so keys that both use stay up to date.
         self.authentication.access.begin()
         if previous is not None:
             previous.stop()
@@ -153,16 +159,21 @@ class Assembly:
             each.cancel()
 
     async def end(self, seconds: float = inf) -> None:
-        """Stop the background tasks, and close the policies' connections. There must be no requests in flight; calls
-        that policies make outside of requests have `seconds` to end."""
+        """Stop the background tasks, and close the policies' connections.
+
+        There must be no requests in flight. Calls that policies make outside of requests have `seconds` to end.
+        """
         self.stop()
         for each in (*self.probers, *self._backends.load_readings):
             await each.stop()
         await self.policing.close(seconds)
 
     async def close(self) -> None:
-        """Release the endpoints. Return when all endpoints that no other Assembly uses are closed. The only requests
-        that can be in flight are abandoned ones whose servers still compute; their connections close when they end."""
+        """Release the endpoints.
+
+        Return when all endpoints that no other Assembly uses are closed. The only requests that can be in flight are
+        abandoned requests whose servers still compute. Their connections close when they end.
+        """
         await self.end()
         for backend in self.backends.values():
             backend.close()

@@ -13,7 +13,7 @@ Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
 
 
 class Authentication:
-    """Authenticates clients, by one Config. `previous` belongs to the previous configuration."""
+    """Authenticates clients according to one Config. `previous` is the Authentication of the previous configuration."""
 
     def __init__(self, config: Config, clock: Callable[[], float], previous: "Authentication | None" = None) -> None:
         self.access: Access = Access(config, clock, None if previous is None else previous.access)

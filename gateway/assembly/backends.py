@@ -26,8 +26,11 @@ from gateway.servers.discovery.source import Found
 
 
 class Backends:
-    """The backends by name (`all`), with the Probers of backends with probes, and the load readings of backends that
-    are balanced by load (`load_readings`)."""
+    """The backends by name (`all`).
+
+    It also has the Probers of backends with probes, and the load readings of backends that are balanced by load
+    (`load_readings`).
+    """
 
     def __init__(self, config: Config, environment: Environment) -> None:
         self._config = config
@@ -88,7 +91,7 @@ class Backends:
         return placed_slots(local, sender, config.placement, names, new_choice)
 
     def _choice(self, name: str, config: BackendConfig) -> EndpointChoice:
-        """Return a choice among endpoints of the backend, by its `balance` and their weights."""
+        """Return a choice among endpoints of the backend, according to its `balance` and the endpoints' weights."""
         clock = self._environment.clock
         loads = self._loads.get(name) or reported_loads(config, clock)
         if loads is not None:
@@ -97,7 +100,7 @@ class Backends:
         return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
-        """Return an object that adds and removes endpoints of backends; it does nothing before its `start`."""
+        """Return an object that adds and removes endpoints of backends. It does nothing before its `start`."""
         discovery = Discovery(self._environment.clock, self._environment.host.own_addresses)
         for name, each in self._config.backends.items():
             if each.discovery is not None:
@@ -134,7 +137,7 @@ class Backends:
 
 
 def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:
-    """Return the probes of the backend; None if the backend is not probed."""
+    """Return the probes of the backend, or None if the backend is not probed."""
     keys = config.health
     if keys is None or keys.probe == "none":
         return None

@@ -1,6 +1,8 @@
-"""The certificates that listeners, ports and backends use. The gateway reads them again when their files change,
-without a restart and without closing connections. If it cannot use a change, it logs the error and keeps using the
-previous files."""
+"""The certificates that listeners, ports and backends use.
+
+The gateway reads them again when their files change, without a restart and without closing connections. If it cannot
+use a change, it logs the error and keeps using the previous files.
+"""
 
 import asyncio
 import logging
@@ -25,11 +27,11 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
-"""Remaining times until a certificate expires at which the gateway logs a warning."""
+"""The times before the expiry of a certificate at which the gateway logs a warning."""
 
 
 class Material:
-    """The TLS settings of one place: files, and the context for the next handshake.
+    """The TLS settings of one place, with their files and the context for the next handshake.
 
     Raises:
         CertificateError: a file is unusable.
@@ -121,8 +123,10 @@ class Certificates:
         return ClientTls(context, settings.server_name or "")
 
     def prepare(self, config: Config) -> None:
-        """Read the files that `config` names and the previous configuration did not. Raises the same errors as
-        `server`."""
+        """Read the files that `config` names and the previous configuration did not.
+
+        Raises the same errors as `server`.
+        """
         for _, settings, alpn in _places(config):
             if isinstance(settings, BackendTlsConfig):
                 self.client(settings, *alpn)
@@ -169,14 +173,16 @@ class Certificates:
 
 
 def alpn(*protocols: Protocol) -> tuple[str, ...]:
-    """Return the ALPN names that both sides announce over TLS, by the transports of the protocols. HTTP/1.1 comes
-    before HTTP/2: most HTTP clients offer both, and gRPC clients offer only HTTP/2."""
+    """Return the ALPN names that both sides announce over TLS, by the transports of the protocols.
+
+    HTTP/1.1 comes before HTTP/2, because most HTTP clients offer both, and gRPC clients offer only HTTP/2.
+    """
     names = {registry.transport(protocol.transport).ALPN for protocol in protocols}
     return tuple(sorted(names - {""}, reverse=True))  # http/1.1, h2
 
 
 def port_alpn(port: str = "") -> tuple[str, ...]:
-    """Like `alpn`, for a port that is not a listener: HTTP/2 for the scaler, HTTP/1.1 for the others."""
+    """Like `alpn`, for a port that is not a listener. It is HTTP/2 for the scaler and HTTP/1.1 for the other ports."""
     return (registry.transport("grpc" if port == "scaler" else "http").ALPN,)
 
 
@@ -186,7 +192,7 @@ def certificate_files(config: Config) -> frozenset[Path]:
 
 
 def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:
-    """Yield the places of TLS: the place in the configuration, its settings, and its ALPN."""
+    """Yield the places with TLS, each as its place in the configuration, its settings, and its ALPN."""
     protocols = spoken(config)
     for listener in config.listeners:
         if listener.tls is not None:

@@ -9,8 +9,10 @@ from gateway.transports.tls import ClientTls
 
 
 def parse_address(address: str, protocol: Protocol) -> Hashable:
-    """Return `address` in the form that is equal for equal addresses of the protocol's transport. Raise ValueError if
-    it is not valid."""
+    """Return `address` in a form that is equal for equal addresses of the protocol's transport.
+
+    Raise ValueError if it is not valid.
+    """
     parsed: Hashable = registry.transport(protocol.transport).parse_address(address)
     return parsed
 
@@ -24,9 +26,11 @@ def connect(
     *,
     headers: FixedFields = (),
 ) -> Connector:
-    """Return a Connector to the server at `address`, or, if `ip` is not empty, at this IP address of its host. It sends
-    the `headers` with every message; byte streams have no headers. Raise ValueError if `address` is not valid for the
-    protocol's transport."""
+    """Return a Connector to the server at `address`.
+
+    If `ip` is not empty, the Connector connects to this IP address of the host. It sends the `headers` with every
+    message. Byte streams have no headers. Raise ValueError if `address` is not valid for the protocol's transport.
+    """
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,

@@ -26,12 +26,17 @@ MOST_SHOWN = 10
 """Maximum number of endpoints in a log line."""
 
 ParseAddress = Callable[[str], Any]
-"""Makes the place of an address, with `host` and `port`, equal for all spellings. Raises ValueError."""
+"""Makes the place of an address, with `host` and `port`.
+
+It is equal for all spellings of the address. Raises ValueError.
+"""
 
 
 class Discovery:
-    """The Watchers of all backends, and the registrations of servers. Nothing runs before `start`. `own_addresses` are
-    the gateway's own addresses, so a server cannot have them."""
+    """The Watchers of all backends, and the registrations of servers.
+
+    Nothing runs before `start`. `own_addresses` are the gateway's own addresses, which a server cannot have.
+    """
 
     def __init__(self, clock: Callable[[], float], own_addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._clock = clock
@@ -70,8 +75,10 @@ class Discovery:
         return bool(self._watchers or self.registrations)
 
     def inherit(self, other: "Discovery") -> None:
-        """Start with the addresses that `other`, of the previous configuration, has found, and with its leases. Call it
-        before `start`."""
+        """Start with the addresses that `other`, of the previous configuration, has found, and with its leases.
+
+        Call it before `start`.
+        """
         for watcher in self._watchers:
             watcher.inherit(other._watchers)
         self.inherit_leases(other)
@@ -96,11 +103,12 @@ class Discovery:
 
 
 class DiscoveredEndpoints:
-    """The discovered endpoints of one backend, from any number of sources: at most MOST_ADDRESSES, existing endpoints
-    first. The fixed endpoints stay.
+    """The discovered endpoints of one backend, from any number of sources.
 
-    `endpoint` makes the Endpoint of an address, or returns the existing one. It calls `release` with endpoints that the
-    backend has lost.
+    There are at most MOST_ADDRESSES; existing endpoints come first. The fixed endpoints stay.
+
+    `endpoint` makes the Endpoint of an address, or returns the existing Endpoint. `release` is called with endpoints
+    that the backend has lost.
     """
 
     def __init__(
@@ -113,7 +121,7 @@ class DiscoveredEndpoints:
         self._found: dict[int, frozenset[Found]] = {}
         self._used: frozenset[Found] = frozenset()
         self._left_out = False
-        """True if there are more than MOST_ADDRESSES, and that was logged."""
+        """True if there were more than MOST_ADDRESSES addresses and that was logged."""
 
     def updater(self) -> Callable[[frozenset[Found]], None]:
         """Return a function for one source. The source calls it with all addresses that it has found."""
@@ -168,7 +176,10 @@ class DiscoveredEndpoints:
 
 
 def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
-    """Return the `endpoints` of a backend that never change: all, or, with `dns`, the addresses without a host name."""
+    """Return the `endpoints` of a backend that never change.
+
+    These are all of them, or, with `dns`, the addresses without a host name.
+    """
     if discovery is None or discovery.dns is None:
         return list(addresses)
     return [address for address in addresses if not _has_name(parse(address))]

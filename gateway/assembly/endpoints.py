@@ -1,5 +1,8 @@
-"""The endpoints that several Assemblies share: at a reload, the new Assembly takes over endpoints that stay, with their
-health, their calls in flight and their connections."""
+"""The endpoints that several Assemblies share.
+
+At a reload, the new Assembly takes over endpoints that stay, with their health, their calls in flight and their
+connections.
+"""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
@@ -16,15 +19,14 @@ EndpointKey: TypeAlias = tuple[str, Hashable]
 
 @frozen
 class Replies:
-    """The way in which Connectors read responses: within `limits`, and for streams by `framing`, which a form can
-    change."""
+    """How Connectors read responses: within `limits`, and for streams by `framing`, which a form can change."""
 
     limits: Limits
     framing: StreamFraming | None = None
 
 
 class SharedEndpoint:
-    """An endpoint, the number of Assemblies that use it, and the way in which its Connectors read responses."""
+    """An endpoint, the number of Assemblies that use it, and how its Connectors read responses."""
 
     __slots__ = ("endpoint", "replies", "users")
 
@@ -41,7 +43,7 @@ class SharedEndpoints:
         self._shared: dict[EndpointKey, SharedEndpoint] = {}
 
     def use(self, key: EndpointKey, replies: Replies, make: Callable[[], Endpoint]) -> SharedEndpoint:
-        """Return the endpoint at this place for one more Assembly; make it if it does not exist."""
+        """Return the endpoint at this place for one more Assembly, and make it if it does not exist."""
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = SharedEndpoint(make(), replies)
@@ -49,8 +51,10 @@ class SharedEndpoints:
         return shared
 
     async def release(self, keys: Iterable[EndpointKey]) -> None:
-        """Remove one Assembly from the count of each endpoint. Return when all endpoints without an Assembly are
-        closed."""
+        """Remove one Assembly from the count of each endpoint.
+
+        Return when all endpoints that no Assembly uses are closed.
+        """
         keys = tuple(keys)
         for key in keys:
             self._shared[key].users -= 1
@@ -58,7 +62,7 @@ class SharedEndpoints:
 
     async def _close_unused(self, key: EndpointKey) -> None:
         shared = self._shared.get(key)
-        if shared is None or shared.users:  # another Assembly has closed it already, or uses it
+        if shared is None or shared.users:  # another Assembly has already closed it, or uses it
             return
         await shared.endpoint.idle()
         # A later Assembly might already use it again, or have closed it.
@@ -88,7 +92,7 @@ class ChangedConnectors:
     def add(
         self, shared: SharedEndpoint, replies: Replies, connector: Connector, passthrough: Connector | None
     ) -> None:
-        """Keep these for `take_over`."""
+        """Keep these Connectors for `take_over`."""
         self._made.append((shared, replies, connector, passthrough))
 
     def take_over(self) -> None:

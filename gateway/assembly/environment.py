@@ -1,4 +1,4 @@
-"""The environment of an Assembly: everything that is not in the Config."""
+"""The environment of an Assembly, which is everything that is not in the Config."""
 
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -16,13 +16,16 @@ from gateway.core.transport import Connector, FixedFields
 from gateway.core.types import ServerInfo
 
 ParseAddress = Callable[[str, Protocol], Hashable]
-"""Returns the place of an endpoint, equal for all spellings."""
+"""Returns the place of an endpoint, which is equal for all spellings of its address."""
 IsReady = Callable[[], bool]
 
 
 class Connect(typing.Protocol):
-    """Makes a Connector to an address, or, if `ip` is not empty, to this IP address of its host. It sends the `headers`
-    with every message."""
+    """Makes a Connector to an address.
+
+    If `ip` is not empty, the Connector connects to this IP address of the host. It sends the `headers` with every
+    message.
+    """
 
     def __call__(
         self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
@@ -35,7 +38,7 @@ ConnectOverTls = Callable[[BackendTlsConfig], Connect]
 
 @dataclass(frozen=True)
 class Connections:
-    """The way from addresses to Connectors. Without `over_tls`, backends with `tls` are connected without TLS."""
+    """Converts addresses to Connectors. If `over_tls` is missing, backends with `tls` are connected without TLS."""
 
     parse_address: ParseAddress
     connect: Connect
@@ -55,8 +58,10 @@ class Connections:
 
 @dataclass(frozen=True)
 class Host:
-    """The process in which Assemblies replace each other. `fleets` are the servers that it starts, or None.
-    `own_addresses` are the addresses that the gateway has bound."""
+    """The process in which Assemblies replace each other.
+
+    `fleets` are the servers that it starts, or None. `own_addresses` are the addresses that the gateway has bound.
+    """
 
     shared: SharedEndpoints = field(default_factory=SharedEndpoints)
     part: GatewayPart = WHOLE

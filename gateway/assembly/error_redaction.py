@@ -1,5 +1,6 @@
-"""`errors: {detail: brief}`: errors without the names and addresses of backends, and without the models in the steps of
-graphs. The log has the complete texts."""
+"""`errors: {detail: brief}` removes the names and addresses of backends, and the models in the steps of graphs, from
+errors. The log has the complete texts.
+"""
 
 import logging
 import re
@@ -24,8 +25,10 @@ _Shorten = Callable[[str], str]
 
 
 class ErrorRedaction:
-    """Makes the protocols of listeners with `detail: brief`. `addresses` returns the addresses that discovery found,
-    which can change at any time."""
+    """Makes the protocols of listeners with `detail: brief`.
+
+    `addresses` returns the addresses that discovery found, which can change at any time.
+    """
 
     def __init__(self, config: Config, addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._config = config
@@ -113,7 +116,7 @@ def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
 
 
 def _steps(text: str) -> str:
-    """Return the names of the steps at the start of an error: there are several for a graph in a graph."""
+    """Return the names of the steps at the start of an error. There are several if a graph is a step of a graph."""
     found = _STEPS.match(text)
     return "" if found is None else "".join(f"{each}: " for each in _STEP.findall(found[0]))
 
@@ -132,8 +135,9 @@ def _models_of_steps(config: Config) -> frozenset[str]:
 
 
 def _hosts_and_paths(address: str) -> set[str]:
-    """Return the address without its scheme, and also without its path: `host:port`, or the path of a unix socket. This
-    leaves out a host name without a port."""
+    """Return the address without its scheme, and also without its path, which gives `host:port` or the path of a unix
+    socket. This excludes a host name without a port.
+    """
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

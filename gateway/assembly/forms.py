@@ -1,7 +1,8 @@
-"""Forms (JSON over HTTP, described by data) as protocols: the package's built-in forms, and forms that a configuration
-declares.
+"""Forms (JSON over HTTP, described by data) as protocols.
 
-A form is compiled once for the same text, so a reload that leaves it unchanged keeps its protocol.
+There are the package's built-in forms, and forms that a configuration declares.
+
+A form is compiled once for the same text, so its protocol stays the same in a reload that does not change it.
 """
 
 import json
@@ -31,7 +32,7 @@ def form(name: str, document: Mapping[str, Any]) -> Protocol:
     """Return the protocol `json:NAME` of a form described by `document`, the data of its YAML.
 
     Raises:
-        FormError: the description is wrong; it has the place in the document.
+        FormError: the description is wrong. The error has the place in the document.
     """
     return _compiled(name, json.dumps(document))
 
@@ -42,8 +43,10 @@ def _compiled(name: str, document: str) -> Protocol:
 
 
 class WithReadyForms(Mapping[str, Protocol]):
-    """`own` protocols by name, then the built-in forms, `json:FORM`. It loads a built-in form when it first needs
-    it."""
+    """The protocols in `own` by name, then the built-in forms, `json:FORM`.
+
+    It loads a built-in form when it first needs it.
+    """
 
     def __init__(self, own: Mapping[str, Protocol]) -> None:
         self._own = own
@@ -68,7 +71,7 @@ class WithReadyForms(Mapping[str, Protocol]):
 
 
 READY: Mapping[str, Protocol] = WithReadyForms({})
-"""The built-in forms alone."""
+"""Only the built-in forms."""
 
 
 def described_form(config: "Config", protocol: str) -> Mapping[str, Any] | None:
@@ -108,11 +111,12 @@ def spoken(config: "Config") -> dict[str, Protocol]:
 
 
 def known(declared: Mapping[str, Protocol] | None = None) -> Mapping[str, Protocol]:
-    """Return all protocols that can be named without a configuration: the installed ones, `declared` forms by their
-    names `json:FORM`, and every built-in form."""
+    """Return all protocols that can be named without a configuration: the installed protocols, `declared` forms by
+    their names `json:FORM`, and every built-in form.
+    """
     return WithReadyForms({**registry.protocols(), **(declared or {})})
 
 
 def transports(protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    """Return the transport of each of `protocols`. This loads no built-in forms: all of them use HTTP."""
+    """Return the transport of each of `protocols`. This loads no built-in forms, because all of them use HTTP."""
     return {name: HttpForm.transport if name.startswith(PREFIX) else protocols[name].transport for name in protocols}

@@ -1,4 +1,4 @@
-"""Graphs for the rest of the gateway: each graph is a model with its own backend and its own route."""
+"""Makes graphs available to the rest of the gateway. Each graph is a model with its own backend and its own route."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -40,14 +40,14 @@ class GraphRoutes:
         self._signatures = {name: SignatureCache(each, GRAPH_TRAITS, clock) for name, each in self.models.items()}
 
     def forget(self) -> None:
-        """Query the signatures of all steps again: a server has recovered, and might have other models."""
+        """Query the signatures of all steps again, because a server has recovered and might have other models."""
         for model in self.models.values():
             model.signatures.forget()
         for signatures in self._signatures.values():
             signatures.drop_all()
 
     def adopt(self, previous: "GraphRoutes") -> None:
-        """After a reload: keep the counts of steps that still exist."""
+        """Keep the counts of steps that still exist after a reload."""
         for name, model in self.models.items():
             before = previous.models.get(name)
             if before is not None:
@@ -68,7 +68,7 @@ class GraphRoutes:
         bridges = LazyMapping(clients, lambda client: [Bridge(settings, clients[client], side)])
 
         def destination(*of: Any) -> Destination:
-            # The backends are those of its steps, which have records of their own.
+            # The backends are the backends of its steps, which have records of their own.
             return replace(without_policies(*of), route=f"models.{side.name}", backend="")
 
         return route(Conditions(model=side.name), bridges, destination)

@@ -1,4 +1,4 @@
-"""Requests in flight: their number, and the end of the last one."""
+"""Counts requests in flight, and detects the end of the last one."""
 
 import asyncio
 
@@ -12,12 +12,12 @@ class RequestsInFlight:
         self._none.set()
 
     def began(self) -> None:
-        """Count one more."""
+        """Add a request."""
         self._count += 1
         self._none.clear()
 
     def ended(self) -> None:
-        """Count one less."""
+        """Remove a request."""
         self._count -= 1
         if not self._count:
             self._none.set()

@@ -1,4 +1,4 @@
-"""The public keys of a token issuer: fetched over HTTP or read from a file, stored, and refreshed."""
+"""The public keys of a token issuer. They are fetched over HTTP or read from a file, stored, and refreshed."""
 
 import asyncio
 import json
@@ -26,10 +26,13 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 FETCH_SECONDS = 5.0
-"""Time limit of a lookup of the keys, and of a request's wait for it, in seconds."""
+"""Time limit of a lookup of the keys, and of a request's wait for the lookup, in seconds."""
 
 LEAST_SECONDS = 10.0
-"""Minimum seconds between two lookups: clients can send any number of tokens with unknown keys."""
+"""Minimum time between two lookups, in seconds.
+
+It is needed because clients can send any number of tokens with unknown keys.
+"""
 
 MAX_BYTES = 2**20
 """Maximum size of a JWKS or a discovery document, in bytes."""
@@ -38,7 +41,9 @@ _HEADERS = Headers(((b"accept", b"application/json"),))
 
 
 class IssuerKeys:
-    """The keys of one issuer. Configurations with the same settings use the same keys: a reload interrupts no lookup.
+    """The keys of one issuer.
+
+    Configurations with the same settings use the same keys, so a reload interrupts no lookup.
 
     The keys are empty until the first lookup, which begins with the first use. The class refreshes them until the last
     use ends.
@@ -77,7 +82,7 @@ class IssuerKeys:
             await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
 
     def lookup(self) -> "asyncio.Task[None] | None":
-        """Return a running lookup, or start one; None if the last lookup was a short time ago."""
+        """Return a running lookup, or start one. Return None if the last lookup was a short time ago."""
         if self._lookup is None and self._clock() - self._looked_at < LEAST_SECONDS:
             return None
         return self._begin_lookup()
@@ -129,7 +134,7 @@ class IssuerKeys:
         return await self._fetch(place)
 
     async def _discovered(self) -> str:
-        """Return the URL of the JWKS, by OpenID Connect Discovery 1.0, section 4."""
+        """Return the URL of the JWKS, according to OpenID Connect Discovery 1.0, section 4."""
         issuer = self.config.issuer
         content = await self._fetch(issuer.rstrip("/") + "/.well-known/openid-configuration")
         try:

@@ -1,4 +1,4 @@
-"""Listener authentication: the gateway authenticates a client before it decodes the client's message.
+"""Listener authentication. The gateway authenticates a client before it decodes the client's message.
 
 Outside of requests, the gateway reads changed key files again and fetches issuer keys. A reload keeps everything that
 is unchanged.
@@ -33,7 +33,7 @@ _lines = LogLimit(log)
 
 
 class Access:
-    """The permissions of one configuration. `previous` belongs to the previous configuration."""
+    """The permissions of one configuration. `previous` is the Access of the previous configuration."""
 
     def __init__(self, config: Config, clock: Callable[[], float], previous: "Access | None" = None) -> None:
         auth = config.auth
@@ -65,17 +65,19 @@ class Access:
         )  # fmt: skip
 
     def begin(self) -> None:
-        """Keep keys up to date. Call it before the `end` of the previous configuration to keep the keys that both
-        use."""
+        """Keep keys up to date.
+
+        To keep the keys that both configurations use, call this before the `end` of the previous configuration.
+        """
         for issuer in self.issuers.values():
             issuer.begin_use(self, self.credentials.changed)
         if self.file is not None:
             self.file.begin_use(self, self._interval, self._use_keys)
-            if self.file.keys is not self._keys:  # they were read again since this object was made
+            if self.file.keys is not self._keys:  # the keys were read again since this object was made
                 self._use_keys()
 
     def end(self) -> None:
-        """Stop keeping keys up to date. Has no effect before `begin`."""
+        """Stop keeping keys up to date. This has no effect before `begin`."""
         for issuer in self.issuers.values():
             issuer.end_use(self)
         if self.file is not None:
@@ -95,7 +97,8 @@ class Access:
         """Return when the keys of this issuer have been fetched.
 
         Raises:
-            GatewayError: UNAUTHENTICATED, the gateway fetched them a short time ago; UNAVAILABLE, they are unknown.
+            GatewayError: UNAUTHENTICATED if the gateway fetched the keys a short time ago; UNAVAILABLE if the keys are
+                unknown.
         """
         issuer = self.issuers[name]
         lookup = issuer.lookup()
@@ -130,7 +133,7 @@ def _file(config: Config, previous: Access | None) -> WatchedKeys | None:
 def _issuers(config: Config, clock: Callable[[], float], previous: Access | None) -> "dict[str, IssuerKeys]":
     if config.auth is None or not config.auth.jwt:
         return {}
-    from gateway.assembly.issuer_keys import IssuerKeys  # needs PyJWT
+    from gateway.assembly.issuer_keys import IssuerKeys  # this needs PyJWT
 
     before = {each.config: each for each in previous.issuers.values()} if previous is not None else {}
     return {each.issuer: before.get(each) or IssuerKeys(each, clock) for each in config.auth.jwt}
@@ -139,7 +142,7 @@ def _issuers(config: Config, clock: Callable[[], float], previous: Access | None
 def _verifier(issuers: "Mapping[str, IssuerKeys]") -> Callable[[bytes], VerifiedToken | None] | None:
     if not issuers:
         return None
-    from gateway.auth import tokens  # needs PyJWT
+    from gateway.auth import tokens  # this needs PyJWT
 
     rules = {
         name: tokens.Rules(
@@ -187,8 +190,10 @@ class ListenerAuthentication:
         return replace(inner, exchange=answered, refuse=refuse, admit=self._admit)
 
     async def refused(self, message: Message, protocol: Protocol) -> Message | None:
-        """Return the response to a message from an unauthenticated client; None if the client is authenticated. A
-        message with a token whose key is unknown waits until the issuer's keys have been fetched."""
+        """Return the response to a message from an unauthenticated client, or None if the client is authenticated.
+
+        A message with a token whose key is unknown waits until the issuer's keys have been fetched.
+        """
         try:
             try:
                 self._identify(message, protocol)
@@ -210,7 +215,7 @@ class ListenerAuthentication:
         """Return the principal of a client with these headers and without a certificate.
 
         Raises:
-            GatewayError: UNAUTHENTICATED.
+            GatewayError: UNAUTHENTICATED if the credentials are missing or invalid.
             UnknownKeyError: the key that signed a token is still unknown.
         """
         return self._authenticator(headers, "")

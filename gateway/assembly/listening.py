@@ -1,4 +1,4 @@
-"""Listeners: the start of a listener at an address, and the error for an address that cannot be bound."""
+"""Starts a listener at an address, and makes the error for an address that cannot be bound."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,10 @@ class BindError(Exception):
 async def listen(
     settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], exchanges: Exchanges, address: Address
 ) -> Listener:
-    """Start a Listener. `rows` has each protocol with its path prefix; protocols of several transports share the
-    address."""
+    """Start a Listener.
+
+    `rows` has each protocol with its path prefix. Protocols of several transports share the address.
+    """
     listener: Listener
     if len(parts(rows)) == 1:
         listener = registry.transport(rows[0][0].transport).Listener(settings, rows, exchanges)
@@ -39,7 +41,7 @@ def shared(
     exchanges: Exchanges,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> SharedListener:
-    """Return a Listener for protocols of several transports, not started."""
+    """Return a Listener for protocols of several transports. The Listener is not started."""
     connections, own = ListenerConnections.of(settings), parts(rows)
     inner = settings_of_parts(settings, own)
     options = {"timeouts": timeouts, "connections": connections}

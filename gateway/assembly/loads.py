@@ -22,7 +22,7 @@ class LoadReading(typing.Protocol):
     """Reads the loads of one backend's servers."""
 
     def start(self) -> None:
-        """Start."""
+        """Start reading."""
 
     def cancel(self) -> None:
         """Stop reading."""
@@ -38,7 +38,8 @@ def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> Reporte
 
 def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
     """Return the headers that request a load report, for every request to the backend's servers. gRPC servers send the
-    report without a request."""
+    report without such a header.
+    """
     is_asked = config.balance == LEAST_LOAD and config.load is not None and config.load.kind == "orca"
     return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
 
@@ -46,7 +47,7 @@ def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes,
 def load_reading(
     backend: Backend, config: BackendConfig, loads: ReportedLoads, clock: Callable[[], float]
 ) -> LoadReading:
-    """Return a reader of the loads of `backend` into `loads`."""
+    """Return a reader that records the loads of `backend` in `loads`."""
     load = config.load or DEFAULT_LOAD
     if load.kind == "orca":
         over_grpc = backend.protocol.transport == "grpc"
@@ -79,7 +80,7 @@ def url_of(pattern: str, endpoint: str) -> str:
 
 
 def _host_and_port(address: str) -> tuple[str, str]:
-    """Return the host, in brackets if it is an IPv6 address, and the port; `localhost` for a unix socket."""
+    """Return the host, in brackets if it is an IPv6 address, and the port. The host of a unix socket is `localhost`."""
     if address.startswith("unix:"):
         return "localhost", ""
     parts = urlsplit(address if "://" in address else f"//{address}")

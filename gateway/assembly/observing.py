@@ -1,5 +1,6 @@
-"""Observes the gateway's requests: the counters of the status API, the access log, the payload log, metrics and
-tracing."""
+"""Observes the gateway's requests for the counters of the status API, the access log, the payload log, metrics and
+tracing.
+"""
 
 from functools import partial
 from weakref import WeakSet
@@ -35,10 +36,12 @@ class Observing:
         self._finished = FinishedRecords()
         """Passes on the records of requests that began under the newest configuration."""
         self._finished_steps = FinishedRecords()
-        """Does the same for the records of graph steps, which are counted, but are not requests of clients: they are
-        not in the access log."""
+        """Passes on the records of graph steps.
+
+        They are counted, but are not requests of clients, so they are not in the access log.
+        """
         self._all_finished = WeakSet((self._finished, self._finished_steps))
-        """This object, and the ones of earlier configurations with requests in flight."""
+        """This object, and the objects of earlier configurations with requests in flight."""
         self.counters = Counters()
         """The counts of requests for the status API."""
         self.history = History()
@@ -74,7 +77,7 @@ class Observing:
             each.flush()
 
     def recording(self, listener: ListenerConfig, config: Config) -> StartRecord | None:
-        """Return the maker of records for a listener's requests; None if nothing observes them."""
+        """Return the maker of records for a listener's requests, or None if nothing observes them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [on_start(needed_to_explain(listener))] if listener.allow_explain else []
         traces = None if self.tracing is None else self.tracing.of_listener(has_tls=listener.tls is not None)
@@ -99,8 +102,9 @@ class Observing:
         ).start
 
     def log_calls(self, config: Config) -> LogCalls | None:
-        """Return a function that logs a share of the calls under `config` in the payload log; None if the log is
-        disabled."""
+        """Return a function that logs a share of the calls under `config` in the payload log, or None if the log is
+        disabled.
+        """
         log = self.payload_logs.get(config.log.payloads)
         return None if log is None else partial(log_calls, log, config)
 
@@ -137,7 +141,7 @@ class Observing:
             return False
         before, self._tracing, self.tracing = self.tracing, config, None
         if config is not None:
-            from gateway.observing.collector import Collector  # needs the extra `tracing`
+            from gateway.observing.collector import Collector  # this needs the extra `tracing`
 
             headers = {name: each.get_secret_value() for name, each in config.headers.items()}
             collector = Collector(config.otlp, headers, config.timeout)
@@ -149,7 +153,7 @@ class Observing:
         return True
 
     async def stop(self, seconds: float) -> None:
-        """Send the last spans, for at most `seconds`, and close the logs, for at most the same time."""
+        """Send the last spans and close the logs. Each can take at most `seconds`."""
         if self.tracing is not None:
             await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, seconds))
             self.tracing = None

@@ -1,4 +1,4 @@
-"""The gateway's own addresses: no server found by discovery can have one of them."""
+"""The gateway's own addresses. No server that discovery finds can have one of them."""
 
 import asyncio
 import socket
@@ -14,7 +14,10 @@ LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 
 
 async def resolved(host: str) -> frozenset[Ip]:
-    """Return the current addresses of a host name; empty if the resolver does not find any within RESOLVING_SECONDS."""
+    """Return the current addresses of a host name.
+
+    The result is empty if the resolver finds none within RESOLVING_SECONDS.
+    """
     try:
         async with asyncio.timeout(RESOLVING_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -24,9 +27,11 @@ async def resolved(host: str) -> frozenset[Ip]:
 
 
 def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) -> str:
-    """Return the reason why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself;
-    empty if it is not. `own` are the addresses that the gateway has bound, and `named` the known addresses of the
-    place's host name. The lookup covers only names of this machine."""
+    """Return the reason why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself.
+
+    The reason is empty if it is not. `own` are the addresses that the gateway has bound, and `named` the known
+    addresses of the place's host name. The lookup covers only names of this machine.
+    """
     for address in own:
         if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"
@@ -48,8 +53,10 @@ def _is_at(place: Any, own: str, named: frozenset[Ip]) -> bool:
 
 
 def _named(host: str) -> frozenset[Ip]:
-    """Return the addresses of this machine for a host; empty for any other name. Connections to 0.0.0.0 and :: go to
-    loopback."""
+    """Return the addresses of this machine for a host.
+
+    The result is empty for any other name. Connections to 0.0.0.0 and :: go to loopback.
+    """
     if host.rstrip(".").lower() in ("localhost", socket.gethostname().lower()):
         return LOOPBACK
     try:
@@ -69,7 +76,7 @@ def _plain(text: str) -> Ip:
 
 
 def _is_local(address: Ip) -> bool:
-    """Return True if this machine has the address: only its own addresses can be bound."""
+    """Return True if this machine has the address, because only its own addresses can be bound."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -1,5 +1,8 @@
-"""The part of a gateway that a process runs. With one worker, the process is the complete gateway. With several, one
-process owns the backends' state and serves the ports that are not listeners, and each worker serves the listeners."""
+"""The part of a gateway that a process runs.
+
+If there is one worker, the process is the complete gateway. If there are several workers, one process owns the
+backends' state and serves the ports that are not listeners, and each worker serves the listeners.
+"""
 
 import typing
 from collections import Counter
@@ -36,18 +39,20 @@ class WorkerTotals(typing.Protocol):
         """The load of all workers together."""
 
     def shedding(self) -> SheddingState | None:
-        """The load shedding of all workers together; None without load shedding."""
+        """The load shedding of all workers together; None if load shedding is not configured."""
 
     def policies(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, name and state of the policies of all workers."""
+        """The place, name and state of the policies of all workers."""
 
     def policy_numbers(self) -> Numbers:
         """The numbers of the policies' metrics, with the counts of workers that have ended."""
 
 
 class Workers(typing.Protocol):
-    """The workers of a supervisor. The supervisor's own part of the gateway reports about them, and passes on to them
-    what operators do."""
+    """The workers of a supervisor.
+
+    The supervisor's own part of the gateway reports about them, and passes on to them the actions of operators.
+    """
 
     @property
     def totals(self) -> WorkerTotals:
@@ -64,13 +69,13 @@ class Workers(typing.Protocol):
         """The number of running workers, and the number of restarts."""
 
     def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, policy, and the state of one principal, of the policies whose state all workers share."""
+        """For the policies whose state all workers share: the place, the policy, and the state of one principal."""
 
     async def gather(self) -> None:
         """Fetch the counts of the workers before they are reported."""
 
     async def clear_caches(self, place: str) -> None:
-        """Clear the caches of the workers: the caches at this place, or all if it is empty."""
+        """Clear the caches of the workers at `place`, or all of their caches if `place` is empty."""
 
     async def tell_drained(self) -> None:
         """Make the workers send no more calls to the endpoints that are drained now, and send calls again to other
@@ -85,23 +90,25 @@ class GatewayPart:
     """The part of a gateway's work that a process does."""
 
     serves: bool = True
-    """It binds the listeners."""
+    """True if it binds the listeners."""
     has_references: bool = True
-    """It runs the sample servers of the configuration (`reference`)."""
+    """True if it runs the sample servers of the configuration (`reference`)."""
     has_ports: bool = True
-    """It binds the health port and the status API."""
+    """True if it binds the health port and the status API."""
     probes: bool = True
-    """It probes the endpoints of backends."""
+    """True if it probes the endpoints of backends."""
     slots: Callable[[LocalSlots, Protocol], Slots] | None = None
-    """Makes the Slots of a backend of this protocol that another part controls, from local data about its endpoints;
-    None: this part controls them."""
+    """Makes the Slots of a backend of this protocol that another part controls, from local data about its endpoints.
+
+    If it is None, this part controls them.
+    """
     endpoint: Callable[..., Endpoint] = Endpoint
     """Makes the endpoints, with the arguments of the class."""
     prepare: Callable[[Any], None] | None = None
-    """Called with each new Assembly."""
+    """A function that is called with each new Assembly."""
     workers: Workers | None = None
-    """The workers that this part starts; None: it reports and acts for its own process only."""
+    """The workers that this part starts. If it is None, this part reports and acts only for its own process."""
 
 
 WHOLE = GatewayPart()
-"""The only process of a gateway."""
+"""The part of the only process of a gateway."""

@@ -1,5 +1,8 @@
-"""The payload logs of a gateway: one for each `log.payloads` setting that applied when a request in flight began; and
-the calls of an Assembly that these logs contain."""
+"""The payload logs of a gateway.
+
+There is one for each `log.payloads` setting that applied when a request in flight began. The module also selects the
+calls of an Assembly that these logs contain.
+"""
 
 from collections.abc import Callable, Sequence
 from random import random
@@ -31,13 +34,13 @@ from gateway.observing.payload_log.queue import EntryQueue, PayloadLogCounts, Si
 from gateway.observing.payload_log.receiver import EventReceiver, PayloadReceiver
 
 SECONDS_FOR_LAST_ENTRIES = 5.0
-"""Seconds that the file or the receiver has for the remaining entries when a payload log ends."""
+"""Time that the file or the receiver has for the remaining entries when a payload log ends, in seconds."""
 _LONGEST_ANSWER = Limits(message=2**20)
-"""The gateway ignores the content of a receiver's responses."""
+"""Maximum size of a receiver's response, in bytes. The gateway ignores the content of the response."""
 
 
 class PayloadLogs:
-    """Payload logs by their settings. `counts`: the counts of all logs together."""
+    """Payload logs by their settings. `counts` are the counts of all logs together."""
 
     def __init__(self, certificates: Certificates) -> None:
         self.counts = PayloadLogCounts()
@@ -89,19 +92,19 @@ class PayloadLogs:
         self._logs = [(config, each) for config, each in self._logs if config == kept]
         closing = list(self._closing)
         await all_surviving("closing a payload log", (each.stop(seconds) for each in closing))
-        # Only now: if this was cancelled, the next call closes them.
+        # This happens only now, so that the next call closes the logs if this call was cancelled.
         self._closing = [each for each in self._closing if each not in closing]
 
 
 LogCalls: TypeAlias = Callable[[Select, Assembly], Select]
-"""Makes the Select of an Assembly one that logs calls."""
+"""Converts the Select of an Assembly to a Select that logs calls."""
 
 
 def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembly) -> Select:
-    """Return `select` with logging: it logs a share of the calls on the routes that `config` names to `log`."""
+    """Return `select` with logging. It logs to `log` a share of the calls on the routes that `config` names."""
     share, logged = log.share, _logged_routes(config)
     names: dict[str, TensorNames] = {}
-    """By route name."""
+    """The names by route name."""
 
     def selected(request: Request) -> Destination:
         destination = select(request)
@@ -118,7 +121,7 @@ def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembl
 
 
 def _logged_routes(config: Config) -> frozenset[str] | None:
-    """Return the names of the logged routes, including routes to graphs; None for all."""
+    """Return the names of the logged routes, including routes to graphs, or None for all routes."""
     settings = config.log.payloads
     if settings is None or settings.routes is None:
         return None
@@ -127,7 +130,7 @@ def _logged_routes(config: Config) -> frozenset[str] | None:
 
 def _names(destination: Destination, assembly: Assembly) -> TensorNames:
     settings = destination.translate
-    if not isinstance(settings, RouteSettings):  # a graph, which has the clients' names
+    if not isinstance(settings, RouteSettings):  # this is a graph, which has the clients' names
         return TensorNames()
     rename = settings.rename
     find = _RouteTensors(settings, assembly.backend_sides[destination.backend])

@@ -1,4 +1,4 @@
-"""The placed backends of a Config: the data that they need about the models of their servers."""
+"""The placed backends of a Config, with the data that they need about the models of their servers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -36,8 +36,10 @@ class Placed:
         self._is_started = False
 
     async def first_round(self, before: "Placed | None" = None) -> None:
-        """Query all servers for their models, and wait some seconds for the responses. Servers that the backend of the
-        same name in `before` has queried are not queried again."""
+        """Query all servers for their models, and wait some seconds for the responses.
+
+        Servers that the backend of the same name in `before` has queried are not queried again.
+        """
         asking = []
         for name, each in self.all.items():
             earlier = None if before is None else before.all.get(name)
@@ -53,14 +55,14 @@ class Placed:
             each.start()
 
     def stop(self) -> None:
-        """Stop the background tasks. A second call does nothing: another Assembly might have taken over."""
+        """Stop the background tasks. A second call does nothing, because another Assembly might have taken over."""
         if self._is_started:
             self._is_started = False
             for each in self.all.values():
                 each.stop()
 
     async def close(self) -> None:
-        """Cancel the running loads: the gateway stops."""
+        """Cancel the running loads, because the gateway stops."""
         for each in self.all.values():
             if each.loader is not None:
                 await each.loader.close()
@@ -91,7 +93,7 @@ def placed_slots(
 
 
 def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
-    """Return how gateways coordinate the loading of models."""
+    """Return an object that coordinates how gateways load models."""
     if keys is None:
         return LocalCoordinator()
     from redis.asyncio import Redis
@@ -101,7 +103,10 @@ def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
 
 
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
-    """Return the settings for loading models. A copy takes `max_in_flight` calls, if that limits them."""
+    """Return the settings for loading models.
+
+    If `max_in_flight` limits the calls, a copy takes that number of calls.
+    """
     settings = LoadSettings(
         keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle,
         timeout=keys.timeout, pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,

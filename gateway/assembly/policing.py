@@ -1,5 +1,7 @@
-"""Wraps Handlers in the policies of routes and backends, and holds the states of these policies. A new policy needs no
-change here: see `gateway/policies`."""
+"""Wraps Handlers in the policies of routes and backends, and holds the states of these policies.
+
+A new policy needs no change in this module (see `gateway/policies`).
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -33,7 +35,7 @@ class Policing:
         state."""
 
     def around(self, handler: Handler, policies: Sequence[PolicyConfig], context: PolicyContext) -> Handler:
-        """Return `handler` within these policies, the first one outermost."""
+        """Return `handler` within these policies. The first policy is the outermost."""
         return with_policies(handler, policies, self._environment.policies, context)
 
     def around_stream(
@@ -55,7 +57,7 @@ class Policing:
         return self._context(f"backend {name!r}", [name], self._config.backends[name].safe, reach)
 
     def _context(self, owner: str, names: Sequence[str], safe: bool, reach: MessageReach) -> PolicyContext:
-        """Return the context of policies around calls to these backends; the first one gets most calls."""
+        """Return the context of policies around calls to these backends. The first backend gets most calls."""
         backends = [self._backends[name] for name in names]
 
         def on_new_models(watcher: Callable[[], None]) -> None:
@@ -79,8 +81,9 @@ class Policing:
                 yield place, name, state
 
     def adopt(self, previous: "Policing") -> None:
-        """After a reload: copy the counts and data of each state's predecessor, which belongs to the same policy at the
-        same place."""
+        """After a reload, copy the counts and data of each state's predecessor, which belongs to the same policy at the
+        same place.
+        """
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):
@@ -88,8 +91,10 @@ class Policing:
                     state.take_over(before, is_unchanged=is_unchanged)
 
     def place_config(self, place: str) -> object:
-        """Return the configuration that the responses at the place of a list of policies depend on: the configuration
-        of the backend, or of the route and its backends; with the forms that the backends use."""
+        """Return the configuration that the responses at the place of a list of policies depend on.
+
+        It is the configuration of the backend, or of the route and its backends, with the forms that the backends use.
+        """
         route = self._routes.get(place)
         if route is None:
             return self._backend_config(place.removeprefix(OF_BACKENDS))
@@ -105,5 +110,5 @@ class Policing:
         return [(place, state) for place, _, state in self.states if state.keeps_answers]
 
     async def close(self, seconds: float) -> None:
-        """Close the policies' connections; calls that they make outside of requests have `seconds` to end."""
+        """Close the policies' connections. Calls that the policies make outside of requests have `seconds` to end."""
         await all_surviving("closing a policy", (state.close(seconds) for _, _, state in self.states))

@@ -1,4 +1,7 @@
-"""The endpoints of all backends of one Config: made, shared with other Assemblies, and released."""
+"""The endpoints of all backends of one Config.
+
+The pool makes them, shares them with other Assemblies, and releases them.
+"""
 
 from collections.abc import Callable, Hashable
 

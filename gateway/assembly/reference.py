@@ -1,4 +1,4 @@
-"""A sample server: Python models served to clients of one protocol (`reference`)."""
+"""A sample server, which serves Python models to clients of one protocol (`reference`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -41,8 +41,10 @@ async def serve_reference(
     certificates: Certificates | None = None,
     protocols: Mapping[str, Protocol] | None = None,
 ) -> Listener:
-    """Serve sample models over one protocol. `certificates` reads changed files of `tls` again; if it is None, changes
-    have no effect. `protocols`: by default, all that can be named without a configuration.
+    """Serve sample models over one protocol.
+
+    `certificates` reads changed files of `tls` again. If it is None, changes have no effect. `protocols` defaults to
+    all protocols that can be named without a configuration.
 
     Raises:
         BindError: the address cannot be bound.
@@ -54,14 +56,14 @@ async def serve_reference(
     check(models, protocol)
     statistics = ListenerStatistics(clock) if protocol.http.pages else None
     router = reference_router(models, protocol, clock, statistics)
-    # A request without a model name is for the only model, or for the first one if the protocol lets clients omit the
+    # A request without a model name is for the only model, or for the first model if the protocol lets clients omit the
     # name.
     has_default = len(models) == 1 or protocol.traits.models.may_be_named
     tls = None
     if config.tls is not None:
         tls = (certificates or Certificates()).server(config.tls, alpn(protocol), f"reference {config.protocol!r}")
     settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "", tls=tls)
-    # At `/` a single model responds; with several, the response there lists their paths.
+    # At `/`, a single model responds. If there are several models, the response there lists their paths.
     rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
     handlers = exchanges(settings, router.select)
     with binding(f"reference {config.protocol!r}", config.bind):
@@ -76,8 +78,11 @@ def reference_router(
     clock: Callable[[], float],
     statistics: ListenerStatistics | None = None,
 ) -> Router:
-    """Return the Router: one route for each model, and one for unknown models, whose error names the known ones. Its
-    metrics page, if it has one, shows `statistics`."""
+    """Return the Router.
+
+    It has one route for each model, and one for unknown models, whose error names the known models. If it has a metrics
+    page, the page shows `statistics`.
+    """
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
     handler = reference_handler(models, points=client.traits.wire.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.wire.points)
@@ -90,6 +95,6 @@ def reference_router(
     async def listed(request: Request) -> Answer:
         return await handler(request)
 
-    # Clients can take a sample server offline, like a real server.
+    # Clients can take a sample server offline, as they can take a real server offline.
     own = server_operations(INFO, Readiness(lambda: True, {REFERENCE}), {REFERENCE: statistics} if statistics else {})
     return Router(routes, {**own, Operation.MODELS: Destination(listed)}, joined_versions([client]))

@@ -30,18 +30,22 @@ POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 
 
 class IncompletePolicyError(ValueError):
-    """A module of the policies' folder has a part of a policy, and lacks others."""
+    """A module in the policies' folder has a part of a policy, but lacks other parts."""
 
 
 class PolicyModule(typing.Protocol):
-    """The module of a policy: the model of its keys in YAML, and the functions that apply it."""
+    """The module of a policy, with the model of its keys in YAML and the functions that apply it."""
 
-    # Same as `config.catalog.Policy`, which is not imported: with pydantic, that takes half a second.
+    # This is the same as `config.catalog.Policy`, which is not imported because its import, with pydantic, takes half a
+    # second.
     @property
     def Settings(self) -> "type[BaseModel]": ...  # noqa: N802 - a class in the module
 
     def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
-        """Return a Handler that applies the policy to `handler`. If the module `wants_context`, pass the `context`."""
+        """Return a Handler that applies the policy to `handler`.
+
+        If the module `wants_context`, `wrap` also gets the `context`.
+        """
 
     def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
         """Return a StreamHandler that applies the policy to `handler`."""
@@ -61,7 +65,7 @@ def wants_context(policy: PolicyModule) -> bool:
 
 @cache
 def protocols() -> Mapping[str, Protocol]:
-    """Return every protocol by name. Raise ValueError if two have the same name."""
+    """Return every protocol by name. Raise ValueError if two protocols have the same name."""
     return scan_protocols(gateway.protocols)
 
 
@@ -79,9 +83,11 @@ def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
 
 @cache
 def descriptions() -> Mapping[str, DescribeOperation]:
-    """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol: `describe` in the
-    module `openapi` of the protocol. The function imports these modules at first use. Protocols built from data have
-    their own `describer`."""
+    """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol.
+
+    Each is `describe` in the module `openapi` of the protocol. The function imports these modules at first use.
+    Protocols built from data have their own `describer`.
+    """
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):
         if module.PROTOCOLS and any(each.name == "openapi" for each in iter_modules(module.__path__)):
@@ -92,7 +98,7 @@ def descriptions() -> Mapping[str, DescribeOperation]:
 
 @cache
 def transport(name: str) -> ModuleType:
-    """Return the package of the transport `name`. The import happens on first use, so unused transports cost nothing.
+    """Return the package of the transport `name`. The import happens at first use, so unused transports cost nothing.
 
     Raises:
         LookupError: the transport does not exist.
@@ -104,8 +110,10 @@ def transport(name: str) -> ModuleType:
 
 
 def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
-    """Return the protocols listed in `PROTOCOLS` of each module of `package`, by name. Raise ValueError if two have the
-    same name."""
+    """Return the protocols listed in `PROTOCOLS` of each module of `package`, by name.
+
+    Raise ValueError if two protocols have the same name.
+    """
     found: dict[str, tuple[Protocol, str]] = {}
     for module in _modules(package):
         for protocol in getattr(module, "PROTOCOLS", ()):
@@ -117,7 +125,7 @@ def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
 
 
 def scan_policies(package: ModuleType) -> dict[str, PolicyModule]:
-    """Return the policies in `package`, by name: its modules that have `Settings`.
+    """Return the policies in `package`, by name. Policies are the modules that have `Settings`.
 
     Raises:
         IncompletePolicyError: a policy lacks one of POLICY_ATTRIBUTES.

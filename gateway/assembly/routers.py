@@ -1,4 +1,4 @@
-"""The Routers of a Config: the routes in their order, with the policies and bridges on their way."""
+"""The Routers of a Config. They have the routes in their order, with the policies and bridges on their way."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -72,10 +72,12 @@ class Routers:
         self.graphs = GraphRoutes(config, lambda request: self.router.select(request), environment.clock)
         """The models that are graphs."""
         self._relays: set[str] = set()
-        """The names of the protocols with at least one route that passes calls undecoded."""
+        """The names of the protocols with at least one route that relays calls without decoding."""
 
     def build(self) -> Iterator[None]:
-        """Make the Routers, one route in each step: thousands of routes would block the event loop for too long."""
+        """Make the Routers, one route in each step, because building thousands of routes would block the event loop for
+        too long.
+        """
         config = self._config
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [self._environment.protocols[name] for name in sorted(names)]
@@ -93,7 +95,7 @@ class Routers:
     def _build_router(
         self, routes: Sequence[Route], configs: Sequence[RouteConfig], clients: Sequence[Protocol]
     ) -> Iterator[None]:
-        """Make the `router`: the lists and descriptions of the models of these routes."""
+        """Make the `router`, with the lists and descriptions of the models of these routes."""
         info, listeners = self._environment.info, self._config.listeners
         asks_backends = self._config.ready != "none" and any(each.called_backends for each in self._config.routes)
         own = server_operations(info, self._readiness, self._statistics, asks_backends=asks_backends)
@@ -204,8 +206,10 @@ class Routers:
     def _beside(
         self, settings: RouteSettings, client: Protocol, companion: Operation | None, other: OtherBackend
     ) -> Handler:
-        """Return the way of a route's requests to another backend: of requests for models, or for one of their
-        derivative models."""
+        """Return how a route's requests get to another backend.
+
+        The requests are for models, or for one of their derivative models.
+        """
         rename = settings.rename
         there = replace(
             settings,
@@ -218,7 +222,7 @@ class Routers:
         return bridge if companion is None else bridge.companion(companion)
 
     def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
-        """Return how the route's backends respond together. For a route with one backend this adds no cost."""
+        """Return how the route's backends respond together. For a route with one backend, this adds no cost."""
         if len(answering) == 1:
             return answering[0]
         branches = [
@@ -232,8 +236,10 @@ class Routers:
     def _listed(
         self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
     ) -> list[Listed]:
-        """Return the route in the form for lists: with its main backend, and with its fallbacks if a model might be
-        only in a fallback."""
+        """Return the route in the form for lists, with its main backend.
+
+        If a model might exist only in a fallback, the route also has its fallbacks.
+        """
         return [self._listed_in(name, config, clients, models) for name in (config.main_backend, *config.fallback)]
 
     def _listed_in(
@@ -258,13 +264,15 @@ class Routers:
 
 
 def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
-    """Return the renamings of these pairs, or, without pairs, the `others`."""
+    """Return the renamings of these pairs, or the `others` if there are no pairs."""
     return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
 
 
 def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
-    """Return the names of the protocols that have derivatives as operations: their clients need no derivative models in
-    lists."""
+    """Return the names of the protocols that have derivatives as operations.
+
+    Their clients need no derivative models in lists.
+    """
     return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 

@@ -1,5 +1,4 @@
-"""Routes: conversion of the configuration's values to the values of the Router and the Bridge, and Handlers within
-policies."""
+"""Converts the routes' configuration to the values of the Router and the Bridge, and puts Handlers within policies."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -52,7 +51,7 @@ def route_settings(config: RouteConfig) -> RouteSettings:
 
 
 class VersionConditions:
-    """The routes for one model and one version, by the model: the versions that clients can request."""
+    """The routes for one model and one version, by the model. They give the versions that clients can request."""
 
     def __init__(self, routes: Iterable[RouteConfig]) -> None:
         self._by_model: dict[str, list[MatchConfig]] = {}
@@ -61,9 +60,11 @@ class VersionConditions:
                 self._by_model.setdefault(match.model, []).append(match)
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
-        """Return the settings of the route with the match `own`, and add the versions that its clients can request: the
-        versions in routes for the same model, without conditions that depend on the request. A glob has only its own
-        version."""
+        """Return the settings of the route with the match `own`, with the versions that its clients can request.
+
+        These are the versions in routes for the same model, without conditions that depend on the request. A glob has
+        only its own version.
+        """
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
             return replace(settings, routed_versions=(own.version,)) if own.version else settings
@@ -84,7 +85,7 @@ def rewritten(config: RouteConfig) -> Rewritten:
     if template is None:
         return None
     if glob is None or not captures(template):
-        return intern(template)  # many routes can have the same one
+        return intern(template)  # many routes can have the same template
     renaming = ModelRenaming(glob, template)
     return renaming if wildcards(glob) else renaming(glob)
 
@@ -102,7 +103,7 @@ def with_policies(
     policies: Mapping[str, PolicyModule],
     context: PolicyContext,
 ) -> Handler:
-    """Return `handler` within its policies, the first one outermost."""
+    """Return `handler` within its policies. The first policy is the outermost."""
     for config in reversed(configs):
         policy = policies[config.name]
         more = (context,) if wants_context(policy) else ()
@@ -116,7 +117,7 @@ def stream_with_policies(
     policies: Mapping[str, PolicyModule],
     context: PolicyContext,
 ) -> StreamHandler:
-    """Return `handler` within its policies, the first one outermost."""
+    """Return `handler` within its policies. The first policy is the outermost."""
     for config in reversed(configs):
         policy = policies[config.name]
         more = (context,) if wants_context(policy) else ()
@@ -134,13 +135,13 @@ def reach_of_messages(config: Config, names: Iterable[str], protocols: Mapping[s
 
 
 _IDS = frozenset({ID_HEADER, TRACE_HEADER, *TRACE_HEADERS})
-"""Headers that distinguish requests, and that no response depends on."""
+"""Headers that distinguish requests and do not affect any response."""
 
 
 def policy_states(
     place: str, configs: Iterable[PolicyConfig], policies: Mapping[str, PolicyModule]
 ) -> Iterator[tuple[str, PolicyState]]:
-    """Yield the policies at `place` that have a state: the policy's name and the state, which gets its place."""
+    """For each policy at `place` that has a state, yield the policy's name and the state, which gets its place."""
     for config in configs:
         policy = policies[config.name]
         if hasattr(policy, "state"):
@@ -150,10 +151,12 @@ def policy_states(
 
 
 Answering: TypeAlias = tuple[Handler, StreamHandler]
-"""The two Handlers of a Bridge, or of a derivative model: for one response, and for a stream."""
+"""The two Handlers of a Bridge or of a derivative model: one for a single response, and one for a stream."""
 MakeDestination: TypeAlias = Callable[[Sequence[Answering], str, Operation | None], Destination]
-"""Makes the Destination from the Handlers of the bridges of one client protocol, whose name is the second argument: for
-the models themselves, or for their derivative models of one operation."""
+"""Makes the Destination from the Handlers of the bridges of one client protocol, whose name is the second argument.
+
+The Destination is for the models themselves, or for their derivative models of one operation.
+"""
 
 
 def route(
@@ -163,9 +166,12 @@ def route(
     *,
     joins_versions: bool = False,
 ) -> Route:
-    """Return a Route to `bridges`: for each client protocol, one bridge to each backend, and to its derivative models.
-    `destination` makes the Destination for the bridges of one protocol, when the first request takes it: of thousands
-    of routes, few might ever get a request for a derivative, or from clients of each protocol."""
+    """Return a Route to `bridges`.
+
+    For each client protocol, it has one bridge to each backend and to its derivative models. `destination` makes the
+    Destination for the bridges of one protocol when the first request takes it, because few of thousands of routes
+    might ever get a request for a derivative, or from clients of each protocol.
+    """
 
     def own(name: str) -> Destination:
         return destination([(each, each.stream) for each in bridges[name]], name, None)
@@ -182,7 +188,7 @@ V = TypeVar("V")
 
 
 class LazyMapping(Mapping[K, V]):
-    """Values for `keys`, made by `make` when first needed."""
+    """The values for `keys`, which `make` makes when they are first needed."""
 
     def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:
         self._keys = tuple(keys)

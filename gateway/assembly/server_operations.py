@@ -15,8 +15,8 @@ def server_operations(
 ) -> dict[Operation, Destination]:
     """Return the Destination of each operation on the gateway itself.
 
-    All respond without waiting, except readiness if it depends on backends (`asks_backends`). `statistics` are the
-    statistics of the listeners with a metrics page, by name.
+    All operations respond without waiting, except readiness if it depends on backends (`asks_backends`). `statistics`
+    are the statistics of the listeners with a metrics page, by name.
     """
 
     def series(request: Request) -> Answer:

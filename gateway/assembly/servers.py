@@ -1,4 +1,7 @@
-"""Connects backends to the fleets that start their servers. A reload that does not change a fleet keeps it running."""
+"""Connects backends to the fleets that start their servers.
+
+If a reload does not change a fleet, the fleet keeps running.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -30,9 +33,11 @@ ASKED_SECONDS = 2.0
 
 @frozen
 class Wiring:
-    """The functions of an Assembly that the servers of one backend use: `endpoint` makes the Endpoint of an address,
-    `release` releases an endpoint that the backend has lost, `connect` makes an unshared Connector, and `why_not`
-    returns why an address cannot belong to the backend."""
+    """The functions of an Assembly that the servers of one backend use.
+
+    `endpoint` makes the Endpoint of an address, `release` releases an endpoint that the backend has lost, `connect`
+    makes an unshared Connector, and `why_not` returns why an address cannot belong to the backend.
+    """
 
     endpoint: Callable[[str], Endpoint]
     release: Callable[[Endpoint], None]
@@ -41,7 +46,7 @@ class Wiring:
 
 
 class ServedBackend:
-    """A backend from the view of its fleet, with earlier backends of the same name that still have requests."""
+    """A backend as its fleet sees it, with earlier backends of the same name that still have requests."""
 
     def __init__(
         self,
@@ -83,7 +88,7 @@ class ServedBackend:
 
     @property
     def slots(self) -> int:
-        """Return the number of calls that one server runs in parallel; 0: no limit."""
+        """Return the number of calls that one server runs in parallel; 0 means no limit."""
         return self._backend.max_in_flight
 
     @property
@@ -107,7 +112,7 @@ class ServedBackend:
             await connector.close()
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Send calls to this address. `use`: the previous use of the server, if it is not new."""
+        """Send calls to this address. `use` is the previous use of the server, if it is not new."""
         endpoint = self._wiring.endpoint(address)
         assert isinstance(endpoint, CountedEndpoint)
         self._endpoints[address] = endpoint
@@ -139,7 +144,7 @@ class ServedBackend:
 
 
 class FleetStarter:
-    """A fleet from the view of its backend."""
+    """A fleet as its backend sees it."""
 
     def __init__(self, fleet: StartedServers) -> None:
         self.fleet = fleet
@@ -174,12 +179,12 @@ class FleetStarter:
 
 
 class Fleets:
-    """The fleets of a gateway, including fleets without a backend whose last jobs end."""
+    """The fleets of a gateway, including fleets without a backend whose last jobs are ending."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._current: dict[str, tuple[str, StartedServers, ServedBackend]] = {}
-        """By backend name: the source of its jobs, its servers, and the backend."""
+        """By backend name, the source of its jobs, its servers, and the backend."""
         self._retired: set[StartedServers] = set()
         self._states: dict[Path, StateFile] = {}
 

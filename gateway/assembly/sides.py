@@ -1,4 +1,4 @@
-"""The backends from the bridges' side: within their policies, with the signatures of their models."""
+"""The backends from the bridges' side, within their policies and with the signatures of their models."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Statistics of the requests of one listener for each of the last seconds, for its metrics page."""
+"""Statistics of the requests of one listener for each of the last seconds, for the listener's metrics page."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -18,8 +18,11 @@ MAX_LATENCIES = 4096
 
 
 class _Second:
-    """The requests that ended within one second. `busy` is the sum of their latencies and `longest` the maximum, in
-    seconds; `cpu` and `memory` are shares between 0 and 1 (`cpu` is more with several busy cores)."""
+    """The requests that ended within one second.
+
+    `busy` is the sum of their latencies and `longest` the maximum, in seconds. `cpu` and `memory` are shares between 0
+    and 1 (`cpu` is more if several cores are busy).
+    """
 
     __slots__ = ("busy", "count", "cpu", "failed", "longest", "memory")
 
@@ -29,9 +32,9 @@ class _Second:
 
 
 class ListenerStatistics:
-    """Counts requests and returns Series of the last `SECONDS` seconds, oldest first, without the current second.
+    """Counts requests and returns Series of the last `SECONDS` seconds, the oldest first, without the current second.
 
-    Updates need no timer: recording a request, or reading the Series, appends the seconds since the last call. The CPU
+    Updates need no timer. Recording a request, or reading the Series, appends the seconds since the last call. The CPU
     time that the process used in them is divided evenly among them.
     """
 

@@ -1,4 +1,4 @@
-"""The API keys of a file, which the gateway reads again when it changes."""
+"""The API keys in a file, which the gateway reads again when the file changes."""
 
 import asyncio
 import logging
@@ -13,16 +13,22 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 LOOKS = 2
-"""Number of checks in one `reload.interval`: a change counts after two checks, so a revoked key ends within one
-interval."""
+"""Number of checks in one `reload.interval`.
+
+A change counts after two checks, so a revoked key stops working within one interval.
+"""
 MOST_CHANGING = 3
-"""Number of checks after which the gateway reads a file even if it keeps changing: constant writes must not keep a
-revoked key valid."""
+"""Number of checks after which the gateway reads a file even if it keeps changing, because constant writes must not
+keep a revoked key valid.
+"""
 
 
 class WatchedKeys:
-    """The keys of a file. Configurations that name the same file use the same keys: a reload does not interrupt a
-    check. The file is checked from the first use until the last one ends."""
+    """The keys of a file.
+
+    Configurations that name the same file use the same keys, so a reload does not interrupt a check. The file is
+    checked from the first use until the last use ends.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,12 +42,13 @@ class WatchedKeys:
         self.keys: KeyFile | None = None
         try:
             self.keys = read_keys(path)
-        except KeyFileError as error:  # checked before the start: it broke since
+        except KeyFileError as error:  # the file was checked before the start, so it broke since then
             log.error("cannot read the API keys in %s, so the gateway accepts no key: %s", path, error)
 
     def begin_use(self, user: object, interval: float, changed: Callable[[], None]) -> None:
-        """Check the file from now on, with the `interval` of the configuration, and call `changed` when there are other
-        keys."""
+        """Check the file from now on, with the `interval` of the configuration, and call `changed` when the keys have
+        changed.
+        """
         self._interval = interval
         self._uses[user] = changed
         if self._watching is None:
@@ -66,14 +73,19 @@ class WatchedKeys:
             changed()
 
     async def read_now(self) -> None:
-        """Read the file, which this process has changed. Other processes see the change when they check the file."""
+        """Read the file because this process has changed it.
+
+        Other processes see the change when they check the file.
+        """
         found = await asyncio.to_thread(look, [self.path])
         if await self._read(found):
             self._changed()
 
     async def read_if_changed(self) -> bool:
-        """Read the file if it has changed; if it has errors, keep the previous keys. Return True if the keys are
-        different."""
+        """Read the file if it has changed.
+
+        If it has errors, keep the previous keys. Return True if the keys are different.
+        """
         found = await asyncio.to_thread(look, [self.path])
         self._changing = self._changing + 1 if self._watched.differs(found) else 0
         if not self._watched.has_changed(found) and self._changing < MOST_CHANGING:

@@ -25,7 +25,7 @@ class BackendSide:
     traits: Traits
     """The protocol's traits, adapted to this backend's `batch`, endpoints and `trust_metadata`."""
     handler: Handler
-    """Sends a request, through the backend's policies."""
+    """Sends a request through the backend's policies."""
     signatures: SignatureCache
     window: int | Callable[[], int]
     """Maximum number of rows of one batch in flight; a function if the backend's endpoints can change."""
@@ -38,11 +38,13 @@ class BackendSide:
         return self.window if isinstance(self.window, int) else self.window()
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the backend's responses. If its protocol or its server (KServe's) cannot stream, or its streams cannot
-        carry the request, the only response is the response of a unary call.
+        """Yield the backend's responses.
+
+        If its protocol or its server (KServe's) cannot stream, or if its streams cannot carry the request, yield only
+        the response of a unary call.
 
         Raises:
-            GatewayError: the backend's error; UNIMPLEMENTED with both texts if the unary call is also impossible.
+            GatewayError: the backend's error; UNIMPLEMENTED with both error texts if the unary call is also impossible.
         """
         obstacle = ""
         if self.responses is not None:
@@ -65,7 +67,7 @@ class BackendSide:
         except GatewayError as error:
             if not obstacle or error.status is not Status.UNIMPLEMENTED:
                 raise
-            # The model can only stream, and the stream is not possible: the client needs both texts.
+            # The model can only stream, and the stream is not possible, so the client needs both texts.
             raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
 
     async def infer(self, request: Request) -> Response:
@@ -84,7 +86,7 @@ class BackendSide:
         return answer
 
     def refused(self, request: Request, error: GatewayError) -> None:
-        """The backend answered `request` with `error`."""
+        """Handle the backend's `error` in response to `request`."""
         if error.status is Status.NOT_FOUND:
             self.signatures.drop(request.model)
         elif error.status is Status.INVALID_ARGUMENT or error.reason is Reason.INVALID_OUTPUT:

@@ -1,12 +1,14 @@
-"""The Bridge: the Handler between a route and its backend, built once for each client protocol of the route.
+"""The Bridge is the Handler between a route and its backend.
 
-A request takes one of two ways. If both protocols name and type tensors in the same way and the route has no tensor
-settings, tensors pass unchanged and the backend is not queried for metadata. Otherwise the request is adapted to the
-model's signature and the response is adapted back (`fitting` has the rules).
+The gateway builds one for each client protocol of the route.
 
-Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) are operations of a backend whose protocol has them,
-otherwise inferences of the derivative model (`derivatives`). If the route allows it, the gateway computes derivatives
-that the model does not have from its evaluations (`estimates`).
+A request is handled in one of two ways. If both protocols name and type tensors in the same way and the route has no
+tensor settings, tensors pass unchanged and the backend is not queried for metadata. Otherwise the request is adapted to
+the model's signature and the response is adapted back (`fitting` has the rules).
+
+Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) are operations if the backend's protocol has them.
+Otherwise they are inferences of the derivative model (`derivatives`). If the route allows it, the gateway computes
+derivatives that the model does not have from evaluations of the model (`estimates`).
 """
 
 import re
@@ -47,8 +49,10 @@ from gateway.core.transport import Handler
 from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature, UnequalRows
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
-"""Words in servers' errors for a model that only streams. Triton: "doesn't support models with decoupled transaction
-policy"; sample servers: "streams its responses"."""
+"""Words in servers' errors about a model that only streams.
+
+Triton writes "doesn't support models with decoupled transaction policy"; sample servers write "streams its responses".
+"""
 
 _HINT = "for a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
@@ -59,15 +63,17 @@ class Bridge:
 
     def __init__(self, settings: RouteSettings, client: Protocol, backend: BackendSide) -> None:
         if Datatype.BYTES not in client.traits.wire.datatypes:
-            # These clients have only numbers: they send and get pixels, like the backend.
+            # These clients have only numbers, so they send and get pixels, like the backend.
             settings = replace(settings, images=None)
         backend = refusing_own_parameters(backend, client)
         self._client = client
         self._settings = settings
         self._backend = backend
         self._reads_first = False
-        """True if a backend server could not accept a message that passed undecoded. From then on, the gateway decodes
-        all messages first."""
+        """True if a server of the backend could not accept a message that was relayed without decoding.
+
+        From then on, the gateway decodes all messages first.
+        """
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -95,8 +101,8 @@ class Bridge:
 
         Raises:
             DecodeError: the client's tensors do not match the model.
-            GatewayError: the backend's error; INTERNAL (invalid-output), its response does not match the model;
-                UNIMPLEMENTED, the backend does not have the operation.
+            GatewayError: the backend's error; INTERNAL (invalid-output) if its response does not match the model;
+                UNIMPLEMENTED if the backend does not have the operation.
         """
         if request.unread is not None:
             return self._relay(request)
@@ -112,7 +118,7 @@ class Bridge:
         return handle(self, self._config_tensor.to_parameter(request) if self._has_config_tensors else request)
 
     async def _relay(self, request: Request) -> Answer:
-        """Return the answer to a request that passes undecoded, with the client's names and tensors."""
+        """Return the answer to a request that is relayed without decoding, with the client's names and tensors."""
         try:
             if not self._reads_first:
                 return await self._infer(request)
@@ -127,7 +133,7 @@ class Bridge:
         return await written(await self(read), read, request)
 
     async def _relayed_stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses to a request that passes undecoded."""
+        """Yield the responses to a request that is relayed without decoding."""
         try:
             if not self._reads_first:
                 async with aclosing(self._backend.stream(request)) as passing:
@@ -157,8 +163,9 @@ class Bridge:
         raise await self._error_for_flaw(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses to a client that accepts any number of responses. If the backend does not stream, yield
-        one.
+        """Yield the responses to a client that accepts any number of responses.
+
+        If the backend does not stream, yield one response.
 
         Raises:
             DecodeError, GatewayError: like a call, also after some responses.
@@ -264,8 +271,11 @@ class Bridge:
         return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
-        does not have the operation (clients that query its operations get the same result), otherwise the flaw."""
+        """Return the error for a request with a flaw.
+
+        It is NOT_FOUND if the model does not exist, or UNIMPLEMENTED if the model does not have the operation (clients
+        that query its operations get the same result); otherwise it is the flaw.
+        """
         if isinstance(request.flaw, MissingNumbers | UnequalRows) and not self._client.traits.wire.points:
             return DecodeError(request.flaw)
         try:
@@ -286,7 +296,7 @@ class Bridge:
             if self._unchanged and not request.schemaless:
                 outgoing = self._rewrite.renamed(request)
                 try:
-                    # Like `infer` of the backend's side, without an additional coroutine.
+                    # This is like `infer` of the backend's side, but without an additional coroutine.
                     answer = await self._infer(outgoing)
                 except GatewayError as error:
                     self._backend.refused(outgoing, error)
@@ -312,7 +322,7 @@ class Bridge:
         """Return the Fitting of an inference. If the request lacks inputs, query the server for its optional inputs.
 
         Raises:
-            GatewayError: the backend's error; INVALID_ARGUMENT, like `check_undeclared`.
+            GatewayError: the backend's error; INVALID_ARGUMENT as in `check_undeclared`.
         """
         if request.schemaless and request.parameters:
             await self._signatures.check_undeclared(request.parameters, key)
@@ -341,10 +351,12 @@ class Bridge:
         return self._unchanged and not request.schemaless
 
     def _passed(self, response: Response, request: Request) -> Response:
-        """Return the response with the backend's outputs unchanged: the requested outputs, or all outputs by default.
+        """Return the response with the backend's outputs unchanged.
+
+        It has the requested outputs, or all outputs by default.
 
         Raises:
-            GatewayError: INTERNAL (invalid-output), a requested output is missing.
+            GatewayError: INTERNAL (invalid-output) if a requested output is missing.
         """
         requested, outputs = request.outputs, response.outputs
         if not requested or [each.name for each in requested] == [each.name for each in outputs]:
@@ -363,7 +375,7 @@ class Bridge:
             raise self._calls.invalid_output(error) from error
 
     async def _reduced(self, request: Request) -> Response:
-        """Return one response made from the stream of responses, according to the route's `stream`."""
+        """Return one response made from the stream of responses, according to the route's `translate.stream`."""
         name = self._backend.name
         async with aclosing(self.stream(request)) as responses:
             if self._settings.stream == "last":
@@ -405,8 +417,11 @@ class Bridge:
         return self._fittings_of_derivatives.to(await self._signature_of_derivative(request, key))
 
     async def _signature_of_derivative(self, request: Request, key: Key) -> Signature:
-        """Return the derivative's signature. If one side has derivatives as operations, its vectors have the lengths of
-        the inputs and outputs that the request's index tensors name."""
+        """Return the derivative's signature.
+
+        If one side has derivatives as operations, the vectors have the lengths of the inputs and outputs that the
+        request's index tensors name.
+        """
         signature = await self._signatures.derivative(key, request.operation)
         positions = derivatives.positions(request.inputs, DERIVATIVES[request.operation])
         is_fixed = not self._derivatives_have_lengths or request.schemaless
@@ -430,8 +445,9 @@ class Bridge:
         Operation.MODEL_STATISTICS: lambda self, request: self._extensions.statistics(request),
         **dict.fromkeys(CONTROL_OPERATIONS, lambda self, request: self._extensions.control(request)),
     }
-    """One table for all bridges: with 1,000 separate tables, each request would use a table that is not in any
-    processor cache."""
+    """All bridges use one table, because with 1,000 separate tables, each request would use a table that is not in any
+    processor cache.
+    """
 
 
 def _with_hint(error: GatewayError) -> GatewayError:
@@ -439,8 +455,9 @@ def _with_hint(error: GatewayError) -> GatewayError:
 
 
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:
-    """Return True if tensors of one protocol are valid in the other: tensors have names, and the datatypes are the
-    same."""
+    """Return True if tensors of one protocol are valid in the other, because tensors have names and the datatypes are
+    the same.
+    """
     return client.wire.datatypes == backend.wire.datatypes and not any(
         traits.wire.untyped or traits.wire.unnamed or traits.wire.points for traits in (client, backend)
     )

@@ -16,7 +16,7 @@ MOST_SHOWN = 64
 
 @frozen
 class TensorShown:
-    """A tensor without its data. `untyped`: the JSON had no datatype."""
+    """A tensor without its data. `untyped` is True if the JSON had no datatype."""
 
     name: str
     datatype: str
@@ -27,8 +27,11 @@ class TensorShown:
 
 @frozen
 class CastShown:
-    """A conversion from one datatype to another. `error` is the largest difference between an element before and after,
-    or None if every element is the same; `element` is its position, `before` and `after` are its values as text."""
+    """A conversion from one datatype to another.
+
+    `error` is the largest difference between an element before and after the conversion, or None if every element is
+    the same. `element` is the position of that element; `before` and `after` are its values as text.
+    """
 
     from_datatype: str
     to_datatype: str
@@ -40,8 +43,10 @@ class CastShown:
 
 @frozen
 class TensorChange:
-    """The change of one tensor. `before` is None for a tensor that the gateway adds, `after` for a tensor that it
-    leaves out."""
+    """The change of one tensor.
+
+    `before` is None for a tensor that the gateway adds. `after` is None for a tensor that it leaves out.
+    """
 
     before: TensorShown | None
     after: TensorShown | None
@@ -74,8 +79,10 @@ def _as_text(tensor: Tensor) -> str:
 def compare(
     before: Sequence[Tensor], after: Sequence[Tensor], renamings: Sequence[Renaming]
 ) -> tuple[TensorChange, ...]:
-    """Return the changes from the tensors `before` to the tensors `after`, paired by name, or by position if they have
-    no names."""
+    """Return the changes from the tensors `before` to the tensors `after`.
+
+    They are paired by name, or by position if they have no names.
+    """
     client = {each.backend: each.client for each in renamings}
     left = list(before)
     changes: list[TensorChange] = []
@@ -119,8 +126,10 @@ def cast(before: Tensor, after: Tensor) -> CastShown | None:
 
 
 def _wide(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Return numbers in a type that holds the values of every datatype. This includes 64-bit integers if the machine's
-    long double has 64 bits for them."""
+    """Return numbers in a type that can represent the values of every datatype.
+
+    This includes 64-bit integers if the machine's long double has 64 bits for integers.
+    """
     return (
         array.astype(np.float64).astype(np.longdouble) if array.dtype.kind not in "iu" else array.astype(np.longdouble)
     )

@@ -1,7 +1,9 @@
-"""`translate: {carry_config: true}`: UM-Bridge's `config` as a tensor, for protocols without parameters. No I/O.
+"""`translate: {carry_config: true}` carries UM-Bridge's `config` as a tensor, for protocols without parameters.
 
-The config is the last input, named `config` (or unnamed), a BYTES tensor with one element: its JSON text. If the
-protocol counts rows on every tensor, the text is repeated for each row.
+This module does no I/O.
+
+The config is the last input, named `config` (or unnamed). It is a BYTES tensor with one element, which is its JSON
+text. If the protocol counts rows on every tensor, the text is repeated for each row.
 """
 
 from gateway.bridge.backend import BackendSide
@@ -19,22 +21,22 @@ EMPTY = "{}"
 
 
 class ConfigTensor:
-    """Moves the config between the parameter and the tensor, on one route."""
+    """Moves the config between the parameter and the tensor, for one route."""
 
     def __init__(self, settings: RouteSettings, client: Traits, backend: BackendSide) -> None:
         self._carried = settings.carry_config
         self._backend = backend
         self.from_client = self._carried and not client.wire.parameters
-        """Clients can send the config only as a tensor."""
+        """True if clients can send the config only as a tensor."""
         self.to_backend = not backend.traits.wire.parameters
-        """The backend can get the config only as a tensor."""
+        """True if the backend can get the config only as a tensor."""
 
     def to_parameter(self, request: Request) -> Request:
-        """Return a client's request with the parameter `config` instead of the tensor, if it has the tensor.
+        """If a client's request has the tensor, return the request with the parameter `config` instead.
 
         Raises:
             DecodeError: rows have different texts, or the text is not UTF-8.
-            GatewayError: RESOURCE_EXHAUSTED, the text is longer than the backend's `limits.config`.
+            GatewayError: RESOURCE_EXHAUSTED if the text is longer than the backend's `limits.config`.
         """
         last = request.inputs[-1] if request.inputs and CONFIG not in request.parameters else None
         if last is None or last.datatype is not Datatype.BYTES or last.name not in (CONFIG, ""):
@@ -51,11 +53,11 @@ class ConfigTensor:
         return replace(request, inputs=request.inputs[:-1], parameters=parameters)
 
     def to_tensor(self, outgoing: Request) -> Request:
-        """Return the request to the backend with the tensor instead of the parameter `config`, if it has the parameter.
+        """If the request to the backend has the parameter `config`, return the request with the tensor instead.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, the route does not have `carry_config`, or the config is not UTF-8 text;
-                RESOURCE_EXHAUSTED, the text is longer than the backend's `limits.config`.
+            GatewayError: INVALID_ARGUMENT if the route does not have `carry_config`, or the config is not UTF-8 text;
+                RESOURCE_EXHAUSTED if the text is longer than the backend's `limits.config`.
         """
         if CONFIG not in outgoing.parameters:
             return outgoing
@@ -78,7 +80,7 @@ class ConfigTensor:
 
     def _tensor(self, raw: bytes, outgoing: Request) -> Tensor:
         self._check_size(raw)
-        # The content type is for MIP, which has a format for JSON texts; other protocols send plain BYTES.
+        # The content type is for MIP, which has a format for JSON texts. Other protocols send plain BYTES.
         one = Tensor(CONFIG, Datatype.BYTES, (1,), bytes_elements.pack([raw]), content_type="json")
         if self._backend.traits.wire.rows is not Rows.FIRST or not outgoing.inputs or not outgoing.inputs[0].shape:
             return one

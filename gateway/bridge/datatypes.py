@@ -1,8 +1,8 @@
 """Conversion of a tensor to the datatype in a specification.
 
-A typed tensor is converted if, by the table WIDENINGS, the other datatype holds all values of its datatype. Anything
-else needs the route's `cast`. Numbers without a datatype (from JSON) are converted if the other datatype holds these
-numbers.
+A tensor with a datatype is converted if the other datatype represents all values of its datatype, according to the
+table WIDENINGS. All other conversions need the route's `cast`. Numbers without a datatype (from JSON) are converted if
+the other datatype can represent these numbers.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ Array = np.ndarray[Any, Any]
 def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
     """Return the data of `tensor` in the datatype `wanted`.
 
-    `cast` is the route's setting for conversions that are not exact: `refuse`; `round` (half to even; a value out of
-    range is an error); `saturate` (like `round`, but values out of range are clipped).
+    `cast` is the route's setting for conversions that are not exact. `refuse` refuses them. `round` rounds half to
+    even, and a value out of range is an error. `saturate` is like `round`, but clips values out of range.
 
     Raises:
-        DecodeError: the conversion is not exact, and `cast` does not allow it; NaN as an integer.
+        DecodeError: the conversion is not exact and `cast` does not allow it, or NaN would become an integer.
     """
     if tensor.datatype is wanted:
         return tensor.data
@@ -47,8 +47,9 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 
 def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record) -> None:
-    """If the `data` that `fit` made from a tensor differs from it in a value, which only a `cast` allows, add this to
-    `record`."""
+    """If the `data` that `fit` made from a tensor differs from the tensor in a value, which only a `cast` allows, add
+    this to `record`.
+    """
     if record is UNRECORDED or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
         return
     before = tensor.array.reshape(-1)
@@ -62,11 +63,11 @@ def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record
 
 
 def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
-    """Return a tensor without a datatype as a tensor of the datatype `numbers`; unchanged if its elements are not
+    """Return a tensor without a datatype as a tensor of the datatype `numbers`, or unchanged if its elements are not
     numbers.
 
     Raises:
-        DecodeError: `numbers` does not hold one of its values.
+        DecodeError: `numbers` cannot represent one of its values.
     """
     if tensor.datatype not in NUMBERS:
         return replace(tensor, untyped=False)
@@ -75,10 +76,10 @@ def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
 
 def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
     """Return the tensor in a datatype that `protocol` carries: its current datatype, or the narrowest datatype that
-    holds all its values. In the latter case, the parameter `gateway_datatype` names the original datatype.
+    represents all its values. In the latter case, the parameter `gateway_datatype` names the original datatype.
 
     Raises:
-        DecodeError: the protocol carries no datatype that holds all its values.
+        DecodeError: the protocol carries no datatype that represents all its values.
     """
     wanted = sent_as(tensor.datatype, carried)
     if wanted is tensor.datatype:
@@ -106,7 +107,7 @@ def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple
 
 
 def restore(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:
-    """Undo `carry` for a client whose protocol lacks `wanted`: UINT8 becomes BOOL if BOOL is wanted.
+    """Undo `carry` for a client whose protocol lacks `wanted`. If BOOL is wanted, UINT8 becomes BOOL.
 
     Raises:
         DecodeError: an element is not 0 or 1.
@@ -155,7 +156,7 @@ def _to_integers(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
         array = np.rint(array.astype(np.float64))
         if np.isnan(array).any():
             raise DecodeError(f"{what} holds NaN, which {wanted} cannot hold under any cast")
-    # As a double, 2**64 - 1 becomes 2**64; so a float is out of range if it is not below the next power of two.
+    # As a double, 2**64 - 1 becomes 2**64. Therefore a float is out of range unless it is below the next power of two.
     beyond = (array < bounds.min) | (array >= float(bounds.max) + 1 if array.dtype.kind == "f" else array > bounds.max)
     if not beyond.any():
         return array.astype(wanted.dtype)

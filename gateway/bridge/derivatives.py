@@ -5,8 +5,8 @@ UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. In other
 `M` is a separate model, its derivative model (`M.gradient`, ...). A derivative model takes the inputs of `M` and the
 derivative's own tensors (DERIVATIVES lists them in order), and returns one output named `output`:
 
-- index tensors (`out_wrt`, `in_wrt`, `in_wrt1`, `in_wrt2`): the positions of the output and the inputs of the
-  derivative, from 0; INT64 `[-1, 1]`, 0 by default;
+- index tensors (`out_wrt`, `in_wrt`, `in_wrt1`, `in_wrt2`): the positions of the derivative's output and inputs, from
+  0; INT64 `[-1, 1]`, 0 by default;
 - vectors (`sens`, `vec`) and the output: FP64, with the length of the input or the output that an index names.
 """
 
@@ -26,9 +26,11 @@ _INTEGERS = frozenset({Datatype.INT64.kind, Datatype.UINT64.kind})
 
 
 def companion_signature(base: Signature, operation: Operation) -> Signature:
-    """Return the signature of the derivative model, made from the base model's signature: the base model's inputs, then
-    the derivative's own tensors, and one output. The length of a vector is free if the inputs (or outputs) that it
-    could belong to have different lengths."""
+    """Return the signature of the derivative model, made from the base model's signature.
+
+    It has the base model's inputs, then the derivative's own tensors, and one output. The length of a vector is free if
+    the inputs (or outputs) that it could belong to have different lengths.
+    """
     if not base.inputs and not base.outputs:
         return base
     sizes = {
@@ -47,7 +49,7 @@ def companion_signature(base: Signature, operation: Operation) -> Signature:
         base,
         inputs=(*base.inputs, *extras),
         outputs=(vector(COMPANION_OUTPUT),),
-        # A model can claim its derivatives and no inference; a derivative model is always called by inference.
+        # A model can claim its derivatives and no inference, but a derivative model is always called by inference.
         operations=frozenset({Operation.INFER}),
     )
 
@@ -88,14 +90,14 @@ def _at(base: Signature, index: str, position: int) -> TensorSpec:
 
 
 def _common_length(specs: Iterable[TensorSpec]) -> int:
-    """Return the length that all of these have, or -1 if they differ."""
+    """Return the length that all of these tensors have, or -1 if the lengths differ."""
     sizes = {shapes.point_size(spec.shape) for spec in specs}
     return sizes.pop() if len(sizes) == 1 else -1
 
 
 def without_undeclared_indices(given: Sequence[Tensor], signature: Signature) -> Sequence[Tensor]:
-    """Return the inputs without the index tensors that the derivative model does not declare, because it has one input
-    and one output, number 0.
+    """Return the inputs without the index tensors that the derivative model does not declare because it has only input
+    0 and output 0.
 
     Raises:
         DecodeError: the omitted index tensor is not 0.
@@ -113,8 +115,10 @@ def without_undeclared_indices(given: Sequence[Tensor], signature: Signature) ->
 
 
 def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] | None:
-    """Return the position in each of the index tensors `names`, 0 for a missing one. Return None if rows have different
-    positions, or if tensors have no names."""
+    """Return the position in each of the index tensors `names`; the position in a missing tensor is 0.
+
+    Return None if rows have different positions, or if tensors have no names.
+    """
     if any(not tensor.name for tensor in given) and not any(tensor.name in INDEX_TENSORS for tensor in given):
         return None
     found = dict.fromkeys((name for name in names if name in INDEX_TENSORS), 0)
@@ -131,12 +135,14 @@ def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] |
 
 
 def fit_index(tensor: Tensor | None, spec: TensorSpec, rows: int | None, limit: int) -> Tensor:
-    """Return an index tensor in the form that the derivative model declares: 0 if it is missing, and one index repeated
-    for all rows. Any integer datatype is accepted.
+    """Return an index tensor in the form that the derivative model declares.
+
+    If the tensor is missing, its index is 0. If it has one index, the index is repeated for all rows. Any integer
+    datatype is accepted.
 
     Raises:
-        DecodeError: it does not have 1 element or one element per row, or an element is not an integer.
-        GatewayError: RESOURCE_EXHAUSTED, one index per row takes more than `limit` bytes.
+        DecodeError: the tensor has neither 1 element nor one element per row, or an element is not an integer.
+        GatewayError: RESOURCE_EXHAUSTED if one index per row takes more than `limit` bytes.
     """
     count = 1 if rows is None else rows
     what = f"index {spec.name!r}"

@@ -8,13 +8,16 @@ MOST_KEPT = 256
 
 
 class DerivedSignatures:
-    """A cache of the signatures that `derive` returns. It returns the same object for the same signature, for the
-    MOST_KEPT last signatures, because the Fitting of a signature is found by its identity (`fitting`)."""
+    """A cache of the signatures that `derive` returns.
+
+    For the MOST_KEPT last signatures, it returns the same object for the same signature, because the Fitting of a
+    signature is found by the signature's identity (`fitting`).
+    """
 
     def __init__(self, derive: Callable[[Signature], Signature]) -> None:
         self._derive = derive
         self._kept: dict[int, tuple[Signature, Signature]] = {}
-        """Derived signatures by the identity of the original signature; the entry keeps the original alive."""
+        """Derived signatures by the identity of the original signature. The entry keeps the original alive."""
 
     def of(self, signature: Signature) -> Signature:
         """Return the signature that `derive` makes from `signature`."""

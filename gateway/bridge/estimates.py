@@ -1,13 +1,13 @@
-"""Derivatives by finite differences of a model's evaluations, for derivatives that the model does not have.
+"""Computes derivatives that a model does not have by finite differences of the model's evaluations.
 
-A request for a derivative is adapted to the signature of the derivative model, like a request for the model's own
-derivative. Then the model is evaluated at the points that `finite_differences` gives: as one batch if it takes batches,
-otherwise point by point, with as many parallel calls as the backend takes from one batch. The calls belong to the same
-client, so in the queue they take turns with other calls, from this client and from others. The first failing call
-cancels the rest.
+A request for such a derivative is adapted to the signature of the derivative model, like a request for the model's own
+derivative. Then the model is evaluated at the points that `finite_differences` gives. If the model takes batches, the
+points are one batch; otherwise each point is a call, with as many parallel calls as the backend takes from one batch.
+The calls belong to the same client, so in the queue they take turns with other calls from this client and from others.
+The first failing call cancels the rest.
 
-The Hessian is the difference of two or more gradients along `vec`: of the model's own gradients if it has them,
-otherwise of gradients that are computed here.
+The Hessian is the difference of two or more gradients along `vec`. These are the model's own gradients if it has them,
+otherwise gradients that are computed here.
 """
 
 from collections import OrderedDict
@@ -64,12 +64,13 @@ from gateway.core.types import Request, RequestedOutput, Response, Signature, Te
 from gateway.core.types import tensor as make_tensor
 
 ERROR_HEADER = "gateway-derivative-error"
-"""The header or metadata key that requests an estimate of the error (`1`) in a request, and has the estimate in a
-response."""
+"""The header or metadata key that requests an estimate of the error (`1`) in a request, and that contains the estimate
+in a response.
+"""
 MARK_HEADER = "gateway-derivative"
 """The header or metadata key of a response that describes how its derivative was computed."""
 
-# Rows are counted on every tensor: a model that takes no batches is called for each row.
+# Rows are counted on every tensor, so a model that takes no batches is called for each row.
 POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)))
 """The client's side of the bridge that evaluates models at points."""
 
@@ -78,12 +79,13 @@ class Calls(Enum):
     """The conversion of points to model calls."""
 
     BATCHES = "batches"
-    """The model takes batches: points are rows."""
+    """The model takes batches, so points are rows."""
     ROWS = "rows"
     """No tensor has a batch dimension, and the bridge makes a call for each row."""
     POINTS = "points"
-    """Only some tensors have a batch dimension, or there are scalars: each point is a call in the model's own
-    shapes."""
+    """Only some tensors have a batch dimension, or there are scalars, so each point is a call in the model's own
+    shapes.
+    """
 
 
 @frozen
@@ -96,7 +98,7 @@ class DerivativeProblem:
     inputs: tuple[Tensor, ...]
     """The model's inputs, by the backend's names, with B rows, except the inputs in `shared`."""
     shared: tuple[Tensor, ...]
-    """Inputs without a batch dimension of a model that takes batches: the same for all points."""
+    """Inputs without a batch dimension of a model that takes batches. They are the same for all points."""
     unbatched: frozenset[str]
     """The tensors without a batch dimension in a call for one point."""
     moved: Mapping[str, Array]
@@ -104,7 +106,7 @@ class DerivativeProblem:
     first: str
     """The input of the gradient: `in_wrt` or `in_wrt1`."""
     second: str
-    """The input that varies along `vec`: `in_wrt` of a Jacobian, `in_wrt2` of a Hessian."""
+    """The input that varies along `vec`: `in_wrt` of a Jacobian, or `in_wrt2` of a Hessian."""
     output: str
     positions: Mapping[str, int]
     sens: Array | None
@@ -112,7 +114,7 @@ class DerivativeProblem:
     dtype: "np.dtype[Any]"
     """The datatype of the inputs that vary."""
     narrowest: "np.dtype[Any]"
-    """The narrower of `dtype` and the output's datatype: it determines the rounding of values."""
+    """The narrower of `dtype` and the output's datatype, which determines the rounding of values."""
     calls: "Calls"
     """The conversion of points to calls."""
 
@@ -139,15 +141,16 @@ class EstimatedDerivatives:
         self._backend = backend
         self._takes_batches = backend.traits.wire.rows is not Rows.ONE
         self._largest_batches: OrderedDict[Key, tuple[float, int | None]] = OrderedDict()
-        """For each model, its maximum batch size (None: no limit), and the time until which it is stored."""
+        """For each model, its maximum batch size (None means no limit), and the time until which it is stored."""
 
     async def derive(self, request: Request, key: Key) -> Response:
         """Return the derivative that `request` asks for; `key` has the model's name at the backend.
 
         Raises:
             DecodeError: the client's tensors do not match the model.
-            GatewayError: UNIMPLEMENTED, the input or the output does not have floats; FAILED_PRECONDITION, the model's
-                tensors are unknown; INVALID_ARGUMENT, it takes too many evaluations; the backend's error.
+            GatewayError: UNIMPLEMENTED if the input or the output does not have floats; FAILED_PRECONDITION if the
+                model's tensors are unknown; INVALID_ARGUMENT if the derivative takes too many evaluations; the
+                backend's error.
         """
         base = await self._signatures.model(key)
         if is_unknown(base):
@@ -175,7 +178,7 @@ class EstimatedDerivatives:
         return fit_response(Response((output,)), request, fitted, fitting)
 
     async def _solve(self, problem: DerivativeProblem) -> Array:
-        """Return the derivative, [B, n] or [B, m] in FP64."""
+        """Return the derivative, which is [B, n] or [B, m] in FP64."""
         record = problem.request.record
         tells = record.telling.route
         wants_error = tells and (self._how.error or problem.request.headers.get(ERROR_HEADER) == "1")
@@ -210,7 +213,7 @@ class EstimatedDerivatives:
         return Step(size, how.typical, scale)
 
     def _check(self, problem: DerivativeProblem, count: int) -> None:
-        """Refuse a problem that takes too many points or too much memory, before any points exist."""
+        """Refuse a problem that takes too many points or too much memory, before any points are created."""
         what = f"{problem.operation.value} of model {problem.request.model!r} by finite differences"
         if count > self._how.max_evaluations:
             text = f"{what} takes {count} evaluations, and the route allows {self._how.max_evaluations}"
@@ -359,8 +362,10 @@ class EstimatedDerivatives:
         return found
 
     async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
-        """Return one output as [count, ...], or, for a call for one point, which might have no batch dimension, as [1,
-        ...]."""
+        """Return one output as [count, ...].
+
+        For a call for one point, which might have no batch dimension, return it as [1, ...].
+        """
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
@@ -394,14 +399,14 @@ def _problem(
     """Return the numbers in the adapted `tensors` of a request for a derivative, whose signature is `signature`.
 
     Raises:
-        DecodeError: an index is out of range or differs in some rows; a vector has the wrong length.
-        GatewayError: UNIMPLEMENTED, the input or the output has no floats, or only some tensors have rows.
+        DecodeError: an index is out of range or differs in some rows, or a vector has the wrong length.
+        GatewayError: UNIMPLEMENTED if the input or the output has no floats, or only some tensors have rows.
     """
     fitted = {tensor.name: tensor for tensor in tensors}
     batched = {spec.name: shapes.is_batch(spec.shape) for spec in signature.inputs}
     operation = request.operation
     positions = {name: _index(fitted[name]) for name in DERIVATIVES[operation] if name in INDEX_TENSORS}
-    derivatives.sized(signature, base, operation, positions)  # which checks that they are in range
+    derivatives.sized(signature, base, operation, positions)  # this checks that they are in range
     own = list(base.inputs)
     output = base.outputs[positions.get("out_wrt", 0)]
     first = own[positions.get("in_wrt", positions.get("in_wrt1", 0))]
@@ -475,7 +480,10 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 
 
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
-    """Return the inputs with B * P rows: the inputs in `moved`, [B, P, n], with these values, the others repeated."""
+    """Return the inputs with B * P rows.
+
+    The inputs in `moved`, [B, P, n], have these values; the others are repeated.
+    """
     return tuple(
         make_tensor(
             each.name,
@@ -527,7 +535,7 @@ async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = No
 
 
 def _explained(error: GatewayError, problem: DerivativeProblem) -> GatewayError:
-    """Return the error of an evaluation, with its purpose in the text."""
+    """Return the error of an evaluation, with the purpose of the evaluation in the text."""
     text = f"{problem.operation.value} by finite differences: {error.message}"
     if isinstance(error, TransportError):
         return TransportError(

@@ -68,7 +68,7 @@ class Extensions:
 
     def _outgoing(self, request: Request, key: Key) -> Request:
         outgoing = self._rewrite.outgoing(request, key)
-        if not request.model:  # about the whole server, even if the route's `rewrite` names a model
+        if not request.model:  # the request is about the whole server, even if the route's `rewrite` names a model
             return replace(outgoing, model="", version="")
         if not isinstance(outgoing, ControlRequest) or outgoing.model == request.model:
             return outgoing
@@ -80,9 +80,10 @@ class Extensions:
 
 
 def _renamed(config: str, client: str, backend: str) -> str:
-    """Return the JSON text of a model configuration, with the model's name replaced by its name at the backend: Triton
-    refuses to load a model whose configuration has another name. Invalid JSON stays unchanged; the server refuses
-    it."""
+    """Return the JSON text of a model configuration, with the model's name replaced by its name at the backend, because
+    Triton refuses to load a model whose configuration has another name. Invalid JSON stays unchanged; the server
+    refuses it.
+    """
     try:
         document = json.read(config.encode(), {}, values=_CONFIG_VALUES, literals=False)
     except (DecodeError, UnicodeEncodeError):

@@ -1,13 +1,14 @@
-"""Derivatives by finite differences: the points for evaluations of a function, and the derivative computed from its
-values.
+"""Derivatives by finite differences.
+
+The module gives the points at which to evaluate a function, and computes the derivative from the values.
 
 A stencil is a list of offsets in steps, such as -1 and 1. For a function f of one variable with values at x + t_k, the
 derivative is the sum of w_k f(x + t_k). The w_k are the weights of the polynomial through these points. The points are
-first rounded to the datatype of the input; the weights belong to the rounded points. A sum is therefore exact (to
-rounding) for polynomials of a degree below the number of points, for x of any size.
+first rounded to the datatype of the input, and the weights are computed for the rounded points. A sum is therefore
+exact (to rounding) for polynomials of a degree below the number of points, for x of any size.
 
-Arrays have a first dimension of B rows; each row is a separate derivative. Shapes are in the docstrings: n is the
-length of the input, m the length of the output, K the number of offsets. No I/O.
+Arrays have a first dimension of B rows. Each row is a separate derivative. Docstrings contain the shapes: n is the
+length of the input, m the length of the output, and K the number of offsets. This module does no I/O.
 """
 
 from typing import Any, TypeAlias
@@ -22,7 +23,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @frozen
 class Stencil:
-    """Offsets of points in steps, and the order of the error, which falls with this power of the step."""
+    """The offsets of points in steps, and the order of the error, which falls with this power of the step."""
 
     offsets: tuple[int, ...]
     order: int
@@ -44,8 +45,9 @@ STENCILS: dict[tuple[str, int], Stencil] = {
 
 def relative_step(order: int, dtype: "np.dtype[Any]", *, second: bool = False) -> float:
     """Return the step, in units of an element's size, at which the error of a stencil of this order and the rounding
-    error of values of `dtype` are equally large. The step is eps^(1/(order + 1)); for `second` derivatives,
-    eps^(1/(order + 2))."""
+    error of values of `dtype` are equally large. The step is eps^(1/(order + 1)), or eps^(1/(order + 2)) for `second`
+    derivatives.
+    """
     eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     return float(eps ** (1 / (order + (2 if second else 1))))
 
@@ -57,8 +59,11 @@ def for_second(step: float, order: int) -> float:
 
 @frozen
 class Step:
-    """The distance of the points: `size` times the size of an element, which is at least `typical`. `scale` is an
-    additional factor, 2 for the estimate that a result is compared with."""
+    """The distance of the points, which is `size` times the size of an element.
+
+    That size is at least `typical`. `scale` is an additional factor. It is 2 for the estimate that a result is compared
+    with.
+    """
 
     size: float
     typical: float
@@ -87,7 +92,7 @@ class Line:
 def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -> Line:
     """Return the points for the derivative at `x` [B, n] along `direction` [B, n], which can have any length.
 
-    With this step, the element with the largest relative change changes by its own step.
+    The element with the largest relative change moves by its own step.
     """
     with np.errstate(all="ignore"):
         lengths = step.lengths(x, dtype)
@@ -103,16 +108,20 @@ def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: 
 
 @frozen
 class Axes:
-    """Points along each axis: `points` [B, P, n] in FP64 (rounded to the input's dtype), `weights` [B, n, K]. The first
-    point is the center if `has_centre`; the others follow axis by axis."""
+    """Points along each axis: `points` [B, P, n] in FP64 (rounded to the input's dtype), `weights` [B, n, K].
+
+    If `has_centre` is True, the first point is the center. The other points follow axis by axis.
+    """
 
     points: Array
     weights: Array
     has_centre: bool
 
     def combine(self, values: Array) -> Array:
-        """Return the Jacobian [B, n, m] (each row is the derivative for one element of the input), from values [B, P,
-        m]."""
+        """Return the Jacobian [B, n, m] from values [B, P, m].
+
+        Each row is the derivative for one element of the input.
+        """
         rows, count, many = self.weights.shape
         if not self.has_centre:
             return _combine(self.weights[..., None], values.reshape(rows, count, many, -1), 2)
@@ -138,14 +147,14 @@ def along_axes(x: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -
     points[:] = x[:, None, :]
     grid = points[:, int(stencil.has_centre) :].reshape(rows, count, len(offsets), count)
     axis = np.arange(count)
-    # Two separate indices select the axis that varies, so it comes first: [n, B, K', ...].
+    # Two separate indices select the axis that varies, so that axis comes first: [n, B, K', ...].
     grid[:, axis, :, axis] = moved[:, :, offsets].transpose(1, 0, 2)
     points[:, int(stencil.has_centre) :] = grid.reshape(rows, -1, count)
     return Axes(points, made, stencil.has_centre)
 
 
 def weights(nodes: Array) -> Array:
-    """Return the weights of the first derivative at 0 for values at `nodes` [..., K], which must differ."""
+    """Return the weights of the first derivative at 0 for values at `nodes` [..., K], which must all differ."""
     many = nodes.shape[-1]
     unit = np.abs(nodes).max(axis=-1, keepdims=True)  # products of tiny nodes would underflow
     t = nodes / unit
@@ -174,8 +183,10 @@ def largest_difference(result: Array, coarser: Array) -> float:
 
 
 def _combine(factors: Array, values: Array, axis: int) -> Array:
-    """Return the sum of `values` times `factors` on an axis. The result is NaN if a value is not finite: the other
-    values then do not determine the derivative."""
+    """Return the sum of `values` times `factors` on an axis.
+
+    The result is NaN if a value is not finite, because the other values then do not determine the derivative.
+    """
     with np.errstate(all="ignore"):
         # The weights add up to 0, so subtracting a constant changes nothing, and the sum loses fewer digits.
         first = np.take(values, [0], axis)

@@ -1,4 +1,4 @@
-"""Calls of a model, with requests and responses converted between client and model according to the model's signature.
+"""Calls to a model, with requests and responses converted between client and model according to the model's signature.
 
 A model's tensors can change at any time, for example when a new version is deployed. If a call fails because of its
 tensors before the model computes anything, and the backend now reports another signature, the gateway repeats the call
@@ -55,15 +55,16 @@ class FittedCalls:
     async def again(
         self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
     ) -> Response:
-        """Call the model again after `error`, if its tensors have changed since `fitting`. The request did not match
-        the signature, or the backend refused it, so the model computed nothing.
+        """Call the model again after `error`, if its tensors have changed since `fitting`.
+
+        The request did not match the signature, or the backend refused it, so the model computed nothing.
 
         Raises:
-            DecodeError, GatewayError: `error`, if it has another cause or the model has the same tensors; the error of
-                the second call.
+            DecodeError, GatewayError: `error`, if it has another cause or the model has the same tensors. Otherwise the
+                error of the second call.
         """
         if isinstance(error, GatewayError):
-            if error.reason is Reason.INVALID_OUTPUT:  # no repetition: the model has run
+            if error.reason is Reason.INVALID_OUTPUT:  # the call is not repeated, because the model has run
                 self._backend.signatures.doubt(key[0])
             if error.status is not Status.INVALID_ARGUMENT or isinstance(error, TransportError):
                 raise error
@@ -85,7 +86,7 @@ class FittedCalls:
         return other
 
     async def fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
-        """Like `fit_request`, with a span if spans are recorded, and, for an explanation, with the changes."""
+        """Like `fit_request`. If spans are recorded, it records a span; an explanation gets the changes."""
         record = request.record
         if record.events is None:
             if fitting.has_images:

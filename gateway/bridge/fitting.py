@@ -2,22 +2,22 @@
 
 The bridge matches the client's tensors with the signature's specifications, in this order:
 
-1. Names. A named tensor has the client's name: `rename` determines the backend's name, `drop` removes inputs,
+1. Names. A named tensor has the client's name. `rename` determines the backend's name, `drop` removes inputs, and
    `constants` adds inputs. Unnamed tensors take the names in `order`, or the remaining names, by position. (`names`)
 2. If the route has `images`, image files become pixels. (`images`)
-3. Shape. A first dimension of -1 before others is the batch. A tensor that lacks it is one row, and its response lacks
-   it as well. (`shapes`)
-4. Datatype. Equal, or widened if every value is exact. Numbers without a datatype are checked by value. Everything else
-   needs `cast`. (`datatypes`)
+3. Shape. If a first dimension of -1 comes before other dimensions, it is the batch. A tensor that lacks it is one row,
+   and its response also lacks it. (`shapes`)
+4. Datatype. Datatypes must be equal, or are widened if every value is exact. Numbers without a datatype are checked by
+   value. All other conversions need `cast`. (`datatypes`)
 5. Rows. If the backend computes one row per call, each row becomes a call, and the results are stacked. (`rows`)
 
 The response goes back through the same steps in reverse. A mismatch in a request is a DecodeError, because it is the
 client's fault. A mismatch in a response becomes a GatewayError INTERNAL, because it is the backend's fault. An unknown
-signature has no tensors: tensors then keep their datatypes and shapes.
+signature has no tensors. In this case, tensors keep their datatypes and shapes.
 
-Invariants: the backend's inputs have the names, datatypes, rank and order of its signature. All inputs with a batch
-dimension have the same number of rows, and all outputs as well. The client gets the outputs that it requested, in that
-order, in datatypes that its protocol has.
+These invariants hold: the backend's inputs have the names, datatypes, rank and order of its signature. All inputs with
+a batch dimension have the same number of rows, and all outputs have the same number of rows. The client gets the
+outputs that it requested, in that order, in datatypes that its protocol has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Expected:
     """An input or output of the signature, with precomputed values for all requests."""
 
     name: str
-    """The name for clients; the name in `spec` is the backend's."""
+    """The tensor's name for clients. The name in `spec` is the backend's name."""
     spec: TensorSpec
     what: str
     """The tensor's name in errors."""
@@ -56,7 +56,7 @@ class Expected:
 
     @classmethod
     def of(cls, role: str, name: str, spec: TensorSpec, *, is_batch: bool) -> "Expected":
-        """The `role`, input or output, of this specification."""
+        """Return the value for this specification, whose `role` is input or output."""
         called = name if role == "input" else spec.name
         return cls(name, spec, f"{role} {called!r}", is_batch, spec.shape[1:] if is_batch else spec.shape)
 
@@ -81,25 +81,29 @@ class Fitting:
     expected: tuple[Expected, ...] = ()
     """`inputs` without index tensors (INDEX_TENSORS)."""
     orders: tuple[list[str], ...] = ()
-    """Lists of names whose inputs are already in the order of `expected`: the clients' names, or only empty names.
-    Other inputs need a lookup by name."""
+    """Lists of names for which the inputs are already in the order of `expected`: the clients' names, or only empty
+    names. Other inputs need a lookup by name.
+    """
     outputs: Mapping[str, Expected] = field(default_factory=dict)
     """The outputs, by the backend's names."""
     output_names: list[str] = field(default_factory=list)
     """The backend's names of the outputs."""
     output_orders: tuple[list[str], ...] = ()
-    """Lists of names with all outputs in order: the backend's names, or only empty names."""
+    """Lists of names for which all outputs are in order: the backend's names, or only empty names."""
     is_unknown: bool = True
     """True if the signature is unknown."""
     lacks_bytes: bool = False
-    """True if the signature has BYTES, and the client's protocol does not."""
+    """True if the signature has BYTES and the client's protocol does not."""
     row_by_row: bool = False
-    """The gateway calls the backend once for each row of a batch."""
+    """True if the gateway calls the backend once for each row of a batch."""
     has_images: bool = False
-    """True if images are decoded or encoded. That runs in a thread: a few bytes can become millions of pixels."""
+    """True if images are decoded or encoded.
+
+    That runs in a thread, because a few bytes can become millions of pixels.
+    """
 
     def to(self, signature: Signature) -> "Fitting":
-        """The Fitting for a model of this signature."""
+        """Return the Fitting for a model with this signature."""
         of, backend = signature, self.backend.traits.wire.rows
         single = backend is Rows.ONE
         # If the client or the backend counts rows on every tensor, a model without a batch dimension gets one. It is
@@ -178,7 +182,7 @@ class Fittings:
             encoders = {image.name: images.ImageEncoder(image) for image in settings.images.outputs}
         self._any_model = Fitting(client, backend, settings, decoders, encoders, has_images=bool(decoders or encoders))
         self._kept: dict[int, Fitting] = {}
-        """By the identity of the signature, which the Fitting keeps alive as `of`."""
+        """The Fittings by the identity of the signature, which the Fitting keeps alive as `of`."""
 
     def to(self, signature: Signature) -> Fitting:
         """Return the Fitting for a model with this signature."""
@@ -197,14 +201,18 @@ class FittedRequest(Struct, frozen=True):
     rows: int | None
     """The size of the batch; None without a batch dimension."""
     unbatched: bool
-    """The client sent one row without a batch dimension and gets its outputs in the same form."""
+    """True if the client sent one row without a batch dimension, and gets its outputs in the same form."""
     is_point: bool = False
-    """The request is one row for a backend of vectors: one call without a batch dimension in inputs and outputs."""
+    """True if the request is one row for a backend of vectors, so the call has no batch dimension in inputs and
+    outputs.
+    """
 
 
 def is_one_row(signature: Signature, *, scalars: bool = False) -> bool:
-    """Return True if all tensors lack a batch dimension. Return False if a tensor has the shape []: `[-1]` would be a
-    free dimension instead of a batch."""
+    """Return True if all tensors lack a batch dimension.
+
+    Return False if a tensor has the shape [], because `[-1]` would then be a free dimension instead of a batch.
+    """
     specs = (*signature.inputs, *signature.outputs)
     return bool(signature.inputs) and all(
         spec.shape and not shapes.is_batch(spec.shape, scalars=scalars) for spec in specs

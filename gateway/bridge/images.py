@@ -1,7 +1,7 @@
-"""Image files decoded to tensors of pixels, and pixels encoded to image files. No I/O.
+"""Image files decoded to tensors of pixels, and pixels encoded to image files. This module does no I/O.
 
-The only module that needs Pillow. The gateway imports it if a route has `images`. The files come from clients, so the
-module checks the sizes in their headers before it allocates pixels.
+It is the only module that needs Pillow. The gateway imports it if a route has `images`. The files come from clients, so
+the module checks the sizes in their headers before it allocates pixels.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
-from PIL import WebPImagePlugin as WebPImagePlugin  # registers itself; the others are registered already
+from PIL import WebPImagePlugin as WebPImagePlugin  # this format registers itself; the others are registered already
 
 from gateway.bridge.settings import ImageInput, ImageOutput
 from gateway.core import bytes_elements
@@ -30,7 +30,7 @@ _CHANNELS = {"rgb": 3, "bgr": 3, "rgba": 4, "gray": 1}
 _DEEP = ("I", "F")
 """Prefixes of Pillow's modes with more than 8 bits per channel: I, I;16, I;16B, F, ..."""
 
-# `max_pixels` of the route limits every image; Pillow's own limit would only write a warning to the log.
+# The route's `max_pixels` limits every image. Pillow's own limit would only write a warning to the log.
 Image.MAX_IMAGE_PIXELS = None
 
 
@@ -41,12 +41,14 @@ class ImageDecoder:
         self._image = image
 
     def decode(self, files: Tensor, rank: int, what: str, limit: int) -> Tensor:
-        """Return the pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`; without B if `rank` is 3 and B is 1.
+        """Return the pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`.
+
+        If `rank` is 3 and B is 1, the result has no B.
 
         Raises:
             DecodeError: an element is not an image, has too many pixels, differs in size from the first image, or is
                 transparent or too deep for `channels`. The text names the input and the number of the image.
-            GatewayError: RESOURCE_EXHAUSTED, the tensor would take more than `limit` bytes.
+            GatewayError: RESOURCE_EXHAUSTED if the tensor would take more than `limit` bytes.
         """
         elements, left = _elements(files, what), self._image.max_pixels
         sizes: list[tuple[int, int]] = []
@@ -88,7 +90,7 @@ class ImageDecoder:
             return converted if self._image.resize is None else _resized(converted, *self._image.resize)
         except DecodeError as error:
             raise DecodeError(f"{where} {error}") from error
-        except Exception as error:  # Pillow's readers raise many types
+        except Exception as error:  # Pillow's readers raise many types of exceptions
             raise DecodeError(f"{where} cannot be decoded: {error}") from error
 
     def _write(self, image: Image.Image, place: Array) -> None:
@@ -106,7 +108,7 @@ class ImageEncoder:
         self._image = image
 
     def encode(self, pixels: Tensor, what: str) -> Tensor:
-        """Return pixels of shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`, and one image without B as BYTES
+        """Return pixels of shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`, or one image without B as BYTES
         `[1]`.
 
         Raises:
@@ -134,7 +136,7 @@ class ImageEncoder:
             Image.fromarray(flipped[..., 0] if self._image.channels == "gray" else flipped).save(
                 file, **self._options()
             )
-        except Exception as error:  # a size of 0, or more than the format allows
+        except Exception as error:  # the size is 0, or more than the format allows
             size = f"{pixels.shape[1]} x {pixels.shape[0]}"
             raise DecodeError(f"{what}: {size} pixels cannot be written as {self._image.format}: {error}") from error
         return file.getvalue()
@@ -170,7 +172,7 @@ def _opened(element: bytes, where: str) -> Image.Image:
         animated = image.format != "MPO" and getattr(image, "is_animated", False)
     except UnidentifiedImageError as error:
         raise DecodeError(f"{where} is no image in a supported format: {', '.join(READ)}") from error
-    except Exception as error:  # Pillow's readers raise many types
+    except Exception as error:  # Pillow's readers raise many types of exceptions
         raise DecodeError(f"{where} cannot be decoded: {error}") from error
     if animated:
         raise DecodeError(f"{where} is animated, expected a single picture")

@@ -18,8 +18,10 @@ from gateway.core.types import Request, Signature, TensorSpec
 
 
 class ModelMetadata:
-    """Handles queries about one route's models. `unchanged`: tensors are not adapted, so the route has the backend's
-    metadata."""
+    """Handles queries about one route's models.
+
+    `unchanged` is True if tensors are not adapted, so the route has the backend's metadata.
+    """
 
     def __init__(self, client: Protocol, rewrite: Rewrite, signatures: RouteSignatures, unchanged: bool) -> None:
         self._settings = rewrite.settings
@@ -34,8 +36,8 @@ class ModelMetadata:
         """Return the model's inputs, outputs, versions and operations, or the requested part of them.
 
         Raises:
-            GatewayError: the backend's error; FAILED_PRECONDITION, the client needs the model's inputs and they are
-                unknown; UNIMPLEMENTED, the client requests the sizes for a config, and the backend cannot be queried
+            GatewayError: the backend's error; FAILED_PRECONDITION if the client needs the model's inputs and they are
+                unknown; UNIMPLEMENTED if the client requests the sizes for a config and the backend cannot be queried
                 for a config.
         """
         key = self._rewrite.key(request)
@@ -98,8 +100,11 @@ class ModelMetadata:
         )
 
     async def _known(self, request: Request, key: Key) -> Signature:
-        """Return the model's signature. A client sees untrusted metadata only if its own protocol has untrusted
-        metadata as well, so the client does not rely on it."""
+        """Return the model's signature.
+
+        A client sees untrusted metadata only if its own protocol also has untrusted metadata, so the client does not
+        rely on it.
+        """
         known = await self._signatures.described(key)
         if (
             not is_unknown(known)
@@ -110,9 +115,11 @@ class ModelMetadata:
         return await self._backend.metadata(self._rewrite.outgoing(request, key))
 
     def _with_version(self, signature: Signature) -> Signature:
-        """Return the signature with the versions that clients can request: the versions that routes name, and the
-        backend's versions if this route takes any version. If the route's `rewrite` sets a version, only that one
-        remains of the backend's versions."""
+        """Return the signature with the versions that clients can request.
+
+        These are the versions that routes name, and the backend's versions if this route takes any version. If the
+        route's `rewrite` sets a version, only this one of the backend's versions remains.
+        """
         settings = self._settings
         versions = (settings.version,) if settings.version else signature.versions
         if settings.routed_versions:
@@ -124,7 +131,8 @@ class ModelMetadata:
         """Return the metadata of a derivative of the model that `request` names.
 
         Raises:
-            GatewayError: NOT_FOUND, the model does not exist; UNIMPLEMENTED, it does not claim the derivative.
+            GatewayError: NOT_FOUND if the model does not exist; UNIMPLEMENTED if the model does not claim the
+                derivative.
         """
         return self._with_version(await self._companion(request, operation))
 
@@ -155,8 +163,8 @@ class ModelMetadata:
         """Return True if the model is ready.
 
         Raises:
-            GatewayError: the backend's error; NOT_FOUND, the backend does not have the model, and the client's protocol
-                reports that.
+            GatewayError: the backend's error; NOT_FOUND if the backend does not have the model and the client's
+                protocol can report that.
         """
         key = self._rewrite.key(request)
         is_ready = await self._ready(request, key)
@@ -165,8 +173,10 @@ class ModelMetadata:
         return is_ready
 
     async def _check_known(self, key: Key) -> None:
-        """Raise NOT_FOUND if, by the backend's metadata, the model does not exist. Other errors are ignored: a server
-        can refuse to describe a model that is not ready."""
+        """Raise NOT_FOUND if the model does not exist according to the backend's metadata.
+
+        Other errors are ignored, because a server can refuse to describe a model that is not ready.
+        """
         try:
             await self._signatures.described(key)
         except GatewayError as error:
@@ -212,7 +222,7 @@ class ModelMetadata:
         )
 
     def _as_vectors(self, signature: Signature) -> Signature:
-        """Return the signature for clients of a one-point protocol: every tensor is a vector."""
+        """Return the signature for clients of a one-point protocol, in which every tensor is a vector."""
         if not self._client.traits.wire.points:
             return signature
         scalars = self._backend.traits.wire.scalars_in_rows
@@ -232,7 +242,10 @@ def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpe
 
 
 def _vectors(specs: tuple[TensorSpec, ...], *, scalars: bool) -> tuple[TensorSpec, ...]:
-    """Each tensor as a vector of FP64, -1 for a length that the signature leaves open. BYTES stay BYTES."""
+    """Return each tensor as a vector of FP64, with the length -1 if the signature leaves it open.
+
+    BYTES tensors stay BYTES.
+    """
     return tuple(
         TensorSpec(
             spec.name,

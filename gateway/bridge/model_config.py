@@ -1,8 +1,8 @@
 """A model configuration (Triton's `model_configuration`) that the gateway derives from metadata, for models whose
 server has no configuration.
 
-Triton clients read the configuration before they call: PyTriton's ModelClient needs names, datatypes and
-`max_batch_size`, and perf_analyzer stops without a response. The configuration has only members that follow from
+Triton clients read the configuration before they call a model. PyTriton's ModelClient needs names, datatypes and
+`max_batch_size`, and perf_analyzer stops if it gets no response. The configuration has only members that follow from
 metadata. The bridge calls this module.
 
 Source: Triton's `model_config.proto`, in the JSON form of Triton's HTTP interface.
@@ -17,8 +17,11 @@ from gateway.core.types import Signature, TensorSpec
 
 
 def written(name: str, signature: Signature, max_rows: int) -> Mapping[str, object]:
-    """Return the configuration of the model `name`. If the first dimension of every tensor is the batch, `dims` are the
-    other dimensions and `max_batch_size` is `max_rows`; otherwise it is 0, and `dims` are all dimensions."""
+    """Return the configuration of the model `name`.
+
+    If the first dimension of every tensor is the batch, `dims` are the other dimensions and `max_batch_size` is
+    `max_rows`. Otherwise `max_batch_size` is 0, and `dims` are all dimensions.
+    """
     specs = (*signature.inputs, *signature.outputs)
     batches = bool(specs) and all(shapes.is_batch(each.shape) for each in specs)
     return {

@@ -1,17 +1,17 @@
-"""Names of tensors: the assignment of a client's tensors to the backend's tensors.
+"""The names of tensors. The module assigns a client's tensors to the backend's tensors.
 
 A tensor's client name is the backend's name, unless `rename` pairs it with another. A client sends every input of the
 signature that is not one of `constants`. Its inputs are resolved in this order:
 
-1. The name of a named input identifies it; `drop` removes inputs. 2. Unnamed inputs take the names in `order` if the
+1. The name of a named input identifies it. `drop` removes inputs. 2. Unnamed inputs take the names in `order` if the
    route has it, otherwise the remaining names, by position. If the number of unnamed inputs is the number of required
    inputs, they take the names of the required inputs.
-3. Every input of the signature must be present exactly once, and no other input; optional inputs, and index tensors of
-   derivatives, can be missing.
+3. Every input of the signature must be present exactly once, and there must be no other inputs. Optional inputs, and
+   index tensors of derivatives, can be missing.
 
 The client gets the outputs that it requests, in that order. By default it gets the outputs in `select`, in that order,
 or all outputs if the route has no `select`. If the signature is unknown, unnamed inputs get the names `input0`,
-`input1`, ..., and outputs `output0`, `output1`, ...
+`input1`, ..., and outputs the names `output0`, `output1`, ...
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ def all_outputs(signature: Signature, settings: RouteSettings) -> NamedSpecs:
 
 
 def outputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """Return the outputs that a client can get: the outputs in `select`, in its order, or all."""
+    """Return the outputs that a client can get. These are the outputs in `select`, in its order, or all outputs."""
     specs = all_outputs(signature, settings)
     if not settings.select:
         return specs
@@ -125,7 +125,7 @@ def unresolved_inputs(inputs: Sequence[Tensor], settings: RouteSettings, *, unna
 
 
 def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) -> Iterable[Tensor]:
-    """Return the tensors; an unnamed tensor gets the name of `names` at its position, or `prefix` and the position."""
+    """Return the tensors. An unnamed tensor gets the name in `names` at its position, or `prefix` and the position."""
     for at, tensor in enumerate(tensors):
         yield tensor if tensor.name else replace(tensor, name=names[at] if at < len(names) else f"{prefix}{at}")
 
@@ -133,7 +133,7 @@ def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) ->
 def requested(
     outputs: Sequence[RequestedOutput], signature: Signature, settings: RouteSettings
 ) -> tuple[RequestedOutput, ...]:
-    """Return the outputs to request from the backend, with its names; empty means all outputs.
+    """Return the outputs to request from the backend, with the backend's names; empty means all outputs.
 
     Raises:
         DecodeError: the model has no such output, or the route does not select it.
@@ -150,13 +150,13 @@ def requested(
 
 
 def for_client(outputs: Sequence[Tensor], settings: RouteSettings) -> Sequence[Tensor]:
-    """Return outputs with the backend's names with the client's names instead."""
+    """Return outputs with the client's names instead of the backend's names."""
     client = _client_names(settings.rename.outputs)
     return [_renamed(tensor, client) for tensor in outputs]
 
 
 def picked(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
-    """Return only the outputs with the names `wanted`, in that order; all outputs if `wanted` is empty.
+    """Return only the outputs with the names `wanted`, in that order, or all outputs if `wanted` is empty.
 
     Raises:
         DecodeError: an output is missing.

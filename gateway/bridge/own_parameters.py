@@ -13,8 +13,10 @@ from gateway.core.types import ATTACHMENT, Answer, Parameters, Request, Response
 
 
 def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:
-    """Return `backend` for clients of the protocol `client`: a request or a response fails if it has parameters that
-    the other side cannot carry."""
+    """Return `backend` for clients of the protocol `client`.
+
+    A request or a response fails if it has parameters that the other side cannot carry.
+    """
     of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
     if sent := of_client - of_backend:
         stream = backend.responses and _checked_stream(backend.responses, sent, backend)
@@ -43,15 +45,19 @@ def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: Bac
 
 
 def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
-    """Raise GatewayError, INVALID_ARGUMENT, if the request has one of the parameters `own`, which `protocol`, the
-    protocol of either side, does not have."""
+    """Raise GatewayError (INVALID_ARGUMENT) if the request has one of the parameters `own`, which the other side's
+    `protocol` does not have.
+    """
     for found in _found(request.parameters, request.inputs, own, "the request", "input"):
         raise invalid_input(f"{found}, which {protocol} cannot carry")
 
 
 def _checked_answers(handler: Handler, received: frozenset[str], backend: BackendSide, client: Protocol) -> Handler:
-    """Return `handler` with a check of its responses and its requests: a client's parameter that happens to have the
-    same name is not a part of a message. Protocols with such parameters have no streams."""
+    """Return `handler` with a check of its responses and its requests.
+
+    A client's parameter that happens to have the same name is not a part of a message. Protocols with such parameters
+    have no streams.
+    """
 
     async def checked(request: Request) -> Answer:
         _refuse_sent(request, received, client.name)

@@ -1,4 +1,4 @@
-"""A client's request, adapted to the backend's signature. No I/O."""
+"""A client's request, adapted to the backend's signature. This module does no I/O."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,10 +23,10 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
     """Return the request to the backend, for the model with the backend's `key`.
 
     Raises:
-        DecodeError: a tensor does not match; the text names it, its type and the expected type.
-        GatewayError: RESOURCE_EXHAUSTED, repeated tensors or decoded images take more than the backend's
-            `limits.message`; UNIMPLEMENTED, the client's protocol cannot carry a tensor of the model; INVALID_ARGUMENT,
-            a requested output has a parameter that the backend's protocol cannot carry.
+        DecodeError: a tensor does not match. The text names the tensor, its type and the expected type.
+        GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images take more than the backend's
+            `limits.message`; UNIMPLEMENTED if the client's protocol cannot carry a tensor of the model;
+            INVALID_ARGUMENT if a requested output has a parameter that the backend's protocol cannot carry.
     """
     backend, settings, signature = fitting.backend, fitting.settings, fitting.signature
     if fitting.lacks_bytes:
@@ -36,8 +36,8 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
     inputs = fit_inputs(request.inputs, fitting, request.record)
     outputs = names.requested(request.outputs, signature, settings)
     if not backend.traits.wire.selects:
-        # The backend returns all its outputs. If their names are unknown, the gateway uses the route's names, not the
-        # client's: otherwise the client would get some output under any name that it requested.
+        # The backend returns all its outputs. If the names of the outputs are unknown, the gateway uses the route's
+        # names instead of the client's. Otherwise the client would get some output under any name that it requested.
         _refuse_output_parameters(request.outputs, backend.protocol)
         outputs = () if signature.outputs else names.requested((), signature, settings)
     outgoing = replace_struct(
@@ -76,12 +76,13 @@ class FittedInputs(Struct, frozen=True):
 
 
 def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRECORDED) -> FittedInputs:
-    """Return inputs with the names, datatypes, shapes and order of the signature. If the signature is unknown, inputs
-    keep their datatypes and shapes. `record` notes casts that round.
+    """Return inputs with the names, datatypes, shapes and order of the signature.
+
+    If the signature is unknown, inputs keep their datatypes and shapes. `record` notes casts that round.
 
     Raises:
-        DecodeError: an input does not match; the text names it, its type and the expected type.
-        GatewayError: RESOURCE_EXHAUSTED, repeated tensors or decoded images take more than the backend's
+        DecodeError: an input does not match. The text names the input, its type and the expected type.
+        GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images take more than the backend's
             `limits.message`.
     """
     if fitting.is_unknown:
@@ -134,11 +135,12 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
 
 
 def _with_missing(tensor: Tensor, fitting: Fitting, what: str) -> Tensor:
-    """Return the numbers, with NaN for null, if the tensor holds the JSON texts of rows: V1 and MIP encode rows with
-    null in this way. Return any other tensor unchanged.
+    """If the tensor holds the JSON texts of rows, return the numbers, with NaN for null.
+
+    V1 and MIP encode rows with null in this way. Return any other tensor unchanged.
 
     Raises:
-        DecodeError: the route and the client's protocol do not use null for NaN.
+        DecodeError: neither the route nor the client's protocol uses null for NaN.
     """
     if tensor.content_type != "json":
         return tensor
@@ -167,15 +169,17 @@ def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
         return shape
     if wire.rows is Rows.FIRST:
         return shapes.fit_rows(shapes.with_last_dimension(tensor, wanted), wanted, what)
-    # A list of numbers counts as one row, not as a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
+    # A list of numbers counts as one row and not as a column of scalars. For `[-1, -1]`, a `[3]` becomes `[1, 3]`.
     if expected.is_batch and shapes.matches(shape, expected.row):
         return (1, *shape)
     return shapes.fit_input(shapes.with_last_dimension(tensor, wanted), wanted, what)
 
 
 def _common_rows(batches: Sequence[tuple[str, int]]) -> int | None:
-    """Return the number of rows that all batches have, or None without a batch. Each batch comes with the name of its
-    input."""
+    """Return the number of rows that all batches have, or None if there are no batches.
+
+    Each batch comes with the name of its input.
+    """
     if not batches:
         return None
     first, expected = batches[0]
@@ -193,8 +197,9 @@ def _different_rows(name: str, rows: int, first: str, expected: int) -> DecodeEr
 def _completed(
     fitted: Sequence[Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
 ) -> tuple[Tensor, ...]:
-    """Return all inputs in the signature's order: the client's, the route's constants, and the index tensors of
-    derivatives, which are optional for the client."""
+    """Return all inputs in the signature's order: the client's inputs, the route's constants, and the index tensors of
+    derivatives, which are optional for the client.
+    """
     by_name = {tensor.name: tensor for tensor in fitted}
     constants = {tensor.name: tensor for tensor in fitting.settings.constants}
     limit = fitting.backend.limits.message
@@ -257,8 +262,10 @@ def _first_dimension(tensor: Tensor, at: int) -> tuple[str, int]:
 
 
 def _typed(tensor: Tensor, numbers: Datatype | None) -> Tensor:
-    """Return a tensor without a datatype as a tensor of the datatype `numbers`; None keeps the datatype of its
-    literals."""
+    """Return a tensor without a datatype as a tensor of the datatype `numbers`.
+
+    If `numbers` is None, the tensor keeps the datatype of its literals.
+    """
     if not tensor.untyped:
         return tensor
     return datatypes.typed(tensor, numbers, f"input {tensor.name!r}") if numbers else replace(tensor, untyped=False)

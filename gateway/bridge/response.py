@@ -1,4 +1,4 @@
-"""A backend's response, adapted back for the client. No I/O."""
+"""A backend's response, adapted back for the client. This module does no I/O."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -15,7 +15,7 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
     """Return the response to the client's `request`, which the backend got as `fitted`.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output), the outputs do not match the signature or the request.
+        GatewayError: INTERNAL (invalid-output) if the outputs do not match the signature or the request.
     """
     client = fitting.client
     try:
@@ -29,7 +29,9 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
     """Return the response with the names that the client uses for model and version, and with `outputs`, if given,
-    instead of its own outputs. The result is `response` itself if nothing changes: a Response is never modified."""
+    instead of its own outputs. If nothing changes, the result is `response` itself, because a Response is never
+    modified.
+    """
     if (
         outputs is None
         and response.model == request.model
@@ -50,7 +52,7 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
 
 
 def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitting) -> Sequence[Tensor]:
-    """Return a backend's outputs with the client's names, with the datatypes of the signature, in the shapes that the
+    """Return a backend's outputs with the client's names, in the datatypes of the signature and the shapes that the
     client expects. If the signature is unknown, they keep their datatypes and shapes.
 
     Raises:
@@ -91,7 +93,7 @@ def paired(
     """Yield pairs of an output and its specification, matched by name, or by position if the output is unnamed.
 
     Some servers (MLServer, some KServe models) send all outputs for any request. If all outputs have names, this skips
-    unrequested outputs.
+    outputs that were not requested.
 
     Raises:
         DecodeError: an output is not in the signature, a requested output is missing, or the number of unnamed outputs

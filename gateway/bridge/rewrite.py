@@ -1,4 +1,6 @@
-"""`rewrite` of a route: the backend's names for the models, versions and derivatives that clients name."""
+"""The key `rewrite` of a route, which sets the backend's names for the models, versions and derivatives that clients
+name.
+"""
 
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.settings import RouteSettings
@@ -17,18 +19,20 @@ class Rewrite:
         self.backend = backend
         self._model, self._version = settings.model, settings.version
         self._has_one_version = bool(settings.version) and not settings.takes_one_version
-        """Clients can request the version of `rewrite`, or omit the version: the gateway refuses any other version."""
+        """True if clients can request only the version of `rewrite`, or omit the version; the gateway refuses any other
+        version.
+        """
         # Only one-point protocols can request the metadata for a config.
         self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
-        """The model's name and the version, if any, stay unchanged."""
+        """True if the model's name and the version, if any, stay unchanged."""
 
     def key(self, request: Request) -> Key:
         """Return the model's name and version at the backend, and the config that its signature depends on.
 
         Raises:
             GatewayError: NOT_FOUND if the backend's protocol cannot have the version, or the client names a version
-                other than the route's; INVALID_ARGUMENT, a config that is not text.
+                other than the route's; INVALID_ARGUMENT if the config is not text.
         """
         model, version = self._model, self._version
         if model is None:

@@ -1,7 +1,9 @@
-"""A batch for a backend that computes one row per call: one call for each row, and the results stacked.
+"""A batch for a backend that computes one row per call.
 
-At most `window` calls are in flight. The first failing row ends the batch: the gateway sends no more rows, and the
-error names the row. The outputs of each row get their datatypes before stacking, because JSON prints 1 in one row and
+The gateway makes one call for each row, and stacks the results.
+
+At most `window` calls are in flight. The first failing row ends the batch. The gateway then sends no more rows, and the
+error names the row. The outputs of each row get their datatypes before stacking, because JSON can have 1 in one row and
 1.5 in another.
 """
 
@@ -31,7 +33,7 @@ async def infer_row_by_row(
     """Return the responses to all rows, stacked.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the batch has more rows than `max_rows`; the error of the first failing row,
+        GatewayError: INVALID_ARGUMENT if the batch has more rows than `max_rows`; the error of the first failing row,
             with its number if there are several rows.
         DecodeError: a response does not match the signature.
     """
@@ -53,11 +55,12 @@ async def infer_row_by_row(
 
 async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitting, infer: Handler) -> Response:
     """Call the model once for each row of a request whose rows differ in length, and return the joined responses.
+
     Inputs without a batch dimension are the same in all calls.
 
     Raises:
-        DecodeError: the inputs have different numbers of rows; a row does not match the model.
-        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output), joining the outputs of the rows failed.
+        DecodeError: the inputs have different numbers of rows, or a row does not match the model.
+        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output) if joining the outputs of the rows failed.
     """
     count = max(map(len, rows.columns))
     _check_count(count, fitting.settings.max_rows)
@@ -143,7 +146,7 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
     """Return the results of `call` for all `rows`, in their order, with at most `window` calls in flight.
 
     Raises:
-        GatewayError, DecodeError: the first failure, with the number of its row; calls in flight are cancelled.
+        GatewayError, DecodeError: the first failure, with the number of its row. Calls in flight are cancelled.
     """
     results: dict[int, T] = {}
     waits = PartWaits()
@@ -229,13 +232,15 @@ def _stacked(answers: Sequence[Sequence[Tensor]], fitting: Fitting, fitted: Fitt
 
 
 def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
-    """One output of all rows. If the output has no batch dimension, its only row stays unchanged."""
+    """Return one output of all rows. If the output has no batch dimension, its only row stays unchanged."""
     return shapes.stack(column) if len(column) > 1 or is_batch else column[0]
 
 
 def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
-    """Return the rows of an output that is not in a signature. Untyped numbers get the datatype that holds the numbers
-    of all rows."""
+    """Return the rows of an output that is not in a signature.
+
+    Untyped numbers get the datatype that can represent the numbers of all rows.
+    """
     found = {row.datatype for row in column}
     if len(found) == 1:
         return list(column)

@@ -1,8 +1,8 @@
-"""The settings of one route: its keys `rewrite`, `signature` and `translate`.
+"""The settings of one route, from its keys `rewrite`, `signature` and `translate`.
 
-A key of `translate` is declared once: here, or in `gateway.core.types.Translate` if codecs read it. `gateway.config`
-makes the YAML key from the field: its name, type, default and docstring become the key's name, check, default and
-description in docs/configuration. To add a key, add a field.
+Each key of `translate` is declared in one place: in `gateway.core.types.Translate` if codecs read it, otherwise in this
+module. `gateway.config` makes the YAML key from the field: its name, type, default and docstring become the key's name,
+check, default and description in docs/configuration. To add a key, add a field.
 """
 
 from collections.abc import Mapping
@@ -164,16 +164,21 @@ class RouteSettings(TranslateSettings):
     """The keys of `translate`, with the keys of `rewrite` and the route's `signature`."""
 
     model: Rewritten = None
-    """`rewrite.model`: a name, or a function that makes it from the client's name; None keeps the client's name."""
+    """`rewrite.model`, which is a name, or a function that makes it from the client's name.
+
+    None keeps the client's name.
+    """
     version: str | None = None
-    """`rewrite.version`; None keeps the client's version, "" drops it."""
+    """`rewrite.version`. None keeps the client's version, "" removes it."""
     signature: Signature | None = None
     """Overrides the backend's metadata."""
     routed_versions: tuple[str, ...] = ()
     """The versions in the conditions of the routes for the same model, which metadata lists."""
     takes_one_version: bool = False
-    """True if this route has exactly one version, by the client's name for it. Otherwise clients can request the
-    backend's versions, or, if `version` is set, only that one."""
+    """True if this route has exactly one version, by the client's name for it.
+
+    If it is False, clients can request the backend's versions, or only `version` if that is set.
+    """
 
     @property
     def leaves_tensors_unchanged(self) -> bool:
@@ -206,7 +211,8 @@ class RouteSettings(TranslateSettings):
 
     @property
     def for_derivatives(self) -> "RouteSettings":
-        """Return the settings for the derivatives of the route's models: without the settings about the model's own
-        outputs."""
+        """Return the settings for the derivatives of the route's models, which lack the settings about the model's own
+        outputs.
+        """
         images = None if self.images is None else replace(self.images, outputs=())
         return replace(self, select=(), images=images)

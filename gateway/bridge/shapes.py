@@ -1,7 +1,7 @@
-"""Shapes: the batch dimension, and the conversion of a tensor's shape to a specification's shape.
+"""Shapes of tensors. The module finds the batch dimension, and converts a tensor's shape to a specification's shape.
 
-In a specification -1 is a free dimension. A first -1 before other dimensions is the batch dimension: `[-1, N]` is a
-batch of rows of N elements. `[-1]` alone is a vector of any length and no batch, unless the backend's protocol has
+In a specification, -1 is a free dimension. A first -1 before other dimensions is the batch dimension: `[-1, N]` is a
+batch of rows of N elements. `[-1]` alone is a vector of any length and not a batch, unless the backend's protocol has
 `scalars` in rows (`Wire.scalars_in_rows`).
 """
 
@@ -19,13 +19,15 @@ from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 
 
 def is_batch(shape: Shape, *, scalars: bool = False) -> bool:
-    """Return True if a specification's first dimension is the batch. With `scalars`, this includes a dimension that is
-    the only one."""
+    """Return True if a specification's first dimension is the batch.
+
+    If `scalars` is True, a dimension that is the only one is also the batch.
+    """
     return (len(shape) >= 2 or scalars) and shape[:1] == (-1,)
 
 
 def of_row(shape: Shape, *, scalars: bool = False) -> Shape:
-    """A specification's shape without its batch dimension."""
+    """Return a specification's shape without its batch dimension."""
     return shape[1:] if is_batch(shape, scalars=scalars) else shape
 
 
@@ -61,17 +63,19 @@ def is_lone_row(shape: Shape, wanted: Shape) -> bool:
 
 
 def point_size(shape: Shape, *, scalars: bool = False) -> int:
-    """The length of a tensor's vector in a one-point protocol: the product of the dimensions after the batch, -1 if one
-    of them is free."""
+    """Return the length of a tensor's vector in a one-point protocol, which is the product of the dimensions after the
+    batch, or -1 if one of them is free.
+    """
     dimensions = of_row(shape, scalars=scalars)
     return -1 if -1 in dimensions else prod(dimensions)
 
 
 def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """Return the shape of a tensor for the backend: its own, or its own with a leading batch dimension of 1.
+    """Return the shape of a tensor for the backend, which is its own shape, with or without a leading batch dimension
+    of 1.
 
     Raises:
-        DecodeError: both shapes differ from `wanted`.
+        DecodeError: neither shape matches `wanted`.
     """
     if matches(shape, wanted):
         return shape
@@ -81,7 +85,7 @@ def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def fill(wanted: Shape, elements: int, what: str) -> Shape:
-    """Return `wanted` with its free dimension set so the shape has `elements` elements.
+    """Return `wanted` with a value for its free dimension, so that the shape has `elements` elements.
 
     Raises:
         DecodeError: no size matches, or more than one dimension is free.
@@ -102,7 +106,7 @@ def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
     """Return the shape of a tensor for the backend, if the first dimension of the client's tensors always counts rows.
 
     Raises:
-        DecodeError: it does not match `wanted`.
+        DecodeError: the shape does not match `wanted`.
     """
     if not matches(shape, wanted):
         raise DecodeError(f"{what} has shape {list(shape)}, expected {list(wanted)}")
@@ -110,8 +114,11 @@ def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
-    """Return the tensor's shape, with an appended dimension of 1 if only that matches `wanted`. Only for formats that
-    do not distinguish a scalar from a vector of one element: untyped JSON, and BYTES elements with a content type."""
+    """Return the tensor's shape, with an appended dimension of 1 if only that matches `wanted`.
+
+    This is only for formats that do not distinguish a scalar from a vector of one element: untyped JSON, and BYTES
+    elements with a content type.
+    """
     shape = tensor.shape
     if matches(shape, wanted) or not (tensor.untyped or tensor.content_type):
         return shape
@@ -124,7 +131,7 @@ def one_row(tensor: Tensor) -> Tensor:
 
 
 def split(tensor: Tensor) -> list[Tensor]:
-    """Return the rows of a tensor of shape `[rows, ...]`: views for numbers, copies for BYTES."""
+    """Return the rows of a tensor of shape `[rows, ...]`. They are views for numbers, and copies for BYTES."""
     count, shape = tensor.shape[0], tensor.shape[1:]
     if count == 1:
         return [replace(tensor, shape=shape)]
@@ -154,11 +161,11 @@ def stack(rows: Sequence[Tensor]) -> Tensor:
 def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any, Any]":
     """Return the array of `tensor`, whose first dimension is 1, repeated to `rows` rows.
 
-    The limit protects the gateway's memory: a client can claim any number of rows without sending a byte, with a shape
-    such as `[4294967296, 0]`.
+    The limit protects the gateway's memory. With a shape such as `[4294967296, 0]`, a client can claim any number of
+    rows without sending a byte.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, the result takes more than `limit` bytes.
+        GatewayError: RESOURCE_EXHAUSTED if the result takes more than `limit` bytes.
     """
     size = len(tensor.data) * rows
     if size > limit:
@@ -186,7 +193,7 @@ def concatenate(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def empty(spec: TensorSpec) -> Tensor:
-    """Return a batch of 0 rows, with 0 for other free dimensions."""
+    """Return a batch of 0 rows, in which other free dimensions are also 0."""
     return Tensor(spec.name, spec.datatype, (0, *(max(size, 0) for size in spec.shape[1:])), b"")
 
 

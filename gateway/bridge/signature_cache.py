@@ -1,9 +1,10 @@
-"""A cache of model signatures. The gateway fetches a signature from the backend when it first needs it, and stores it
-for a minute.
+"""A cache of model signatures.
 
-A request whose tensors need conversion needs the model's signature. The first such request fetches the signature, and
-other requests for the same model wait for it. The cache drops a signature after SECONDS_KEPT, or when an endpoint of
-the backend recovers (perhaps with other models).
+The gateway fetches a signature from the backend when it first needs it, and stores it for a minute.
+
+The gateway needs the model's signature for a request whose tensors need conversion. The first such request fetches the
+signature, and other requests for the same model wait for it. The cache drops a signature after SECONDS_KEPT, and also
+when an endpoint of the backend recovers, because it might have other models.
 
 Another model can take over the name unnoticed, for example when a new version is deployed. The gateway therefore
 queries the signature again when a request does not match it (`confirm`), when the backend refuses a request or its
@@ -29,19 +30,22 @@ from gateway.core.types import Answer, Request, Signature, TensorSpec
 SECONDS_KEPT = 60.0
 SECONDS_CONFIRMED = 1.0
 """Minimum time between two signature queries because of mismatched or refused requests, and the maximum time that such
-requests wait for the result. Clients that send wrong requests must not double the server's load."""
+requests wait for the result. The limit ensures that clients that send wrong requests do not double the server's load.
+"""
 MOST_KEPT = 1024
-"""Maximum number of stored signatures: clients choose the `config` in the key."""
+"""Maximum number of stored signatures. It is limited because clients choose the `config` in the key."""
 
 UNKNOWN = Signature()
 """The signature of every model if the backend's metadata is untrusted."""
 
 LONGEST_CONFIG = 256
-"""A `config` with more characters, up to `limits.config`, is stored as its digest."""
+"""If a `config` has more characters (up to `limits.config`), the key contains its digest."""
 
 Key: TypeAlias = tuple[str, str, str]
-"""(model, version, config), with the backend's names. Only UM-Bridge's signatures depend on a config; for other
-protocols it is empty."""
+"""The key (model, version, config), with the backend's names.
+
+Only UM-Bridge's signatures depend on a config; for other protocols it is empty.
+"""
 
 
 def _uncounted(change: int) -> None:
@@ -50,8 +54,10 @@ def _uncounted(change: int) -> None:
 
 @frozen
 class _Kept:
-    """A signature, its expiry time, and the time of the last query. `knows_optional`: the cache has queried the model's
-    configuration."""
+    """A signature, its expiry time, and the time of the last query.
+
+    `knows_optional` is True if the cache has queried the model's configuration.
+    """
 
     until: float
     asked: float
@@ -60,11 +66,13 @@ class _Kept:
 
 
 class SignatureCache:
-    """The signatures of one backend's models. The tensors of a one-point protocol get a name and a batch dimension: its
-    vector of n elements is FP64 `[-1, n]`.
+    """The signatures of one backend's models.
+
+    The tensors of a one-point protocol get a name and a batch dimension. Its vector of n elements becomes FP64 `[-1,
+    n]`.
 
     The cache calls `count_joined` with 1 for each caller that joins a running query for a signature, and with -1 when
-    that caller stops waiting. The backend sees one request for all of them.
+    that caller stops waiting. The backend sees one request for all of these callers.
     """
 
     def __init__(
@@ -105,8 +113,9 @@ class SignatureCache:
 
     async def confirm(self, key: Key) -> bool:
         """Query the signature again, because a request did not match it, or the backend refused a request that matched.
-        Return True if the cache might now have a different signature from the one that the request was converted
-        for."""
+
+        Return True if the signature in the cache might now differ from the one that the request was converted for.
+        """
         if self._traits.models.signature is not None or not self._traits.models.trusted_metadata:
             return False
         compact = _compact(key)
@@ -164,14 +173,14 @@ class SignatureCache:
                 self._count_joined(-1)
             else:
                 del self._callers[fetch]
-            del fetch  # like in `outlived_by`
+            del fetch  # as in `outlived_by`
 
     async def streams_only(self, key: Key) -> bool:
         """Return True if, by the model's configuration, each request has a stream of responses, so inference is not
         possible. Return False if the server has no model configurations.
 
-        The first query for the model's operations fetches the configuration, and stores its result with the signature:
-        if STREAM is among the operations, the configuration is known.
+        The first query for the model's operations fetches the configuration, and stores its result with the signature.
+        If STREAM is among the operations, the configuration is known.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -193,8 +202,8 @@ class SignatureCache:
         return Operation.INFER not in signature.operations
 
     async def ask_optional(self, key: Key) -> None:
-        """Fetch which model inputs are optional, if the server has model configurations: metadata does not report this.
-        The cache calls this once, when a request lacks inputs.
+        """Fetch which model inputs are optional, if the server has model configurations, because metadata does not
+        report this. The cache calls this once, when a request lacks inputs.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -226,7 +235,7 @@ class SignatureCache:
             self._fetching.pop(key)
 
     def drop_all(self) -> None:
-        """Drop all models."""
+        """Forget all models."""
         self._kept.clear()
 
     async def _fetch(self, key: Key) -> Signature:
@@ -276,8 +285,11 @@ def _fitted_to(spec: TensorSpec) -> tuple[object, ...]:
 
 
 def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]) -> frozenset[Operation]:
-    """Return the operations of a model with this configuration. Only Triton has configurations: it streams the
-    responses of every model, and runs inference on all models without decoupled transactions."""
+    """Return the operations of a model with this configuration.
+
+    Only Triton has configurations. It streams the responses of every model, and runs inference on all models without
+    decoupled transactions.
+    """
     policy = config.get("model_transaction_policy")
     decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
     return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}

@@ -1,13 +1,13 @@
 """The signatures of a route's models. Their sources, in this order:
 
-1. The route's `signature`. If it has both inputs and outputs, the backend is not queried; if it has only inputs or only
-   outputs, these override the backend's metadata.
+1. The route's `signature`. If it has both inputs and outputs, the gateway does not query the backend. If it has only
+   inputs or only outputs, these override the backend's metadata.
 2. The backend's metadata, through the SignatureCache, if its protocol's metadata is trusted (`Traits.trusted_metadata`,
    or `trust_metadata` on the backend).
 3. For a derivative: the metadata of the derivative model, or the rule in `derivatives`, applied to the base model's
    signature.
 
-An empty signature means that the model's tensors are unknown: they are then passed on with their own datatypes and
+An empty signature means that the model's tensors are unknown. They are then passed on with their own datatypes and
 shapes. Signatures here have the backend's names.
 """
 
@@ -48,7 +48,7 @@ class RouteSignatures:
         """The fetched signatures, with the route's own tensors."""
         self._last_fetched: Signature | None = None
         self._last = Signature()
-        """The most recent signature: most routes have one model."""
+        """The most recent signature. It is stored because most routes have one model."""
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
@@ -74,12 +74,13 @@ class RouteSignatures:
         return self._last
 
     async def confirm(self, key: Key) -> bool:
-        """Ask the backend again, as `SignatureCache.confirm`, unless the route declares all tensors."""
+        """Query the backend again, like `SignatureCache.confirm`, unless the route declares all tensors."""
         return not self.are_declared and await self._backend.signatures.confirm(key)
 
     async def with_optional(self, key: Key) -> Signature:
-        """Like `model`, with the optional inputs from the server's configuration of the model. If the route's
-        `signature` has the inputs, it declares which ones are optional.
+        """Like `model`, with the optional inputs from the server's configuration of the model.
+
+        If the route's `signature` has the inputs, it declares which inputs are optional.
 
         Raises:
             GatewayError: the backend's error.
@@ -89,11 +90,12 @@ class RouteSignatures:
         return await self.model(key)
 
     async def check_undeclared(self, parameters: Parameters, key: Key) -> None:
-        """Check that no member of a schemaless request is a model input that the route's `signature` lacks. The gateway
-        would send it as a parameter, which the model does not see.
+        """Check that no member of a schemaless request is a model input that the route's `signature` lacks.
+
+        The gateway would send it as a parameter, which the model does not see.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming the input.
+            GatewayError: INVALID_ARGUMENT, with the input's name in the text.
         """
         own, settings = self._own, self._rewrite.settings
         if own is None or not own.inputs:
@@ -158,7 +160,7 @@ class RouteSignatures:
         except GatewayError as error:
             if error.status in MODEL_WITHOUT_METADATA:
                 return Signature()
-            # grps' C++ server has the metadata of its first model only, but lists all models.
+            # grps' C++ server has metadata only for its first model, but lists all models.
             if error.status is not Status.NOT_FOUND or not await self._lists(model, version):
                 raise
             return Signature()
@@ -206,13 +208,14 @@ class RouteSignatures:
         return signature
 
     async def check_companion(self, key: Key, operation: Operation) -> None:
-        """Check that the derivative model exists, unless the server will do that: if every request names a model, a
-        server with trusted metadata knows its models.
+        """Check that the derivative model exists.
+
+        If every request names a model, a server with trusted metadata checks that itself.
 
         Raises:
-            GatewayError: UNIMPLEMENTED, the server has one model, or nothing shows that it has the derivative model: it
-                might run the base model on the derivative's tensors. NOT_FOUND if the model does not exist. Other
-                errors like `has_own`.
+            GatewayError: UNIMPLEMENTED if the server has one model, or nothing shows that it has the derivative model.
+                Such a server might run the base model on the derivative's tensors. NOT_FOUND if the model does not
+                exist. Other errors are the same as for `has_own`.
         """
         models = self._backend.traits.models
         if not models.companions:
@@ -228,13 +231,15 @@ class RouteSignatures:
 
     @property
     def knows_names(self) -> bool:
-        """True if the server runs the model that a request names, and no other."""
+        """True if the server runs the model that a request names, and no other model."""
         models = self._backend.traits.models
         return models.named and models.companions and models.trusted_metadata
 
     async def _check_claimed(self, key: Key, operation: Operation) -> None:
-        """Raise UNIMPLEMENTED if the server reports that the model does not have the operation. If it reports nothing,
-        the route's own signature is sufficient to request the operation."""
+        """Raise UNIMPLEMENTED if the server reports that the model does not have the operation.
+
+        If the server does not report operations, the route's own signature is sufficient to request the operation.
+        """
         try:
             claimed = (await self.described(key)).operations
         except GatewayError:
@@ -299,8 +304,9 @@ class RouteSignatures:
         return claimed & {Operation.INFER, Operation.STREAM} | {*offered}
 
     async def _has_companion(self, key: Key, operation: Operation) -> bool:
-        """Return True if the server has a derivative model for the operation, by the route's settings or the server's
-        metadata."""
+        """Return True if the server has a derivative model for the operation, according to the route's settings or the
+        server's metadata.
+        """
         models = self._backend.traits.models
         if not models.companions:
             return False
@@ -317,7 +323,9 @@ class RouteSignatures:
 
     async def _shows(self, companion: Key) -> bool:
         """Return True if a server with untrusted metadata lists one of its models with the derivative model's name, in
-        the model's metadata or in its list. A response alone is not sufficient: some servers respond for any name."""
+        the model's metadata or in its list. A response alone is not sufficient, because some servers respond for any
+        name.
+        """
         model, version, _ = companion
         if not self._backend.traits.models.metadata_parts:
             return False
@@ -332,8 +340,9 @@ class RouteSignatures:
         return await self._lists(model, version)
 
     def _is_another(self, signature: Signature, companion: Key, operation: Operation) -> bool:
-        """Return True if the server describes another model than the requested one, like a server with one model that
-        accepts any name. A derivative model that the route names can have another name on its server."""
+        """Return True if the server describes a model other than the requested one, as a server with one model that
+        accepts any name does. A derivative model that the route names can have another name on its server.
+        """
         return signature.name not in ("", companion[0]) and operation not in self._companions
 
 
@@ -342,7 +351,7 @@ def _lacks(key: Key, operation: Operation, why: str) -> GatewayError:
 
 
 _NO_COMPANION = frozenset({Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT})
-"""Statuses from servers without a derivative model."""
+"""The statuses of responses from servers without a derivative model."""
 
 
 def _is_smooth(signature: Signature) -> bool:

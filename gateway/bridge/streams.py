@@ -1,4 +1,4 @@
-"""`translate: {stream: ...}`: one response made from a model's stream, for clients that expect one."""
+"""`translate: {stream: ...}` makes one response from a model's stream, for clients that expect one response."""
 
 from collections.abc import AsyncIterator
 
@@ -12,7 +12,7 @@ async def last(responses: AsyncIterator[Response], backend: str) -> Response:
     """Return the last response of a stream.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output), the stream has no response.
+        GatewayError: INTERNAL (invalid-output) if the stream has no response.
     """
     found: Response | None = None
     async for response in responses:
@@ -26,8 +26,8 @@ async def collect(responses: AsyncIterator[Response], backend: str, limit: int) 
     """Return one response with the outputs of all responses, concatenated on axis 0.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output), the stream has no response, or its outputs differ in more than axis 0;
-            RESOURCE_EXHAUSTED, they have more than `limit` bytes together.
+        GatewayError: INTERNAL (invalid-output) if the stream has no response, or its outputs differ in more than axis
+            0; RESOURCE_EXHAUSTED if they have more than `limit` bytes together.
     """
     found: list[Response] = []
     size = 0

@@ -51,5 +51,5 @@ __all__ = [
     "Unsupported",
 ]
 
-# Like other libraries: log lines appear only if the program has set up logging.
+# As in other libraries, log lines appear only if the program has set up logging.
 logging.getLogger("gateway").addHandler(logging.NullHandler())

@@ -40,8 +40,10 @@ def named_protocol(address: str) -> str:
 
 
 def split_address(address: str, protocol: str, transports: "dict[str, str]", *, tls: bool) -> ServerAddress:
-    """Return the ServerAddress in `address`. `protocol` is the value of the argument `protocol`, or empty; `transports`
-    has the transport of each protocol; `tls` requires TLS even if the address does not.
+    """Return the ServerAddress in `address`.
+
+    `protocol` is the value of the argument `protocol`, or empty. `transports` maps each protocol to its transport.
+    `tls` turns on TLS even if the address does not.
 
     Raises:
         ValueError: the address names no protocol, an unknown protocol, or a protocol that differs from `protocol`.

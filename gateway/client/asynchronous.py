@@ -52,13 +52,13 @@ class AsyncClient:
     graphpipe or mip, or a JSON form, `json:FORM`: a built-in form such as `json:mlflow`, or a form that `kind`
     describes.
 
-    - `timeout`: Maximum seconds of a call from its turn on, including the wait for a connection; for a stream, the
-      maximum wait for each response. None: no limit. If the client reports this limit to the server, the server has up
-      to half a second more, to explain a timeout.
-    - `headers`: Sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
-      over brpc in its field for credentials. MIP does not support `headers` and `key`.
-    - `tls`: The CA, certificates and names for TLS. It enables TLS, like `+tls` in the address, which uses all
-      defaults.
+    - `timeout`: Maximum duration of a call from its turn on, in seconds, including the wait for a connection. For a
+      stream, the maximum wait for each response. None: no limit. If the client sends this limit to the server, it waits
+      up to half a second longer, so the server can explain a timeout.
+    - `headers`: Sent with every request (gRPC: as metadata). `key`: An API key. The client sends it as `Authorization:
+      Bearer KEY`, or over brpc in brpc's field for credentials. MIP supports neither `headers` nor `key`.
+    - `tls`: The CA, certificates and names for TLS. It enables TLS. `+tls` in the address also does, with the default
+      settings.
     - `limits`: Maximum size of a response, maximum number of parallel calls, and maximum number of calls that wait for
       their turn. By default, the number of waiting calls and their waiting time are unlimited.
     - `kind`: Facts about the server in addition to its protocol.
@@ -121,20 +121,21 @@ class AsyncClient:
     ) -> Outputs:
         """Run one inference and return the outputs by name.
 
-        Pass inputs as keywords, in the mapping `inputs` (for names that are not valid keywords or that are also names
-        of arguments), or by position in the order of the signature. Each input is an array, a number, text, or a list
+        Pass inputs as keywords, by position in the order of the signature, or in the mapping `inputs` (for names that
+        are not valid keywords or that are also names of arguments). Each input is an array, a number, text, or a list
         of these. The client sends an input without the signature's batch dimension (a leading -1) as one row, and also
         removes the batch dimension from the outputs.
 
-        An array keeps its datatype, or gets the model's datatype if that can hold every value. Otherwise `cast` selects
-        what happens: "refuse", "round" (half to even; an error if a value is out of range), or "saturate" (also clips).
-        Python numbers and lists have no datatype: the client checks each number.
+        An array keeps its datatype, or gets the model's datatype if that can represent every value. Otherwise `cast`
+        selects what happens: "refuse", "round" (half to even; an error if a value is out of range), or "saturate" (also
+        clips). Python numbers and lists have no datatype, so the client checks each number.
 
-        `outputs` are the names of the requested outputs; by default, all. `parameters` stay unchanged, except that
-        mappings and lists become JSON text: `parameters={"config": {...}}` is the config of UM-Bridge.
+        `outputs` are the names of the requested outputs. By default, the client requests all outputs. `parameters` stay
+        unchanged, except that mappings and lists become JSON text: `parameters={"config": {...}}` is the config of
+        UM-Bridge.
 
         Raises:
-            ClientError: InvalidInput, also for inputs that do not match the model; NotFound; Unsupported, the model
+            ClientError: InvalidInput, also for inputs that do not match the model; NotFound; Unsupported if the model
                 only streams; ServerError; Refused; ConnectError; Timeout.
         """
         with self._errors():
@@ -196,27 +197,28 @@ class AsyncClient:
     async def map(self, arguments: MapArguments) -> Results:
         """Evaluate a model at many points and return the results in the order of the points.
 
-        - `points`: An array with one point per row, or any iterable, including a generator. The client takes points
-          from a generator only when it starts them. A point is the first input of a call, as in `infer`, or a mapping
-          of inputs by name. Alternatively, `points` is a mapping from input names to arrays with one row per point.
+        - `points`: An array with one point per row, or any iterable, including a generator. The client takes a point
+          from a generator only when it sends that point. A point is the value of the model's first input, as in
+          `infer`, or a mapping from input names to values. Alternatively, `points` is a mapping from input names to
+          arrays with one row per point.
         - `most`: Maximum number of parallel requests, at most the client's own `max_in_flight`.
         - `batch`: Maximum number of points in one request. A number above 1 declares that each output row depends only
           on the same input row; the model's metadata must have a leading -1 in all shapes. The map measures how many
-          points take about 0.1 s. 1: each point has its own request. None: up to 4096 if the server declares a
-          `max_batch_size`, otherwise 1; always 1 for a generator.
-        - `retries`: Maximum number of times that the client sends a point again if the server asks for a later attempt,
-          after the time that the server specifies. If the connection fails, the client repeats the point up to five
-          times. If a point might have run, the client repeats it only if it was in a batch that failed.
+          points take about 0.1 s, and uses that number if it is below the maximum. 1: each point has its own request.
+          None: up to 4096 if the server declares a `max_batch_size`, otherwise 1. For a generator, None always means 1.
+        - `retries`: Maximum number of times that the client repeats a point if the server asks for a later attempt. The
+          client waits for the time that the server specifies. If the connection fails, the client repeats the point up
+          to five times. If a point might have run, the client repeats it only if it was in a batch that failed.
         - `errors`: "raise" raises the first final error: the client starts no more points, and waits for the points in
           flight. "return" stores all errors in the `errors` of the results.
         - `progress`: Show a progress bar with evaluations per second, failures, and repeated attempts. True: a tqdm
-          bar, in terminals and notebooks. Otherwise a function that creates a bar, with tqdm's arguments.
+          bar, in terminals and notebooks. You can also pass a function that takes tqdm's arguments and returns a bar.
         - `resume`: A file with the results of earlier runs of this map. The client creates the file if it does not
           exist. The client skips points with a result in the file (their `tries` is 0), and writes each new result to
           it.
 
-        The other arguments are the same as in `infer`. An exception that ends the map early has the `results` up to
-        that time. This includes an interrupt (Ctrl-C).
+        The other arguments are the same as in `infer`. An exception that ends the map early has an attribute `results`
+        with the results so far. An interrupt (Ctrl-C) has this attribute too.
 
         Raises:
             ClientError: like `infer`.
@@ -236,9 +238,11 @@ class AsyncClient:
     @taking(MapArguments)
     @brief_async_generator
     async def as_completed(self, arguments: MapArguments) -> AsyncGenerator[Evaluation, None]:
-        """Like `map`, but yield each evaluation as soon as it ends: `index`, `point`, `outputs`, `error` and `tries`.
-        The client starts new points only while the caller requests the next evaluation, and stores no evaluations.
-        Closing the generator cancels the points in flight.
+        """Like `map`, but yield each evaluation when it ends.
+
+        Its attributes are `index`, `point`, `outputs`, `error` and `tries`. The client starts new points only while the
+        caller requests the next evaluation, and stores no evaluations. Closing the generator cancels the points in
+        flight.
 
         Raises:
             ClientError: like `map`, after the points in flight have ended.
@@ -254,11 +258,13 @@ class AsyncClient:
 
     @taking(FunctionArguments)
     def model(self, arguments: FunctionArguments) -> AsyncModelFunction:
-        """Return a model as a function: it takes arrays and returns an array, and has `gradient`, `jacobian` and
-        `hessian`. The client sends nothing to the server before the first call.
+        """Return the model as a function that takes arrays and returns an array.
 
-        `output` is the name of the output, required if the model has several. `parameters`, `version`, `cast` and
-        `timeout` apply to every call, like in `infer`.
+        The function has the methods `gradient`, `jacobian` and `hessian`. The client sends nothing to the server before
+        the first call.
+
+        `output` is the name of the output. It is required if the model has several outputs. `parameters`, `version`,
+        `cast` and `timeout` apply to every call, as in `infer`.
         """
         return AsyncModelFunction(self, arguments)
 
@@ -286,7 +292,7 @@ class AsyncClient:
         `MODEL.gradient`. Inputs and the other arguments are the same as in `infer`.
 
         Raises:
-            ClientError: like `infer`; Unsupported, the model has no gradient.
+            ClientError: like `infer`; Unsupported if the model has no gradient.
         """
         tensors = {"sens": sens, "out_wrt": out_wrt, "in_wrt": in_wrt}
         with self._errors():
@@ -312,8 +318,8 @@ class AsyncClient:
         **named: object,
     ) -> Array:
         """Return the Jacobian of the output at `out_wrt` with respect to the input at `in_wrt`, times `vec`, which has
-        the length of that input. The result has the length of that output. The rest is like in `gradient`; the model is
-        `MODEL.apply_jacobian`.
+        the length of that input. The result has the length of that output. The other arguments are the same as in
+        `gradient`. For protocols other than UM-Bridge, the client calls the model `MODEL.apply_jacobian`.
 
         Raises:
             ClientError: like `gradient`.
@@ -345,7 +351,8 @@ class AsyncClient:
     ) -> Array:
         """Return the Hessian of `sens` times the output at `out_wrt`, with respect to the inputs at `in_wrt1` and
         `in_wrt2`, times `vec`, which has the length of the input at `in_wrt2`. The result has the length of the input
-        at `in_wrt1`. The rest is like in `gradient`; the model is `MODEL.apply_hessian`.
+        at `in_wrt1`. The other arguments are the same as in `gradient`. For protocols other than UM-Bridge, the client
+        calls the model `MODEL.apply_hessian`.
 
         Raises:
             ClientError: like `gradient`.
@@ -359,14 +366,14 @@ class AsyncClient:
 
     @brief_coroutine
     async def signature(self, model: str, /, *, version: str = "", timeout: Seconds = UNSET) -> Signature:
-        """Return the model's `inputs` and `outputs` (name, datatype and shape of each tensor; -1: any size), its
-        `versions`, and its `operations`. Fields that the server does not report are empty.
+        """Return the model's `inputs` and `outputs` (name, datatype and shape of each tensor, where -1 means any size),
+        its `versions`, and its `operations`. Fields that the server does not report are empty.
 
         The tensors that grps and GraphPipe servers report are often wrong. This method returns them, but the client
-        adapts inputs to them only with `trust_metadata`.
+        adapts inputs to them only if `trust_metadata` is set.
 
         Raises:
-            ClientError: NotFound; Unsupported, the protocol has no metadata (MIP); like `infer`.
+            ClientError: like `infer`; Unsupported if the protocol has no metadata (MIP).
         """
         signature = await self.ask(Request(Operation.METADATA, model, version), timeout=timeout)
         assert isinstance(signature, Signature)
@@ -374,11 +381,12 @@ class AsyncClient:
 
     @brief_coroutine
     async def models(self, *, timeout: Seconds = UNSET) -> list[ModelEntry]:
-        """Return the server's models. Each entry has the name and, if the protocol has them, version, state and the
-        reason for the state.
+        """Return the server's models.
+
+        Each entry has the name and, if the protocol reports them, the version, the state and the reason for the state.
 
         Raises:
-            ClientError: Unsupported, the protocol or the server cannot list models; like `infer`.
+            ClientError: like `infer`; Unsupported if the protocol or the server cannot list models.
         """
         models = await self.ask(Request(Operation.MODELS), timeout=timeout)
         assert isinstance(models, tuple)
@@ -389,7 +397,7 @@ class AsyncClient:
         """Return the server's name, version and extensions.
 
         Raises:
-            ClientError: Unsupported, the protocol does not report them; like `infer`.
+            ClientError: like `infer`; Unsupported if the protocol does not report them.
         """
         info = await self.ask(Request(Operation.SERVER_METADATA), timeout=timeout)
         assert isinstance(info, ServerInfo)
@@ -397,12 +405,13 @@ class AsyncClient:
 
     @brief_coroutine
     async def ready(self, model: str = "", /, *, version: str = "", timeout: Seconds = UNSET) -> bool:
-        """Return True if the server is ready. With `model`, return True if the server is ready for calls to this model.
-        The result is False if the server is unreachable or does not respond in time: to wait for a server, call `ready`
-        again.
+        """Return True if the server is ready.
+
+        If `model` is set, return True if the server is ready for calls to this model. The result is False if the server
+        is unreachable or does not respond in time. To wait for a server, call `ready` again.
 
         Raises:
-            ClientError: Refused, for a missing or invalid key; Unsupported, the protocol does not report whether a
+            ClientError: Refused for a missing or invalid key; Unsupported if the protocol does not report whether a
                 model is ready.
         """
         seconds = self._seconds(timeout)
@@ -486,11 +495,11 @@ class AsyncClient:
         return html_table(["", "closed" if self._is_closed else "open"], rows, "model client")
 
     def _calls(self, timeout: Seconds) -> ClientCalls:
-        """Return the functions for `map`; `timeout` limits its queries about the model."""
+        """Return the functions for `map`; `timeout` limits its metadata requests."""
         return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
 
     async def _batched(self, timeout: Seconds, model: str, version: str, are_independent: bool) -> Batched | None:
-        """Return the batches of a model, like ModelServer.batched; None also if the server does not respond."""
+        """Return the batches of a model, like ModelServer.batched. Also return None if the server does not respond."""
         seconds = self._seconds(timeout)
         try:
             server = await self._connected(seconds)
@@ -537,11 +546,13 @@ class AsyncClient:
 
 
 LONGEST_GRACE = 0.5
-"""Seconds."""
+"""Maximum result of `_grace`, in seconds."""
 
 
 def _grace(seconds: float) -> float:
-    """Return the seconds that the client waits beyond the time limit that it reports to the server. In this time a
-    gateway can send its timeout error. The error states how long the call waited for a free slot and, if the gateway
-    never sent the call, when to retry."""
+    """Return the seconds that the client waits beyond the time limit that it reports to the server.
+
+    In this time, a gateway can send its timeout error. The error states how long the call waited for a free slot and,
+    if the gateway never sent the call, when to retry.
+    """
     return min(0.25 * seconds, LONGEST_GRACE)

@@ -1,31 +1,34 @@
 """The number of points of a map in one request, determined by request durations and errors.
 
-The client sends the first requests one at a time, so their durations are the model's. Each request has up to
-GROWTH_ALONE times as many points as the previous request, until one takes about TARGET seconds. A request that takes
-longer ends this phase: other requests start in parallel. After that, the size grows slowly while requests are fast, and
-shrinks when requests are slow or fail.
+The client sends the first requests one at a time, so their durations are not affected by each other. Each request has
+up to GROWTH_ALONE times as many points as the previous request, until one takes about TARGET seconds. A request that
+takes longer ends this phase: other requests start in parallel. After that, the size grows slowly while requests are
+fast, and shrinks when requests are slow or fail.
 """
 
 from collections.abc import Callable
 from time import monotonic
 
 TARGET = 0.1
-"""Target duration of a request of several points, in seconds. A map waits up to this long for its last request. A model
-that takes longer for one point gets points one by one."""
+"""Target duration of a request of several points, in seconds.
+
+A map waits up to this long for its last request. If a model takes longer for one point, each request has one point.
+"""
 GROWTH_ALONE, GROWTH = 8, 2
 """Maximum growth factors of the size: while a single request is in flight, and while several are."""
 PARTS = 8
 """Number of parts into which the client splits the points of a failed request."""
 MOST_ROWS = 4096
-"""Default maximum number of points in one request: larger requests save nothing."""
+"""Default maximum number of points in one request, because larger requests save nothing."""
 MOST_BYTES = 2**20
-"""Maximum bytes of inputs, or of outputs, in one request of several points, for the same reason."""
+"""Maximum bytes of inputs, or of outputs, in one request of several points, because larger requests save nothing."""
 
 
 class BatchSize:
-    """Determines the size of the next request, `rows`: at most `most` points.
+    """Determines `rows`, the number of points in the next request, which is at most `most`.
 
-    `target`: replaces TARGET if the time limit of calls is not much longer. `clock` returns seconds.
+    `target` replaces TARGET if the time limit of calls is not much longer than TARGET. `clock` returns the time in
+    seconds.
     """
 
     def __init__(self, most: int, target: float = TARGET, clock: Callable[[], float] = monotonic) -> None:
@@ -37,7 +40,7 @@ class BatchSize:
         """True while the client sends one request at a time to measure the model."""
         self._until = 0.0
         self._undecided = 0
-        """Number of failed requests for which it is not yet known whether a point or their size is at fault."""
+        """Number of failed requests for which it is not yet known whether a point or the request's size is at fault."""
         self._at_fault = 0
         """Number of requests that failed although each of their points has a result."""
 
@@ -65,8 +68,11 @@ class BatchSize:
         return max(left, 0.0)
 
     def succeeded(self, rows: int, seconds: float, weight: int, in_flight: int) -> None:
-        """Record that a request of `rows` rows succeeded after `seconds`. `weight`: the bytes of one row's inputs or
-        outputs, whichever is larger; `in_flight`: the number of requests in flight at that time, including this one."""
+        """Record that a request of `rows` rows succeeded after `seconds`.
+
+        `weight` is the size of one row's inputs or outputs in bytes, whichever is larger. `in_flight` is the number of
+        requests in flight at that time, including this one.
+        """
         if rows < self.rows or self._undecided:
             return  # a request of an earlier size, or a part of a failed request
         if seconds >= self._target:
@@ -87,8 +93,10 @@ class BatchSize:
         self.rows = max(1, min(self.rows, rows // PARTS))
 
     def decided(self, rows: int, *, is_at_fault: bool) -> None:
-        """Record that all points of a failed request have ended. `is_at_fault`: every point succeeded, so the request
-        was too large."""
+        """Record that all points of a failed request have ended.
+
+        `is_at_fault` is True if every point succeeded in another request, so the failed request was too large.
+        """
         self._undecided -= 1
         if is_at_fault:
             self._at_fault += 1

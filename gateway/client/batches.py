@@ -1,8 +1,8 @@
 """Batches of points: combine several points of a map into one request, and split its outputs by point.
 
 Points are alike if they have the same inputs with the same datatypes and shapes, without the batch dimension. Only
-alike points share a request, and only if rows are independent: the server declares this with a `max_batch_size`, or the
-caller with `batch`. The client also checks the outputs, because either declaration can be wrong.
+alike points share a request, and only if rows are independent. The server declares this with a `max_batch_size`, or the
+caller with `batch`. The client also checks the outputs, because these declarations can be wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,9 @@ from gateway.core.types import Response, Shape, Signature, Tensor, TensorSpec
 
 TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
 """Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by the
-size of a float in bytes. Processors add in another order, and GPUs round FP32 to 10 bits (TF32)."""
+size of a float in bytes. The differences arise because processors add in another order, and GPUs round FP32 to 10 bits
+(TF32).
+"""
 
 Key: TypeAlias = tuple[object, ...]
 """The names, dtypes and shapes that the points of one batch share."""
@@ -36,9 +38,9 @@ class Batched:
 
     signature: Signature
     most: int | None = None
-    """Maximum number of rows of one request, by the model's configuration."""
+    """Maximum number of rows in one request, according to the model's configuration."""
     is_declared: bool = True
-    """The server declares rows independent; False: only the caller of the map does."""
+    """True if the server declares that rows are independent; False if only the caller of the map does."""
 
 
 def can_take_batches(signature: Signature) -> bool:
@@ -59,7 +61,7 @@ class AlikePoints:
     """The name, dtype and shape of each input, and whether its numbers have no datatype; NOT_A_ROW if the client must
     send each point alone."""
     at: list[int]
-    """Their positions among the points."""
+    """The indices of the points."""
     arrays: list[tuple[Array, ...]]
     """The inputs of each point."""
 
@@ -133,16 +135,16 @@ def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
 
 
 class NotOfRows(Exception):  # noqa: N818 - it is a finding, not an error
-    """Splitting the outputs of a batch by point is impossible; the text gives the reason."""
+    """The outputs of a batch cannot be split by point. The error's text gives the reason."""
 
 
 def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outputs]:
-    """Return the outputs of each point, as parts of the arrays of all.
+    """Return the outputs of each point, as parts of the batch's arrays.
 
     Raises:
-        NotOfRows: an output does not have one row for each point; or its rows have a size that the signature leaves
-            open, so the server might have padded them to the longest row. If only the caller declares the rows
-            independent, the sizes of inputs are accepted.
+        NotOfRows: an output does not have one row for each point. Also if its rows have a size that the signature
+            leaves open, because the server might have padded them to the longest row. If only the caller declares the
+            rows independent, sizes that the inputs have are accepted.
     """
     signature = batched.signature
     sizes = set() if batched.is_declared else {1, *(size for array in rows.arrays[0] for size in array.shape)}
@@ -156,7 +158,7 @@ def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outpu
         if not sizes.issuperset(_free_sizes(tensor.shape, spec.shape)):
             raise NotOfRows(f"output {tensor.name!r} has a size that can differ between points")
         array = as_array(tensor)
-        # An output [-1] has no batch dimension to remove: its rows are [1].
+        # An output [-1] has no batch dimension to remove: the shape of its rows is [1].
         columns.append(array if shapes.is_batch(spec.shape) else array[:, np.newaxis])
     names = [tensor.name for tensor in response.outputs]
     return [Outputs(dict(zip(names, values, strict=True)), response) for values in zip(*columns, strict=True)]

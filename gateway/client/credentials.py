@@ -17,8 +17,8 @@ def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeader
     API key.
 
     Raises:
-        ValueError: `headers` has an Authorization, and there is a `key` as well; a name or a value is not valid text
-            for a header.
+        ValueError: `headers` has an Authorization and `key` is set as well, or a name or a value is not valid text for
+            a header.
     """
     raw = tuple((_encoded(name).lower(), _encoded(value)) for name, value in (headers or {}).items())
     if key is None:
@@ -39,7 +39,7 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
     """Check that messages of a protocol can carry these headers.
 
     Raises:
-        ValueError: they cannot carry the headers.
+        ValueError: the messages cannot carry the headers.
     """
     if headers and isinstance(protocol.carrier, StreamForm):
         others = [name.decode() for name, _ in headers if name != AUTHORIZATION]
@@ -49,8 +49,10 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
 
 
 class FixedHeaders:
-    """A Connector that adds headers to the messages of another Connector. On a byte stream the only header is the
-    credential, in the message's field for credentials."""
+    """A Connector that adds headers to the messages of another Connector.
+
+    On a byte stream, the only header is the credential, which goes into the message's field for credentials.
+    """
 
     def __init__(self, connector: Connector, protocol: Protocol, headers: RawHeaders) -> None:
         self._connector = connector
@@ -59,15 +61,15 @@ class FixedHeaders:
         self._carrier = protocol.carrier
 
     async def exchange(self, message: Message) -> Message:
-        """Same as the other Connector's."""
+        """Same as the method of the other Connector."""
         return await self._connector.exchange(self._with_headers(message))
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Same as the other Connector's."""
+        """Same as the method of the other Connector."""
         return self._connector.stream(self._with_headers(message))
 
     async def close(self) -> None:
-        """Same as the other Connector's."""
+        """Same as the method of the other Connector."""
         await self._connector.close()
 
     def _with_headers(self, message: Message) -> Message:

@@ -25,9 +25,10 @@ class ClientError(Exception):
     """A call failed. `str(error)` is a sentence with the cause.
 
     - `status`: The class of the error as a canonical gRPC code, for every protocol.
-    - `reason`: The cause, more specific than `status`. Most protocols do not report it; the client then assumes one.
+    - `reason`: The cause, more specific than `status`. Most protocols do not report the cause; the client then assumes
+      one.
     - `address`: The server's address.
-    - `retry_after`: Seconds after which the server asks for another attempt; None if the server specifies no time.
+    - `retry_after`: Seconds after which the server accepts another attempt; None if the server specifies no time.
     - `results`: For an error of `map`, the results up to the error.
     """
 

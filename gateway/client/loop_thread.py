@@ -12,10 +12,11 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for any number of threads, until it is stopped. `stop` then awaits `at_end` in the loop, cancels
-    the remaining tasks, and closes the loop.
+    """Runs coroutines for any number of threads, until it is stopped.
 
-    The thread is a daemon: it does not keep the process alive.
+    `stop` then awaits `at_end` in the loop, cancels the remaining tasks, and closes the loop.
+
+    The thread is a daemon, so it does not keep the process alive.
     """
 
     def __init__(self, name: str, at_end: Callable[[], Awaitable[None]]) -> None:
@@ -31,11 +32,13 @@ class LoopThread:
         self._started.wait()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run `coroutine` and return its result, or raise its exception. An interrupt of the caller (Ctrl-C) cancels
-        it.
+        """Run `coroutine` and return its result, or raise its exception.
+
+        An interrupt of the caller (Ctrl-C) cancels the coroutine.
 
         Raises:
-            RuntimeError: the loop is stopped, or the caller runs in another process than the one that created the loop.
+            RuntimeError: the loop is stopped, or the caller runs in a different process from the one that created the
+                loop.
         """
         future = self.start(coroutine)
         try:
@@ -45,7 +48,7 @@ class LoopThread:
             raise
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start `coroutine`. Cancelling the future cancels it.
+        """Start `coroutine`. Cancelling the future cancels the coroutine.
 
         Raises:
             RuntimeError: like `run`.
@@ -69,8 +72,11 @@ class LoopThread:
             raise RuntimeError("the client closed during the call") from None
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run `coroutine`, which releases something. If the loop is stopped, do nothing. The garbage collector can call
-        this in any thread; in the loop's own thread it does not wait."""
+        """Run `coroutine`, which releases resources.
+
+        If the loop is stopped, do nothing. The garbage collector can call this in any thread. In the loop's own thread,
+        this method does not wait.
+        """
         if threading.current_thread() is not self._thread:
             try:
                 self.run(coroutine)
@@ -80,7 +86,7 @@ class LoopThread:
             asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self, *, wait: bool = True) -> None:
-        """Stop the loop. Calling it again is safe. With `wait`, return when the thread has ended."""
+        """Stop the loop. Calling it again is safe. If `wait` is set, return when the thread has ended."""
         with self._lock:
             is_first, self._is_stopped = not self._is_stopped, True
             if is_first and self._process == os.getpid():

@@ -27,8 +27,9 @@ FOUND_AT_ONCE = 100
 
 
 class Window:
-    """The points in flight: `due` starts requests, `ended` ends one. The window shows a progress bar while it is
-    entered. `seconds`: the time limit of a call.
+    """The points in flight: `due` starts requests, `ended` ends one.
+
+    The window shows a progress bar while it is entered. `seconds` is the time limit of a call.
 
     After the first error, the window starts no more points, unless the caller wants errors in the results. Points in
     flight continue.
@@ -47,7 +48,10 @@ class Window:
         self._batched: Batched | None = None
         self._is_asked, self._is_asking = self._size.is_one, False
         self._alone: Evaluation | None = None
-        """An evaluation of one point alone. The window compares the first request of several points with it."""
+        """An evaluation of one point alone.
+
+        The window compares the results of the first request of several points with it.
+        """
         self._is_checking = self._is_checked = self._is_told = False
         self._patience = 0.0
         self._file: ResultsFile | None = None
@@ -87,8 +91,10 @@ class Window:
         return found
 
     def patience(self) -> float | None:
-        """Return the seconds until the next request can start, even if all requests are still in flight; None: wait for
-        a request to end."""
+        """Return the seconds until the next request can start, even if all requests are still in flight.
+
+        None means: wait for a request to end.
+        """
         return self._patience or None
 
     def ended(self, sending: Sending, end: SendingEnd) -> Sequence[Evaluation]:

@@ -20,7 +20,7 @@ Points: TypeAlias = Iterable[Point] | Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class MapArguments:
-    """The arguments of `map` and `as_completed`. The two methods describe them.
+    """The arguments of `map` and `as_completed`, whose docstrings describe them.
 
     Raises:
         ValueError: an argument is invalid.

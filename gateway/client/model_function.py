@@ -65,10 +65,10 @@ class AsyncModelFunction:
 
     @brief_coroutine
     async def __call__(self, /, *arrays: object, **named: object) -> Array:
-        """Return the output. If the model has several outputs, return the output of this function.
+        """Return the output, or the output of this function if the model has several.
 
         Raises:
-            ClientError: like the client's `infer`; InvalidInput, the model has several outputs, or no output of that
+            ClientError: like the client's `infer`; InvalidInput if the model has several outputs, or no output of that
                 name.
         """
         found = await self._evaluated(arrays, named)
@@ -76,11 +76,12 @@ class AsyncModelFunction:
 
     @brief_coroutine
     async def gradient(self, *arrays: object, sens: object = None, in_wrt: int = 0) -> Array:
-        """Return the gradient with respect to one input: an array of that input's length. `sens` weights the values of
-        the output. It is optional if the output is one number.
+        """Return the gradient with respect to one input, an array of that input's length.
+
+        `sens` weights the values of the output. It is optional if the output is one number.
 
         Raises:
-            ClientError: like the client's `gradient`; InvalidInput, `sens` is missing.
+            ClientError: like the client's `gradient`; InvalidInput if `sens` is missing.
         """
         at, size = await self._output(arrays)
         if sens is None:
@@ -96,7 +97,7 @@ class AsyncModelFunction:
         or if the model has no gradients. It sends all these calls in parallel.
 
         Raises:
-            ClientError: like the client's `gradient`; InvalidInput, an input is not a vector.
+            ClientError: like the client's `gradient`; InvalidInput if an input is not a vector.
         """
         (at, rows), columns = await self._output(arrays), self._length(arrays, in_wrt)
         given = {"out_wrt": at, "in_wrt": in_wrt, **self.arguments.given()}
@@ -125,7 +126,8 @@ class AsyncModelFunction:
         `gradient`. The client requests the columns in parallel.
 
         Raises:
-            ClientError: like the client's `apply_hessian`; InvalidInput, `sens` is missing or an input is not a vector.
+            ClientError: like the client's `apply_hessian`; InvalidInput if `sens` is missing or an input is not a
+                vector.
         """
         (at, size), columns = await self._output(arrays), self._length(arrays, in_wrt)
         given = {"out_wrt": at, "in_wrt1": in_wrt, "in_wrt2": in_wrt, **self.arguments.given()}
@@ -158,7 +160,7 @@ class AsyncModelFunction:
         return name
 
     async def _output(self, arrays: tuple[object, ...]) -> tuple[int, int]:
-        """Return the position and the length of the output. If there has been no call to the model yet, make one."""
+        """Return the position and the length of the output. If the model was not called yet, call it."""
         if not self._sizes:
             await self._evaluated(arrays, {})
         name = self._chosen(self._sizes)

@@ -1,8 +1,8 @@
 """A model server from the client's side: a connector, the codecs of its protocol, and bridges to the server.
 
-The client takes the role of a listener's protocol in the gateway. The module defines a protocol without a wire format
-(PYTHON), which can name and type every tensor. Therefore the client always adapts requests to the model's signature, if
-the server reports a reliable signature. It fetches the signature once a minute.
+The client takes the role that a listener's protocol has in the gateway. The module defines a protocol without a wire
+format (PYTHON), which can name and type every tensor. Therefore the client always adapts requests to the model's
+signature, if the server reports a reliable signature. It fetches the signature once a minute.
 """
 
 import asyncio
@@ -68,18 +68,20 @@ def connected(settings: ClientSettings) -> Connector:
 
 
 async def opened(settings: ClientSettings) -> "ModelServer":
-    """Return the server. For a MIP server, this first queries whether it accepts more concurrent calls than other MIP
-    servers. If a server closes the connection, or does not respond within QUESTION_SECONDS, it does not support the
+    """Return the server that the settings describe.
+
+    For a MIP server, this first queries whether it accepts more concurrent calls than other MIP servers. If a server
+    closes the connection, or does not respond within QUESTION_SECONDS, the client assumes that it does not support the
     query.
 
     Raises:
-        GatewayError: the server is unreachable, or requests a later attempt.
+        GatewayError: the server is unreachable, or asks for a later attempt.
     """
     protocol = settings.protocol
     servers = protocol.traits.servers
     if servers.takes_many is None or not await _takes_many(settings, servers.takes_many):
         return ModelServer(settings)
-    # A gateway: it keeps connections, accepts several, and cancels a call when its client has disconnected.
+    # This is a gateway: it keeps connections, accepts several, and cancels a call when its client has disconnected.
     servers = replace(servers, max_in_flight=0, connection_per_call=False, one_connection=False, runs_to_the_end=False)
     batches = {name: replace(each, servers=servers) for name, each in protocol.batches.items()}
     protocol = replace(protocol, traits=replace(protocol.traits, servers=servers), batches=batches)
@@ -121,7 +123,7 @@ _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 class ModelServer:
-    """One server. Create, use and close it in one event loop.
+    """A client's connection to one model server. Create, use and close it in one event loop.
 
     Raises:
         ValueError: the protocol has no such server type or batch, or its messages cannot carry the headers.
@@ -141,11 +143,14 @@ class ModelServer:
         most, wanted = traits.servers.max_in_flight, settings.calls.max_in_flight
         if wanted is not None:
             most = wanted
-        # Rows of batches wait for a slot here, up to the number that the client's own limits allow.
+        # Rows of batches wait here for a slot, up to the number that the client's own limits allow.
         queue = QueueSettings(length=sys.maxsize)
         self._backend = local_backend(self._target, protocol, [self._endpoint], most, queue=queue)
         self.turns = Turns(MOST_AT_ONCE if not most and wanted is None else most, settings.calls.max_waiting, address)
-        """Queue of callers before the start of their time limit. Callers of this class enter it, not this class."""
+        """Queue of callers whose time limit has not started.
+
+        The callers of this class enter the queue; this class does not.
+        """
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
         self._backend.on_recovery(signatures.drop_all)
         self._side = BackendSide(
@@ -171,12 +176,13 @@ class ModelServer:
         return await self._handler(request, cast, client)(request)
 
     async def batched(self, model: str, version: str, *, are_independent: bool) -> Batched | None:
-        """Return the signature and the maximum batch size of a model that takes batches, otherwise None. A first
-        dimension of -1 alone does not prove that batch rows are independent of each other: the server must declare a
+        """Return the signature and the maximum batch size of a model that takes batches, otherwise None.
+
+        A first dimension of -1 alone does not prove that the rows of a batch are independent. The server must declare a
         `max_batch_size`, or the caller must declare that the rows `are_independent`.
 
         Raises:
-            GatewayError: the server's error about the model's metadata.
+            GatewayError: the server's error for the request for the model's metadata.
         """
         if self._side.traits.wire.rows is Rows.ONE:
             return None

@@ -1,12 +1,12 @@
 """Conversion of Python values to tensors, and of tensors to numpy arrays.
 
-A value with a `dtype` (numpy arrays and scalars, CPU tensors of other libraries) keeps its datatype: the bridge widens
-it if the model's datatype holds every value, and refuses everything else. Python numbers, lists and tuples have no
-datatype, like in JSON. An integer becomes the model's datatype if that datatype can represent it. A number with a
+A value with a `dtype` (numpy arrays and scalars, CPU tensors of other libraries) keeps its datatype. The bridge widens
+it if the model's datatype can represent every value; otherwise the bridge refuses it. Python numbers, lists and tuples
+have no datatype, as in JSON. An integer becomes the model's datatype if that datatype can represent it. A number with a
 fraction is rounded to the model's float type.
 
-BYTES are arrays of objects: `bytes`, and `str`, which the client sends as UTF-8. BF16 is `ml_dtypes.bfloat16`, in both
-directions; an array of uint16 is UINT16, never BF16.
+BYTES tensors are arrays of objects: `bytes`, or `str`, which the client sends as UTF-8. BF16 is `ml_dtypes.bfloat16`,
+in both directions; an array of uint16 is UINT16, never BF16.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,11 +52,11 @@ def brief(array: Array) -> str:
 
 
 def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
-    """Return the Tensor with this value. Errors name it by its name, or by its position among the unnamed inputs.
+    """Return the Tensor with this value. Errors refer to it by its name, or by its position among the unnamed inputs.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, no datatype holds the value, lists have different lengths, or the value has more
-            than MAX_RANK dimensions.
+        GatewayError: INVALID_ARGUMENT if no datatype can represent the value, lists have different lengths, or the
+            value has more than MAX_RANK dimensions.
     """
     what = f"input {name!r}" if name else "an input" if position is None else f"the input at position {position}"
     array, is_plain = read_value(value, what)
@@ -68,8 +68,9 @@ def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
 
 
 def read_value(value: object, what: str) -> tuple[Array, bool]:
-    """Return a value as an array, and True if it is a Python value, whose numbers have no datatype. Errors call it
-    `what`.
+    """Return a value as an array, and True if its numbers have no datatype because it is a Python value.
+
+    Error texts refer to the value as `what`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, like `as_tensor`.
@@ -82,7 +83,7 @@ def read_value(value: object, what: str) -> tuple[Array, bool]:
     try:
         array = _as_numpy(value)
         if array.dtype.kind in "SU" and not hasattr(value, "dtype"):
-            array = np.asarray(value, object)  # numpy's own strings drop NULs at their end
+            array = np.asarray(value, object)  # numpy's own strings lose NULs at their end
         if array.ndim > MAX_RANK:
             raise ValueError(f"it has {array.ndim} dimensions, expected at most {MAX_RANK}")
         if array.dtype.kind == "V" and array.dtype.names is not None:
@@ -115,7 +116,10 @@ def _check_texts(array: Array) -> None:
 
 
 def _holds_typed(value: object) -> bool:
-    """Return True if a list contains arrays or scalars with a datatype. This is then the datatype of the whole list."""
+    """Return True if a list contains arrays or scalars with a datatype.
+
+    This datatype then applies to the whole list.
+    """
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return hasattr(value, "dtype")
@@ -130,7 +134,7 @@ def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tup
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the elements of `tensor` as a writable array. Copy them only if the received buffer is read-only."""
+    """Return the elements of `tensor` as a writable array, copied only if the received buffer is read-only."""
     array = tensor.array
     return array if array.flags.writeable else array.copy()
 
@@ -144,7 +148,7 @@ def as_parameters(parameters: Mapping[str, object] | None) -> Parameters:
     """Return the parameters of a request. A mapping or a list becomes JSON text, like `config` of UM-Bridge.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a value is not a bool, int, float, str, mapping or list.
+        GatewayError: INVALID_ARGUMENT if a value is not a bool, int, float, str, mapping or list.
     """
     return {name: _as_parameter(name, value) for name, value in (parameters or {}).items()}
 

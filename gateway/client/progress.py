@@ -24,15 +24,16 @@ Progress: TypeAlias = bool | Callable[..., Bar]
 `tqdm.rich.tqdm`."""
 
 Noted: TypeAlias = Callable[[int, bool], None]
-"""A function that the map calls at the end of each evaluation, with its number of attempts, and with True if it
-failed."""
+"""A function that the map calls at the end of each evaluation, with the number of attempts, and with True if the
+evaluation failed.
+"""
 
 UNIT = "eval"
 
 
 @contextmanager
 def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Noted]:
-    """Show a progress bar while the block runs. Without `progress`, show nothing.
+    """Show a progress bar while the block runs. If `progress` is false, show nothing.
 
     Raises:
         ModuleNotFoundError: tqdm is not installed.

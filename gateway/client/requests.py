@@ -38,7 +38,7 @@ def inference(
     """Return a request for `infer` or `stream`. `arrays` are inputs by position, `named` and `inputs` by name.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a value cannot become a tensor or a parameter, or an input occurs twice.
+        GatewayError: INVALID_ARGUMENT if a value cannot become a tensor or a parameter, or an input is given twice.
     """
     return Request(
         operation,
@@ -108,9 +108,10 @@ def _requested(outputs: Wanted) -> tuple[RequestedOutput, ...]:
 
 def typed(request: Request, signature: Signature) -> Request:
     """Return the request with datatypes from the model's inputs: a number without a datatype gets the datatype of the
-    input with the same name or position. Commands use this, because their numbers are text. It also helps with
-    protocols whose servers can describe their models incorrectly. Numbers that the datatype cannot hold, and numbers
-    that match no input, stay unchanged: the server reports the error."""
+    input that has its name or position. Commands use this, because their numbers are text. It also helps with protocols
+    whose servers can report wrong metadata. A number stays unchanged if the datatype cannot represent it or if it
+    matches no input. The server then reports the error.
+    """
     by_name = {each.name: each for each in signature.inputs}
     inputs = []
     for at, each in enumerate(request.inputs):

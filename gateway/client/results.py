@@ -13,7 +13,9 @@ from gateway.client.outputs import Array, Outputs, brief
 from gateway.core.html_tables import html_table
 
 Point: TypeAlias = object
-"""The inputs of one call: a mapping of inputs by name, or the first input: an array, a number or a list."""
+"""The inputs of one call: a mapping from input names to values, or the value of the first input (an array, a number or
+a list).
+"""
 
 SHOWN_ROWS = 10
 """Number of points in the table that a notebook shows."""
@@ -21,11 +23,13 @@ SHOWN_ROWS = 10
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The end of one point's call. `tries` is the number of attempts; `error` is the error of the last attempt, or None
-    if it succeeded."""
+    """The result of one point's call.
+
+    `tries` is the number of attempts. `error` is the error of the last attempt, or None if the attempt succeeded.
+    """
 
     index: int
-    """The position among the points, from 0."""
+    """The index of the point, from 0."""
     point: Point
     tries: int
     found: Outputs | None = None
@@ -50,8 +54,10 @@ class Evaluation:
 
 
 class Results(Sequence[Outputs]):
-    """A sequence of the outputs of each point. Access to a failed point raises its error, instead of returning a
-    placeholder. `errors` has the errors by the index of the point.
+    """A sequence of the outputs of each point.
+
+    If a point failed, access to its outputs raises its error. There are no placeholders. `errors` maps the indices of
+    failed points to their errors.
 
     If a `map` ended early, `len()` is the number of points up to the last completed point, and `missing` lists the
     points without a result.
@@ -59,15 +65,16 @@ class Results(Sequence[Outputs]):
 
     def __init__(self) -> None:
         self.done: dict[int, Outputs] = {}
-        """The outputs of the points that succeeded, by index, in the order in which they ended."""
+        """The outputs of the points that succeeded, by index, in the order in which the points ended."""
         self.errors: dict[int, ClientError] = {}
         """The errors of the points that failed, by index."""
         self._length = 0
 
     @contextmanager
     def kept_by_errors(self, total: int | None) -> Iterator[None]:
-        """Attach these results to an exception (an error or an interrupt) that ends the block early, as its attribute
-        `results`. `total` is the number of all points, or None."""
+        """Attach these results, as the attribute `results`, to an exception (an error or an interrupt) that ends the
+        block early. `total` is the number of all points, or None.
+        """
         try:
             yield
         except BaseException as error:
@@ -86,7 +93,7 @@ class Results(Sequence[Outputs]):
 
     @property
     def missing(self) -> list[int]:
-        """Return the indices of points that did not start, or started and did not end."""
+        """Return the indices of points that did not start, or that started and did not end."""
         return [index for index in range(self._length) if index not in self.done and index not in self.errors]
 
     def __len__(self) -> int:
@@ -114,8 +121,10 @@ class Results(Sequence[Outputs]):
 
     @tracebacks.brief
     def array(self, output: str = "", *, fill: float | None = None) -> Array:
-        """Return one output of all points, stacked: a row for each point. `output` is its name, optional if there is
-        only one output. With `fill`, the rows of points without a result hold that number, such as nan.
+        """Return one output of all points as one array, with a row for each point.
+
+        `output` is the name of the output. It is optional if there is only one output. If `fill` is set, the rows of
+        points without a result hold that number, for example NaN.
 
         Raises:
             ClientError: a point failed, and `fill` is None.

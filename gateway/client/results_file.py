@@ -7,9 +7,10 @@ ended:
     {"point":3,"inputs":"9f86...","version":"1","parameters":{},
      "outputs":[{"name":"y","datatype":"FP64","shape":[1],"data":[0.5]}]}
 
-(all on one line). `inputs` is the SHA-256 of the first line's members and of the point's inputs: a point gets a result
-from the file only if this digest matches. `data` has the elements in row-major order. If JSON cannot represent an
-element (NaN, infinities, bytes that are not UTF-8), `base64` has V2's raw form of the whole tensor instead.
+(all on one line). `inputs` is the SHA-256 digest of the first line's members and of the point's inputs. A point gets a
+result from the file only if this digest matches. `data` has the elements in row-major order. If JSON cannot represent
+an element (NaN, infinities, bytes that are not UTF-8), `base64` has V2's raw form of the whole tensor instead of
+`data`.
 
 The client writes each line in one piece. After a crash the last line can be incomplete; the next run removes it. The
 client locks the file, so a second map cannot write to it at the same time (not on Windows).
@@ -47,7 +48,9 @@ VERSION = 1
 
 
 class ResultsFile:
-    """The file at `path` with the results of a map with these `arguments`. The constructor creates a missing file.
+    """The file at `path`, which stores the results of a map with these `arguments`.
+
+    The constructor creates a missing file.
 
     Raises:
         OtherResults: the file is in use, belongs to another map, or is not a results file; it stays unchanged.
@@ -75,7 +78,7 @@ class ResultsFile:
             raise
 
     def find(self, index: int, point: Point) -> Evaluation | None:
-        """Return the result of a point, if the file has one.
+        """Return the result of a point, or None if the file has no result for it.
 
         Raises:
             OtherResults: the file has the result of another point, or the result is damaged.
@@ -220,8 +223,11 @@ def _names(outputs: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return the arguments of a map in the form for JSON. Equal arguments have the same form, different arguments have
-    different forms. This includes floats without a JSON number."""
+    """Return the arguments of a map in the form for JSON.
+
+    Equal arguments have the same form, and different arguments have different forms. This also holds for floats that
+    JSON cannot represent.
+    """
     if isinstance(value, Mapping):
         return {str(name): _plain(value[name]) for name in sorted(value, key=str)}
     if isinstance(value, np.generic):

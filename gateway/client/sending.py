@@ -22,10 +22,15 @@ from gateway.core.types import Answer, Response
 T = TypeVar("T")
 
 LONGEST_WAIT = 300.0
-"""Seconds. If a server requires a longer wait, the client does not retry."""
+"""The longest wait before another attempt, in seconds.
+
+If a server requires a longer wait, the client does not retry.
+"""
 MOST_CONNECTION_TRIES = 5
-"""Maximum number of extra attempts for a point whose request could not reach the server, so a wrong address fails
-within seconds."""
+"""Maximum number of extra attempts for a point whose request could not reach the server.
+
+It is small, so a wrong address fails within seconds.
+"""
 FIRST_WAIT, WAIT_GROWS_TO = 0.1, 10.0
 """Seconds before another attempt if the server does not specify a time. The wait doubles with each attempt, up to the
 second number."""
@@ -41,8 +46,10 @@ class ClientCalls:
     infer: Callable[..., Awaitable[Outputs]]
     ask: Callable[..., Awaitable[Answer]]
     batched: Callable[[str, str, bool], Awaitable[Batched | None]]
-    """Returns how a model version takes batches; None if the client must send its points one by one. The last argument:
-    the caller of the map declares rows independent."""
+    """Returns how a model version takes batches; None if the client must send its points one by one.
+
+    The last argument is True if the caller of the map declares that rows are independent.
+    """
 
 
 IndexedPoint: TypeAlias = tuple[int, Point]
@@ -69,8 +76,10 @@ class Sending:
     batched: Batched | None = None
     """How the model takes batches, if the request has several points."""
     check: Evaluation | None = None
-    """A point that was evaluated alone. The client sends it again together with these points, and checks that its
-    result is the same."""
+    """A point that was evaluated in its own request.
+
+    The client sends it again together with these points, and checks that its result is the same.
+    """
     tries: int = 0
     """The number of earlier attempts for these points."""
     part_of: FailedBatch | None = None
@@ -78,8 +87,11 @@ class Sending:
 
 @dataclass(frozen=True)
 class SendingEnd:
-    """The end of a Sending. `parts` has the points that the client must send in other requests; `error` is the reason,
-    or `not_of_rows` if the model's results for several points differ from its results for single points."""
+    """The end of a Sending.
+
+    `parts` has the points that the client must send in other requests. `error` is the reason, or `not_of_rows` if the
+    model's results for several points differ from its results for single points.
+    """
 
     evaluations: Sequence[Evaluation] = ()
     seconds: float = 0.0
@@ -90,7 +102,7 @@ class SendingEnd:
     error: ClientError | None = None
     not_of_rows: str = ""
     batched: Batched | None = None
-    """The result of the query."""
+    """The response to the query whether the model takes batches."""
 
 
 def _shortened(point: Point) -> str:
@@ -99,7 +111,7 @@ def _shortened(point: Point) -> str:
 
 
 async def send(calls: ClientCalls, arguments: MapArguments, sending: Sending) -> SendingEnd:
-    """Send points, and repeat this while the server asks for a later attempt and `retries` allows it."""
+    """Send points. Repeat this while the server asks for a later attempt and `retries` allows it."""
     if not sending.points:
         return SendingEnd(batched=await calls.batched(arguments.model, arguments.version, arguments.batch is not None))
     if len(sending.points) == 1 and sending.check is None:
@@ -133,7 +145,7 @@ async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Se
         return SendingEnd(parts=[part for group in (first, *others) for part in _of_group(sending, group)])
     if check is not None:
         (own,) = alike([check.point], batched.signature)
-        if own.key != first.key:  # the point cannot check points of another kind
+        if own.key != first.key:  # the point cannot check points that are not like it
             return SendingEnd(parts=_cut(sending, 1))
         first = AlikePoints(first.key, [*first.at, len(points)], [*first.arrays, *own.arrays])
     row = max(sum(each.nbytes for each in first.arrays[0]), 1)
@@ -207,9 +219,9 @@ def seconds_until_next(error: ClientError, tries: int) -> float | None:
     """Return the seconds to wait before the next attempt, after `tries` attempts; None if another attempt would not
     help, or might run the model twice.
 
-    The server specifies the time; otherwise it doubles with each attempt. The client adds up to a tenth, so calls that
-    the server refused together do not return together. A gateway also specifies a time in a timeout if the call waited
-    for a free slot until its deadline, because the gateway never sent it.
+    The server specifies the time. If it does not, the time doubles with each attempt. The client adds up to a tenth, so
+    calls that the server refused together are not repeated together. If a call waited for a free slot until its
+    deadline, the gateway's timeout error also specifies a time, because the gateway never sent the call.
     """
     named = error.retry_after
     if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):

@@ -20,33 +20,35 @@ class Tls:
     """TLS settings for connections to a server."""
 
     ca: str | None = None
-    """The PEM file of the CA that signed the server's certificate; None: the CAs of the system."""
+    """The PEM file of the CA that signed the server's certificate. If it is None, the CAs of the system are used."""
     certificate: str | None = None
     """The PEM file with the client certificate; requires `certificate_key`."""
     certificate_key: str | None = None
     server_name: str | None = None
-    """The name in the server's certificate, if it is not the address's host."""
+    """The name in the server's certificate, if it differs from the address's host."""
     verify: bool = True
     """Check the server's certificate. False accepts any certificate."""
 
 
 MOST_AT_ONCE = 256
-"""Maximum number of concurrent calls to a server without its own limit, if `max_in_flight` is not set. Over HTTP each
-call has a connection, and a process can open 1,024 files on most systems."""
+"""Maximum number of concurrent calls to a server without its own limit, if `max_in_flight` is not set.
+
+Each call over HTTP has its own connection, and on most systems a process can open 1,024 files.
+"""
 
 TIMEOUT = 60.0
 """Default time limit of a call, in seconds."""
 
 
 class Unset(Enum):
-    """The value of a missing argument, for arguments with a meaning of None."""
+    """The value of a missing argument, for arguments where None has its own meaning."""
 
     UNSET = "unset"
 
 
 UNSET = Unset.UNSET
 Seconds: TypeAlias = float | Unset | None
-"""The time limit of one call in seconds. None: no limit; UNSET: the client's limit."""
+"""The time limit of one call in seconds. None means no limit; UNSET means the client's limit."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,11 @@ class CallLimits:
     max_message: int = 2**30
     """Maximum size of a response, in bytes."""
     max_in_flight: int | None = None
-    """Maximum number of concurrent calls; additional calls wait for their turn. 0: no limit. None: the number that the
-    server accepts, at most MOST_AT_ONCE. This is 1 for MIP and UM-Bridge servers that are not a gateway."""
+    """Maximum number of concurrent calls; additional calls wait for their turn.
+
+    0: no limit. None: the number that the server accepts, at most MOST_AT_ONCE. The number is 1 for MIP and UM-Bridge
+    servers that are not a gateway.
+    """
     max_waiting: int | None = None
     """Maximum number of calls that wait for their turn. The client refuses additional calls. None: no limit."""
 
@@ -70,8 +75,10 @@ class ServerKind:
     batch: str = ""
     trust_metadata: bool = False
     form: Mapping[str, Any] | None = None
-    """The description of the server's JSON, like an entry of `forms` in the configuration, for an address
-    `json:NAME://HOST:PORT` whose NAME is not a built-in form."""
+    """A description of the server's JSON, in the format of `forms` in the configuration.
+
+    It is used for an address `json:NAME://HOST:PORT` whose NAME is not a built-in form.
+    """
 
 
 DEFAULT_LIMITS = CallLimits()
@@ -142,7 +149,7 @@ class ClientSettings:
     headers: RawHeaders
     """Headers of every request, including requests for metadata."""
     limits: Limits
-    """The limits of messages."""
+    """The limits on message sizes."""
     calls: CallLimits
     kind: ServerKind
 

@@ -27,8 +27,10 @@ A = TypeVar("A", covariant=True)
 
 
 class Waiting(Generic[A]):
-    """The base of classes for callers without an event loop: their methods wait, in the caller's thread, for calls of
-    an asynchronous object in the loop of another thread."""
+    """The base of classes for callers without an event loop.
+
+    Their methods wait, in the caller's thread, for calls to an asynchronous object in the loop of another thread.
+    """
 
     def __init__(self, asynchronous: A, thread: LoopThread) -> None:
         self._asynchronous = asynchronous
@@ -51,7 +53,10 @@ def _waiting(
 def _iterating(
     method: Callable[Concatenate[A, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[Waiting[A], P], Generator[T, None, None]]:
-    """Return a generator that waits for each value of `method` when the caller requests it."""
+    """Return a method that returns a generator.
+
+    The generator waits for each value of `method`'s asynchronous generator.
+    """
 
     @brief_generator
     @wraps(method)
@@ -77,8 +82,8 @@ class Client(Waiting[AsyncClient]):
         with Client("v2-grpc://127.0.0.1:8001") as client:
             outputs = client.infer("double", x=numpy.array([1.0, 2.0]))
 
-    Arguments, methods and errors are the same as in AsyncClient, without `await`. `stream` is a generator; end it with
-    `contextlib.closing` or its own `close`.
+    Arguments, methods and errors are the same as in AsyncClient, but without `await`. `stream` is a generator. To end
+    it early, use `contextlib.closing` or its method `close`.
 
     `close` ends the connections and the thread that runs them. The end of a `with` block and garbage collection of the
     client do the same.
@@ -159,8 +164,11 @@ class Client(Waiting[AsyncClient]):
         return Window(arguments, self._asynchronous._seconds(arguments.timeout))
 
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
-        """Same as `map.evaluations`. The client takes points and moves the progress bar in the caller's thread: points
-        can come from other calls of the same client, and notebooks show only the output of their own thread."""
+        """Same as `map.evaluations`.
+
+        The client takes points and moves the progress bar in the caller's thread, because points can come from other
+        calls to the same client, and notebooks show only the output of their own thread.
+        """
         sent: dict[Future[SendingEnd], Sending] = {}
         ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
         calls = self._asynchronous._calls(window.arguments.timeout)
@@ -191,13 +199,13 @@ class ModelFunction(Waiting[AsyncModelFunction]):
         posterior = client.model("posterior")
         density, slope = posterior(theta), posterior.gradient(theta)
 
-    The methods are the same as in AsyncModelFunction, without `await`.
+    The methods are the same as in AsyncModelFunction, but without `await`.
     """
 
     def __init__(self, client: Client, arguments: FunctionArguments) -> None:
         super().__init__(AsyncModelFunction(client._asynchronous, arguments), client._thread)
         self._client = client
-        """Keeps the client alive: garbage collection of the client ends its thread."""
+        """Keeps the client alive, because garbage collection of the client ends its thread."""
         self.name = arguments.name
 
     __call__ = _waiting(AsyncModelFunction.__call__)

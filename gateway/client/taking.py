@@ -1,5 +1,7 @@
-"""Methods that take the arguments of a class: the class declares the arguments once, and each method has them in its
-signature."""
+"""Methods that take the arguments of a class.
+
+The class declares the arguments once, and each method has them in its signature.
+"""
 
 from collections.abc import Callable
 from functools import wraps

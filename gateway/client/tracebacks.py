@@ -1,7 +1,8 @@
-"""Tracebacks that start and end at the caller's line: errors leave a call without the frames of this package.
+"""Tracebacks that start and end at the caller's line. They do not show the frames of this package.
 
-A `raise` without an argument adds no line for its own frame. If the traceback of an error was emptied first, the error
-therefore has only the frames of the callers. Tracebacks omit the cause; it is the error's `__context__`.
+A `raise` without an argument adds no line for its own frame. Therefore, if the traceback of an error was emptied
+before, the error has only the frames of the callers. Tracebacks omit the cause, which stays in the error's
+`__context__`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -15,8 +16,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SHORTENED = (ClientError, OtherResults, KeyboardInterrupt)
-"""Exceptions of a call whose tracebacks the client shortens. Other exceptions are errors in this package, or come from
-the caller's points."""
+"""The exceptions whose tracebacks the client shortens.
+
+Other exceptions are errors in this package, or come from the caller's points.
+"""
 
 
 def forget_frames(error: BaseException) -> None:

@@ -3,7 +3,7 @@
     request = decode_request("v2-rest", body, path="/v2/models/double/infer")
     message = encode_request("grps-brpc", request)
 
-Four functions convert, for each protocol:
+For each protocol, four functions convert messages:
 
 | function | from | to | same as |
 |---|---|---|---|
@@ -14,9 +14,9 @@ Four functions convert, for each protocol:
 
 `encode_error` writes an error for the client. A message is the body alone, without the HTTP headers and without the
 five bytes before a gRPC message. For byte streams (grps-brpc, mip) it is the whole packet. The functions do not adapt
-values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, the result is an
-error, even where the gateway's bridge could convert it. A protocol without tensor names gives tensors without names:
-name them before you encode them in another protocol.
+values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, the functions raise
+an error, even if the gateway's bridge could convert the value. A protocol without tensor names gives tensors without
+names. Name them before you encode them in another protocol.
 
 The values are the types of `gateway.core.types`:
 
@@ -99,11 +99,11 @@ def decode_request(
     """Return the request in a client's message.
 
     `path` is the HTTP path without the query, or the gRPC method (`/inference.GRPCInferenceService/ModelInfer`).
-    `model` is the model for clients that send no model name (MIP, GraphPipe at `/`), like the key `model` of listeners.
+    `model` is the model for clients that send no model name (MIP, GraphPipe at `/`), like a listener's `model`.
 
     Raises:
         DecodeError: the bytes are malformed.
-        GatewayError: NOT_FOUND, the protocol does not have the path; UNIMPLEMENTED, it does not have the operation.
+        GatewayError: NOT_FOUND if the protocol does not have the path; UNIMPLEMENTED if it does not have the operation.
         ValueError: the protocol is unknown.
         TypeError: `body` is text.
     """
@@ -115,8 +115,10 @@ def decode_request(
 def encode_request(
     protocol: str, request: Request, *, address: str = "server", flavor: str = "", batch: str = ""
 ) -> Message:
-    """Return the message that sends `request` to a server. `flavor` and `batch` are backend keys; `address` is the
-    server's, which determines GraphPipe's path.
+    """Return the message that sends `request` to a server.
+
+    `flavor` and `batch` have the same meaning as the backend keys. `address` is the server's address, which determines
+    GraphPipe's path.
 
     Raises:
         GatewayError: the protocol cannot carry the request.
@@ -135,8 +137,10 @@ def decode_response(
     flavor: str = "",
     batch: str = "",
 ) -> Answer:
-    """Return the answer in a server's response to `request`. `status` is the HTTP status, by default 200, or the gRPC
-    code, by default 0 (OK); the body of a gRPC response with another code is the text of the status.
+    """Return the answer in a server's response to `request`.
+
+    `status` is the HTTP status (default: 200) or the gRPC code (default: 0, OK). The body of a gRPC response with
+    another code is the text of the status.
 
     Raises:
         DecodeError: the bytes are malformed.
@@ -150,9 +154,11 @@ def decode_response(
 
 
 def encode_response(protocol: str, answer: Answer, request: Request, translate: Translate | None = None) -> Message:
-    """Return the message to a client with the answer to `request`. The format of a response can depend on the request:
-    if `decode_request` read the request in the same protocol, the message has the format that its client expects,
-    otherwise the plainest format. `translate` has settings for NaN and BYTES in JSON.
+    """Return the message to a client with the answer to `request`.
+
+    The format of a response can depend on the request. If `decode_request` read the request in the same protocol, the
+    message has the format that its client expects; otherwise it has the plainest format. `translate` has settings for
+    NaN and BYTES in JSON.
 
     Raises:
         GatewayError: the protocol cannot carry the answer.
@@ -163,9 +169,10 @@ def encode_response(protocol: str, answer: Answer, request: Request, translate: 
 
 
 def encode_error(protocol: str, error: GatewayError, request: Request | None = None, body: Buffer = b"") -> Message:
-    """Return the message that reports `error` to a client. `request` is None if it was malformed. `body` is the
-    client's packet; the response repeats its numbers. If it is empty, the response repeats the numbers of an example
-    packet.
+    """Return the message that reports `error` to a client.
+
+    `request` is None if it was malformed. `body` is the client's packet. The response repeats its identifying numbers.
+    If `body` is empty, the response repeats the numbers of an example packet.
 
     Raises:
         ValueError: the protocol is unknown.
@@ -197,7 +204,7 @@ def _asked_in(protocol: Protocol, request: Request) -> Request:
 
     For a request from another protocol, the response is either the response to one inference (of a derivative, if the
     protocol has derivatives), or the response to the request that a server would get. The response of a packet protocol
-    repeats numbers of the request's packet.
+    repeats identifying numbers of the request's packet.
     """
     if request.protocol == protocol.name:
         return request
@@ -223,8 +230,11 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
-    """Return the body in the parts that transports use: for byte streams, the header and the rest. Raise DecodeError if
-    a packet is incomplete, TypeError if the body is text."""
+    """Return the body in the parts that transports use.
+
+    For byte streams, these are the header and the rest. Raise DecodeError if a packet is incomplete, TypeError if the
+    body is text.
+    """
     _refuse_text(body)
     if not isinstance(protocol.carrier, StreamForm):
         return (body,)
@@ -243,7 +253,7 @@ def _refuse_text(body: object) -> None:
 
 
 def _arrived(message: Message, protocol: Protocol, model: str) -> Message:
-    """Return the message with the pattern of its path and the captured values, like a listener does."""
+    """Return the message with the pattern of its path and the captured values, as a listener does."""
     if isinstance(protocol.carrier, StreamForm):
         return replace(message, method="", path="")
     if isinstance(protocol.carrier, GrpcForm):

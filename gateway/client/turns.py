@@ -8,10 +8,10 @@ from gateway.core.errors import Reason
 
 
 class Turns:
-    """A context for each call, entered when its turn comes: first come, first served.
+    """A context manager for calls, which are entered in the order in which they arrive.
 
-    At most `most` calls are in it concurrently (0: no limit), and at most `most_waiting` wait for it (None: no limit).
-    `address` is the server's, for the error.
+    At most `most` calls run concurrently (0: no limit), and at most `most_waiting` calls wait (None: no limit).
+    `address` is the server's address, for the error text.
     """
 
     def __init__(self, most: int, most_waiting: int | None, address: str) -> None:

@@ -19,7 +19,7 @@ class Address:
     path: str = ""
     scheme: str = ""
     shared: bool = False
-    """Other processes of this gateway bind the address too (SO_REUSEPORT)."""
+    """True if other processes of this gateway also bind the address (SO_REUSEPORT)."""
 
     def __str__(self) -> str:
         if self.path:
@@ -58,14 +58,16 @@ def is_ip(host: str) -> bool:
 
 
 def peer_address(name: tuple[str, int] | str | None) -> str:
-    """Return `host:port` of a socket's peer name; empty on a unix socket, whose clients have no address."""
+    """Return `host:port` of a socket's peer name; empty for a unix socket, whose clients have no address."""
     return _host_port(*name[:2]) if isinstance(name, tuple) else ""
 
 
 def client_of(peer: str) -> str:
-    """Return the key by which per-client limits count `peer` (`host:port`): its IPv4 address, or the /64 network of its
-    IPv6 address, because a host can choose any address in this network. Empty if the client has no address, for example
-    on a unix socket."""
+    """Return the key under which per-client limits count `peer` (`host:port`).
+
+    The key is its IPv4 address, or the /64 network of its IPv6 address, because a host can choose any address in this
+    network. The key is empty if the client has no address, for example on a unix socket.
+    """
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     if ":" not in host:
         return host

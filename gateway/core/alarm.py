@@ -1,7 +1,7 @@
 """A timer that is postponed far more often than it fires, such as a connection's idle timeout.
 
-Postponing only stores the new time. When the event loop's timer fires too early, the alarm sets it again for the
-remaining time. So each period needs one loop timer, instead of one for each message.
+Postponing only stores the new time. If the event loop's timer fires too early, the alarm sets the timer again for the
+remaining time. So the alarm needs one loop timer for each period, instead of one for each message.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class Alarm:
         self._ring = ring
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
-        """The time at which the timer fires."""
+        """The time at which the loop's timer fires."""
         self._when = math.inf
         """The time at which the alarm rings."""
 
@@ -32,12 +32,15 @@ class Alarm:
             self._start_timer(when)
 
     def silence(self) -> None:
-        """Do not ring unless it is set again."""
+        """Do not ring unless `set` is called again."""
         self._when = math.inf
 
     def stop(self) -> None:
-        """Disable the alarm permanently. This drops `ring` as well: its owner usually refers to the alarm, which would
-        be a reference cycle."""
+        """Disable the alarm permanently.
+
+        This also drops the reference to `ring`. Its owner usually refers to the alarm, so there would be a reference
+        cycle.
+        """
         self._ring = _do_nothing
         self.silence()
         if self._timer is not None:
@@ -47,7 +50,7 @@ class Alarm:
     def _start_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # For a timer without delay uvloop returns a plain Handle, which cannot be cancelled like a TimerHandle.
+        # For a timer without delay, uvloop returns a plain Handle, which cannot be cancelled like a TimerHandle.
         self._due = due = max(when, self._loop.time() + _MIN_SECONDS)
         self._timer = self._loop.call_at(due, self._fire)
 

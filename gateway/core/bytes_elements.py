@@ -1,5 +1,7 @@
-"""The raw format of BYTES tensors (V2, "Binary Tensor Data"): for each element a little-endian u32 length, then its
-bytes."""
+"""The raw format of BYTES tensors (V2, "Binary Tensor Data").
+
+Each element is a little-endian u32 length, followed by its bytes.
+"""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -12,10 +14,12 @@ from gateway.core.errors import DecodeError
 _LENGTH = Struct("<I")
 
 PIECE = 2**14
-"""Number of elements made by one call into C, during which no other thread runs: 15 million in one call would take 0.6
-s."""
+"""Number of elements that one call into C creates.
 
-_MIN_SIZE = 4096  # bytes; from here on a check for elements of one common length pays off
+No other thread runs during the call; a call for 15 million elements would take 0.6 s.
+"""
+
+_MIN_SIZE = 4096  # bytes; above this size, it is worth checking if all elements have the same length
 
 
 def pack(elements: Iterable[bytes]) -> bytes:
@@ -128,7 +132,7 @@ def offsets(data: bytes | bytearray | memoryview, step: int) -> list[int]:
 
 
 def _common_length(data: bytes | bytearray | memoryview) -> int | None:
-    """Return the common length of all elements of large raw data; None if they differ or the data is small."""
+    """Return the common length of all elements of large raw data; None if the lengths differ or the data is small."""
     if len(data) < _MIN_SIZE:
         return None
     length: int = _LENGTH.unpack_from(data)[0]

@@ -1,5 +1,6 @@
 """The TLS values that the configuration and the transports share: the files, the expiry of a certificate, and the
-identity in a client's certificate. Pure except for reading files."""
+identity in a client certificate. The functions are pure except for reading files.
+"""
 
 import binascii
 import errno
@@ -16,16 +17,16 @@ MAX_BYTES = 2**20
 """Maximum size of a file with certificates, in bytes. Debian's bundle of all public CAs has 220 KB."""
 
 MAX_REVOCATION_BYTES = 16 * 2**20
-"""Maximum size of a file with revocation lists, in bytes; about 400,000 certificates."""
+"""Maximum size of a file with revocation lists, in bytes. This is enough for about 400,000 certificates."""
 
 
 ClientCertificates = Literal["none", "optional", "required"]
 FileKey = Literal["certificate", "key", "client_ca", "client_crl", "ca"]
-"""The key of the configuration that names a file."""
+"""The configuration key that names a file."""
 
 
 class CertificateError(ValueError):
-    """A TLS file is unusable; `key` is its key in the configuration, the text gives the reason."""
+    """A TLS file is unusable. `key` is its key in the configuration; the error's text gives the reason."""
 
     def __init__(self, key: FileKey, text: str) -> None:
         super().__init__(text)
@@ -34,8 +35,11 @@ class CertificateError(ValueError):
 
 @frozen
 class TlsFiles:
-    """The TLS files for a listener or a backend; the path of an absent file is empty. `authorities` is the key
-    `client_ca` for a listener, `ca` for a backend; `revocations` is `client_crl`."""
+    """The TLS files of a listener or a backend.
+
+    The path of a file that is not configured is empty. `authorities` is the key `client_ca` of a listener or `ca` of a
+    backend. `revocations` is the key `client_crl`.
+    """
 
     certificate: str = ""
     key: str = ""
@@ -73,8 +77,9 @@ def expiry(path: str, key: FileKey = "certificate") -> datetime:
 
 
 def check_revocations(path: str, key: FileKey = "client_crl") -> None:
-    """Check that a file has certificate revocation lists in PEM, and nothing else: TLS would trust a certificate in it
-    as a CA.
+    """Check that a file has only certificate revocation lists in PEM.
+
+    This matters because TLS would trust a certificate in the file as a CA.
 
     Raises:
         CertificateError: the file is unreadable, or has other contents.
@@ -131,9 +136,12 @@ def _element(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def identity(peer: Mapping[str, Any] | None) -> str:
-    """Return the principal of a verified certificate (from `SSLSocket.getpeercert`): the first URI (used by SPIFFE),
-    else the first DNS name, of its subject alternative names; else the common name of its subject. Empty without a
-    certificate, and for a name with characters that cannot be printed."""
+    """Return the principal of a verified certificate (from `SSLSocket.getpeercert`).
+
+    This is the first URI (used by SPIFFE), else the first DNS name, of its subject alternative names, else the common
+    name of its subject. The result is empty if there is no certificate, or if the name has characters that cannot be
+    printed.
+    """
     if not peer:
         return ""
     names = peer.get("subjectAltName", ())

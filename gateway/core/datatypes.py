@@ -1,7 +1,7 @@
 """V2's datatypes (specification section "Tensor Data Types", and BF16), and the exact conversions between them.
 
-The rows of Datatype are all that the codecs need, except a protocol's own names and numbers of datatypes:
-CONTRIBUTING.md, "Adding a datatype", lists the tables with these.
+The codecs need only the members of Datatype and a protocol's own names and numbers of datatypes. CONTRIBUTING.md,
+"Adding a datatype", lists the tables with these names and numbers.
 """
 
 import re
@@ -24,8 +24,10 @@ class Kind(StrEnum):
 
 
 class Datatype(StrEnum):
-    """The type of a tensor's elements, by V2's names. `size` is bytes per element, 0 for BYTES; `dtype` is numpy's
-    little-endian type, object for BYTES."""
+    """The type of a tensor's elements, by V2's names.
+
+    `size` is the number of bytes per element, 0 for BYTES. `dtype` is numpy's little-endian type, object for BYTES.
+    """
 
     def __new__(cls, name: str, size: int, kind: Kind, dtype: Any) -> "Datatype":
         member = str.__new__(cls, name)
@@ -56,7 +58,10 @@ class Datatype(StrEnum):
 
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
-"""The members that each tensor is compared with: Python 3.11 takes ten times as long to look them up in the class."""
+"""The members that each tensor is compared with.
+
+They are constants because Python 3.11 takes ten times as long to look them up in the class.
+"""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 
@@ -72,7 +77,8 @@ _PREFIX = re.compile(r"TYPE_|DT_|NP\.|NUMPY\.|TORCH\.|TF\.")
 
 def meant_by(name: str) -> Datatype | None:
     """Return the datatype with this name in numpy, PyTorch, TensorFlow or Triton's model configuration, in lower or
-    upper case: `float64`, `torch.half`, `DT_STRING`, `TYPE_FP32`; None if the name is unknown."""
+    upper case, such as `float64`, `torch.half`, `DT_STRING` or `TYPE_FP32`; None if the name is unknown.
+    """
     bare = _PREFIX.sub("", name.upper(), count=1)
     return DATATYPES.get(bare) or _OTHER_NAMES.get(bare)
 
@@ -85,12 +91,15 @@ TENSORFLOW_NAMES: dict[Datatype, str] = {
     Datatype.BF16: "DT_BFLOAT16",
     Datatype.BYTES: "DT_STRING",
 }
-"""TensorFlow's name for each datatype (`tensorflow/core/framework/types.proto`). The metadata formats of TensorFlow
-Serving and KServe V1 contain it."""
+"""TensorFlow's name for each datatype (`tensorflow/core/framework/types.proto`).
+
+The metadata formats of TensorFlow Serving and KServe V1 use these names.
+"""
 
 GATEWAY_DATATYPE = "gateway_datatype"
 """A tensor's parameter with its original datatype, set if the protocol lacks that datatype and the gateway sends a
-wider one. Omitted in protocols without parameters."""
+wider one. Protocols without parameters do not have it.
+"""
 
 NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
 """The integers and floats."""
@@ -131,10 +140,12 @@ values of INT64 or UINT64."""
 
 
 def sent_as(datatype: Datatype, carried: Collection[Datatype]) -> Datatype | None:
-    """Return the datatype in which to send a tensor in a protocol that has only the datatypes in `carried`. This is the
-    tensor's own datatype, or the narrowest datatype that represents all of its values, and UINT8 for BOOL; None if the
-    protocol has no such datatype. If two datatypes have the same size, it is the integer: INT32 and not FP32 for
-    UINT16."""
+    """Return the datatype in which to send a tensor in a protocol that has only the datatypes in `carried`.
+
+    This is the tensor's own datatype, or the narrowest datatype that represents all of its values (UINT8 for BOOL). The
+    result is None if the protocol has no such datatype. If two datatypes have the same size, the result is the integer.
+    For UINT16, for example, it is INT32 and not FP32.
+    """
     if datatype in carried:
         return datatype
     wider = (Datatype.UINT8,) if datatype is Datatype.BOOL else WIDENINGS[datatype]

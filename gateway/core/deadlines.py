@@ -1,13 +1,13 @@
 """Deadlines of calls. Most calls end long before their deadlines, so setting and removing a deadline is cheap.
 
-A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Here deadlines share timers: deadlines that end
-within the same GRAIN form a group with one timer, which rings at the end of that time. Dropping a deadline removes it
-from its group; the timer of an empty group does nothing. So deadlines are up to one GRAIN late, and never early.
+A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Here, deadlines share timers. Deadlines that end
+within the same GRAIN form a group with one timer, which fires at the end of that time. Dropping a deadline removes it
+from its group; the timer of an empty group does nothing. So deadlines can be up to one GRAIN late, but are never early.
 Deadlines within NEAR are exact.
 
-Clients choose their deadlines. A deadline beyond LONGEST joins the group at LONGEST, and joins another group later.
-This limits the number of groups and timers to the number of grains within LONGEST, however many deadlines the calls set
-and drop.
+Clients choose their deadlines, so the number of timers must have a limit. A deadline beyond LONGEST joins the group at
+LONGEST, and joins another group later. So there are never more groups and timers than grains within LONGEST, however
+many deadlines the calls set and drop.
 
 If all calls have the same limit (`TimeLimit`), one timer is enough.
 """
@@ -24,17 +24,17 @@ T = TypeVar("T")
 
 
 NEAR = 0.1
-"""Seconds below which a deadline has a separate timer. The deadline can already be in the past."""
+"""Deadlines that are fewer seconds away have their own timers. Such a deadline can already be in the past."""
 GRAIN = 0.01
 """Maximum delay of other deadlines, in seconds."""
 FAR = 2.0
-"""Seconds from which a deadline is far."""
+"""Deadlines that are more seconds away are far."""
 FAR_GRAIN = 0.1
 """Maximum delay of a far deadline, in seconds."""
 
 
 LONGEST = 60.0
-"""Seconds after which a more distant deadline joins another group."""
+"""Deadlines that are more seconds away join another group later."""
 
 
 class Ring(Protocol):
@@ -65,7 +65,7 @@ class Deadline:
     def drop(self) -> None:
         """Cancel the deadline. Calling it again, or after the deadline has passed, is safe."""
         self.group.discard(self)
-        self._act, self._argument = _do_nothing, None  # can refer to the deadline: a reference cycle
+        self._act, self._argument = _do_nothing, None  # it can refer to the deadline, which would be a reference cycle
 
 
 def _do_nothing(argument: object) -> None: ...
@@ -78,7 +78,7 @@ class Deadlines:
         self._loop = loop
         self._groups: dict[float, set[Ring]] = {}
         self._last: set[Ring] = set()
-        """The group of the previous deadline: calls that begin at the same time mostly have the same limit."""
+        """The group of the previous deadline. Calls that begin at the same time mostly have the same limit."""
         self._last_after = self._last_end = self._last_until = 0.0
         """Deadlines after `_last_after` and up to `_last_end` belong to that group. `join` searches for the group again
         at `_last_until`."""
@@ -90,7 +90,7 @@ class Deadlines:
         return deadline
 
     def join(self, each: Ring) -> None:
-        """Ring it at its time or a little later, unless it leaves its `group`."""
+        """Ring `each` at its time or a little later, unless it leaves its `group`."""
         when, now = each.when, self._loop.time()
         if now < self._last_until and self._last_after < when <= self._last_end:
             group = self._last
@@ -134,8 +134,10 @@ class Deadlines:
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
-"""The Deadlines for the event loop that used them last, and that loop: one value, because several threads can each have
-a loop."""
+"""The Deadlines of the event loop that used them last, and that loop.
+
+This is one value because several threads can each have a loop.
+"""
 
 
 def deadlines() -> Deadlines:
@@ -171,7 +173,7 @@ class TimeLimit:
     async def wait(
         self, when: float, loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T], too_late: Callable[[], Exception]
     ) -> T:
-        """Same as `wait_until`; `when` is the limit's seconds from now, on the clock of `loop`."""
+        """Same as `wait_until`, for a `when` that is the limit's seconds from now on the clock of `loop`."""
         call = self.begin(when, loop)
         try:
             return await awaitable
@@ -183,7 +185,10 @@ class TimeLimit:
             self.end(call)
 
     def begin(self, when: float, loop: asyncio.AbstractEventLoop) -> "_LimitedCall":
-        """Cancel the current task at `when`: the limit's seconds from now, on the clock of `loop`."""
+        """Start a call: cancel the current task at `when`, on the clock of `loop`, unless `end` is called first.
+
+        `when` must be now plus the limit's seconds.
+        """
         task = asyncio.current_task(loop)
         assert task is not None
         call = _LimitedCall(when, task)
@@ -211,7 +216,7 @@ class TimeLimit:
 
 
 async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[], Exception]) -> T:
-    """Return the result of `awaitable` if it arrives before `when` (the loop's clock), else cancel it.
+    """Return the result of `awaitable` if it arrives before `when` (the loop's clock), otherwise cancel `awaitable`.
 
     Raises:
         Exception: the exception that `too_late` returns, if the result did not arrive in time.

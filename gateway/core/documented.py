@@ -1,5 +1,6 @@
-"""Pydantic models whose keys are described by docstrings: the string below an attribute is its key's description in the
-JSON Schema.
+"""Pydantic models whose keys are described by docstrings.
+
+The string below an attribute is the description of its key in the JSON Schema.
 
 Pydantic can do this too (`use_attribute_docstrings`), but reads the source of each class when Python creates the class.
 That takes a fifth of the gateway's start time, and few processes print a schema.
@@ -19,8 +20,11 @@ from pydantic_core import CoreSchema
 
 
 class Documented(BaseModel):
-    """A model with lazy documentation and validation. It reads its docstrings when it creates its JSON Schema, and
-    builds its validator at first use: a model that is only a part of other models does not need its own validator."""
+    """A model with lazy documentation and validation.
+
+    It reads its docstrings when it creates its JSON Schema, and builds its validator at first use, because a model that
+    is only a part of other models does not need its own validator.
+    """
 
     model_config = ConfigDict(defer_build=True)
 
@@ -39,8 +43,10 @@ class Documented(BaseModel):
 
 
 def attribute_docstrings(cls: type) -> dict[str, str]:
-    """Return the string below each annotated attribute, by the attribute's name, of `cls` and of its base classes.
-    Classes that are nested, or whose module has no source code available, have no strings."""
+    """Return the strings below the annotated attributes of `cls` and of its base classes, by attribute name.
+
+    Classes that are nested, or whose module has no source code available, have no strings.
+    """
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         if each not in _WITHOUT_KEYS:

@@ -71,7 +71,7 @@ class Reason(Enum):
     INTERNAL = "internal", Status.INTERNAL
     """The gateway failed."""
 
-    # Refused by the HTTP transport, before any codec sees the request.
+    # The HTTP transport refuses these requests before any codec sees them.
     METHOD_NOT_ALLOWED = "method-not-allowed", Status.UNIMPLEMENTED
     REQUEST_TIMEOUT = "request-timeout", Status.DEADLINE_EXCEEDED
     UNSUPPORTED_ENCODING = "unsupported-encoding", Status.INVALID_ARGUMENT
@@ -98,12 +98,14 @@ DEFAULT_REASONS: dict[Status, Reason] = {
     **{reason.status: reason for reason in reversed(Reason)},
     Status.INTERNAL: Reason.MODEL_ERROR,
 }
-"""The Reason assumed for a Status that arrived without a Reason: the first Reason with that Status; for INTERNAL it is
-MODEL_ERROR."""
+"""The Reason assumed for a Status that arrived without a Reason.
+
+This is the first Reason with that Status, except for INTERNAL, where it is MODEL_ERROR.
+"""
 
 
 class WrittenError(NamedTuple):
-    """An error as a server wrote it: the HTTP status, the media type and the body, and the decoded `message`."""
+    """An error as a server wrote it: the HTTP status, the media type, the body, and the decoded `message`."""
 
     status: int
     media_type: bytes
@@ -112,9 +114,9 @@ class WrittenError(NamedTuple):
 
 
 class GatewayError(Exception):
-    """A request failed. `message` goes to the client: it must not contain a traceback or a path of this machine.
+    """A request failed. The client gets `message`, so it must not contain a traceback or a path of this machine.
 
-    `retry_after`: the seconds after which another attempt can succeed; None if unknown.
+    `retry_after` is the number of seconds after which another attempt can succeed; None if it is unknown.
     """
 
     def __init__(self, status: Status, reason: Reason, message: str, retry_after: float | None = None) -> None:
@@ -124,40 +126,52 @@ class GatewayError(Exception):
         self.message = message
         self.retry_after = retry_after
         self.endpoint = ""
-        """The address of the endpoint where the call failed; empty if the call did not reach an endpoint. Set by the
-        Backend."""
+        """The address of the endpoint where the call failed; empty if the call did not reach an endpoint.
+
+        The Backend sets it.
+        """
         self.written: WrittenError | None = None
-        """The error as the server wrote it, for a client of the same protocol over HTTP; None: the codec encodes it."""
+        """The error as the server wrote it, for a client of the same protocol over HTTP.
+
+        If it is None, the codec encodes the error.
+        """
 
 
 class ElementError(GatewayError):
-    """An element of a tensor cannot be encoded: NaN in a format without NaN, bytes that are not text. The protocol can
-    represent the tensor itself."""
+    """An element of a tensor cannot be encoded, such as NaN in a format without NaN, or bytes that are not text.
+
+    The protocol can represent the tensor itself.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, message)
 
 
 class DecodeError(Exception):
-    """Bytes that violate their protocol. `exchange.answer` reports them as the client's error, `ask` as the backend's.
-    The text is cut, because quoted bytes can be long."""
+    """Bytes that violate their protocol.
+
+    `exchange.answer` reports it as the client's error, `ask` as the backend's. The text is shortened, because quoted
+    bytes can be long.
+    """
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text if len(text) <= _LONGEST_DECODE_ERROR else f"{text[:_LONGEST_DECODE_ERROR]}...")
 
 
 class WrongReplyError(DecodeError):
-    """A backend's reply belongs to another request. The gateway closes the connection, because later replies on it can
-    be wrong too."""
+    """A backend's reply belongs to another request.
+
+    The gateway closes the connection, because later replies on it can also belong to other requests.
+    """
 
 
 class TransportError(GatewayError):
     """An exchange with an endpoint failed.
 
-    - `sent`: The endpoint might have begun the request.
-    - `answered`: The endpoint responded, but without a regular reply of its protocol: it refused the request, or its
-      reply exceeds a limit. This response does not count as a failure of the endpoint.
-    - `by_proxy`: A proxy before the endpoint reported that the endpoint does not reply.
+    - `sent`: True if the endpoint might have begun the request.
+    - `answered`: True if the endpoint responded, but without a regular reply of its protocol: it refused the request,
+      or its reply exceeds a limit. This response does not count as a failure of the endpoint.
+    - `by_proxy`: True if a proxy before the endpoint reported that the endpoint does not reply.
     """
 
     def __init__(
@@ -178,8 +192,9 @@ class TransportError(GatewayError):
 
 
 class DetailedError(TransportError):
-    """A TransportError with a `detail` that only clients with the permission for full errors can see: the output of a
-    server. `brief` is the text for all other clients."""
+    """A TransportError with a `detail`, the output of a server, that only clients with the permission for full errors
+    can see. `brief` is the text for all other clients.
+    """
 
     def __init__(self, status: Status, reason: Reason, brief: str, detail: str, *, sent: bool) -> None:
         shown = without_traceback(detail)
@@ -202,8 +217,9 @@ def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def retry_after(text: str) -> float | None:
-    """Return the seconds in a RETRY_HEADER; None for a date, which the header can also contain, and for any other
-    value."""
+    """Return the seconds in a RETRY_HEADER; None if the value is a date, which the header can also contain, or anything
+    else.
+    """
     return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
 
 
@@ -262,6 +278,7 @@ def without_traceback(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return `text` of a reply of unknown format with spaces instead of non-printable characters, such as bytes of a
-    flatbuffer. Line ends and tabs stay."""
+    """Return `text` from a reply of unknown format, with spaces instead of non-printable characters, such as bytes of a
+    flatbuffer. Line ends and tabs stay.
+    """
     return "".join(each if each.isprintable() or each in "\n\r\t" else " " for each in text)

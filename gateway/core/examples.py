@@ -6,7 +6,7 @@ from typing import Any
 
 
 def curl(url: str, body: Any = None) -> str:
-    """Return the command for a GET request; with `body` for a POST of it as JSON."""
+    """Return the command for a GET request, or with `body` for a POST request with `body` as JSON."""
     return f"curl {quote(url)}" if body is None else f"curl {quote(url)} -d {_json(body)}"
 
 

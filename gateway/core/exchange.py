@@ -1,4 +1,4 @@
-"""One request and its response: `answer` turns a client's message into a reply, `ask` sends a request to a backend.
+"""One request and its response. `answer` turns a client's message into a reply, and `ask` sends a request to a backend.
 
     client bytes ── decode_request ──▶ Request ── select ──▶ Destination            (answer)
     client bytes ◀── encode_response ── Answer ◀── Handler ── ask ──▶ backend
@@ -52,9 +52,9 @@ from gateway.core.web_replies import is_called_html, page_text, web_error
 log = logging.getLogger(__name__)
 
 OWN_CONTENT = "its own content"
-"""The reason for decoding a message that its route relays unread: the gateway must act on something in it."""
+"""The reason for decoding a message that its route relays unread: the gateway must process some of its content."""
 OF_SERVER = "the server's flavor"
-"""The reason for decoding it later: the selected server cannot take it unchanged."""
+"""The reason for decoding an unread message later: the selected server cannot take it unchanged."""
 
 
 class MustBeReadError(Exception):
@@ -68,8 +68,8 @@ LONGEST_TEXT = 8192
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
     """Return the reply to a client's message, or an awaitable of it if the gateway must wait for a Handler.
 
-    Raises nothing: every error becomes a reply. A DecodeError becomes INVALID_ARGUMENT. An unexpected exception becomes
-    INTERNAL, and the gateway logs it.
+    This raises nothing, because every error becomes a reply. A DecodeError becomes INVALID_ARGUMENT. An unexpected
+    exception becomes INTERNAL, and the gateway logs it.
     """
     request: Request | None = None
     try:
@@ -131,8 +131,8 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
 
 
 def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request | None:
-    """Return the Request of a client's message whose content stays unread, with the fields that `decoded` sets; None if
-    the message must be decoded on every route.
+    """Return the Request of a client's message whose content stays undecoded, with the fields that `decoded` sets; None
+    if the message must be decoded on every route.
 
     Raises:
         DecodeError, GatewayError: same as the protocol's `decode_request`.
@@ -182,7 +182,7 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
 
 
 def _earlier(of_body: float, of_transport: float | None) -> float:
-    """Return the earlier of two deadlines: the deadline in the body, and the transport's deadline."""
+    """Return the earlier of two deadlines: the one in the body and the transport's."""
     return of_body if of_transport is None else min(of_body, of_transport)
 
 
@@ -217,8 +217,10 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
 
 
 def deadline_passed() -> GatewayError:
-    """Return the error for a request without a response at the client's deadline. Call this in the task that handles
-    the request."""
+    """Return the error for a request that has no response when the client's deadline passes.
+
+    Call this in the task that handles the request.
+    """
     return out_of_time("the deadline that the client set has passed")
 
 
@@ -245,9 +247,11 @@ def reported(error: Exception, message: Message) -> GatewayError:
 
 
 def as_gateway_error(error: Exception, record: Record = UNRECORDED) -> GatewayError:
-    """Return the GatewayError to report to a client for `error`. Drops the traceback of `error`, which must not be
-    raised again. Logs an unexpected error with the id of the request's `record`; the client's error contains this
-    id."""
+    """Return the GatewayError to report to a client for `error`.
+
+    This drops the traceback of `error`, which must not be raised again. If the error is unexpected, log it with the id
+    of the request's `record`; the client's error contains this id.
+    """
     if isinstance(error, GatewayError):
         reported = error
     elif isinstance(error, DecodeError):
@@ -268,7 +272,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     """Return a backend's response to `request`.
 
     Raises:
-        GatewayError: the error in the backend's reply; or an error with the backend's name: UNAVAILABLE if the backend
+        GatewayError: the error in the backend's reply, or an error with the backend's name: UNAVAILABLE if the backend
             is unreachable or the connection broke, INTERNAL if its reply is malformed.
     """
     message = None
@@ -288,8 +292,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     if not isinstance(protocol.carrier, StreamForm):
         add_forwarded_headers(request, message, target)
     if request.deadline is not None and message.deadline is None:
-        # The transport needs the deadline even if the protocol cannot carry it, to leave time for an attempt at another
-        # endpoint.
+        # The transport needs the deadline even if the protocol cannot carry it, because the transport must leave time
+        # for an attempt at another endpoint.
         set_field(message, "deadline", request.deadline)
     try:
         reply = await connector.exchange(message)
@@ -334,8 +338,9 @@ def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
 
 
 async def relayed(reply: Message, request: Request, protocol: Protocol, target: Target) -> Response:
-    """Return the Response with a backend's unchanged `reply` to an unread `request`. If the reply cannot be relayed
-    unchanged, decode both.
+    """Return the Response with a backend's unchanged `reply` to an unread `request`.
+
+    If the reply cannot be relayed unchanged, decode both the reply and the request.
 
     Raises:
         DecodeError, GatewayError: same as the protocol's `decode_response`.
@@ -370,7 +375,7 @@ async def for_server(request: Request, protocol: Protocol) -> Request:
     """Same as `after_all`, for content that can be encoded for the server without the model's signature.
 
     Raises:
-        MustBeReadError: encoding needs the signature.
+        MustBeReadError: encoding needs the model's signature.
     """
     read = await after_all(request, protocol)
     if read.schemaless:
@@ -400,8 +405,9 @@ def with_backend(error: TransportError, target: Target) -> TransportError:
 
 
 def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
-    """Add the name and address of the backend to the `error` in `reply`, if its text does not look like a model
-    server's: an error page, a redirect, or an empty body. `asked` is the request message."""
+    """If the error in `reply` does not look like a model server's (an error page, a redirect, or an empty body), add
+    the name and address of the backend to `error`. `asked` is the request message.
+    """
     text = web_error(reply, asked.path)
     if text:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
@@ -413,7 +419,10 @@ def name_sender(error: GatewayError, reply: Message, asked: Message, target: Tar
 
 
 def sanitize_error(error: GatewayError, target: Target) -> None:
-    """Remove tracebacks from a backend's error text and limit its length. If that changes it, log the original."""
+    """Remove tracebacks from a backend's error text and limit its length.
+
+    If that changes the text, log the original.
+    """
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"

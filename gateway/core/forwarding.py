@@ -30,7 +30,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     """Add to `message`, which was just encoded for `target`, the headers for `target`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a header to forward is not text; FAILED_PRECONDITION, the request has passed
+        GatewayError: INVALID_ARGUMENT if a header to forward is not text; FAILED_PRECONDITION if the request has passed
             MOST_HOPS gateways.
     """
     record, received = request.record, request.headers
@@ -88,8 +88,9 @@ def _check(name: str, text: bytes) -> None:
 
 
 def _next_hop(text: bytes, target: Target) -> tuple[bytes, bytes]:
-    """Return the header with the number of gateways passed, this gateway included, for a request that came with
-    `text`."""
+    """Return the header with the number of gateways passed, including this gateway, for a request that came with
+    `text`.
+    """
     passed = int(text) if text.isdigit() and len(text) < 4 else MOST_HOPS
     if passed >= MOST_HOPS:
         raise refusal(

@@ -1,8 +1,9 @@
-"""Globs of model names, with the syntax of fnmatch: the texts that their wildcards matched, and names made from these
-texts.
+"""Globs of model names, with the syntax of fnmatch.
+
+The module finds the texts that their wildcards matched, and makes names from these texts.
 
 A wildcard is `*`, `?` or `[...]`. Every `*` except the last takes the shortest text after which the rest up to the next
-`*` matches. It never tries longer texts: clients choose the names, so with backtracking a client could make matching
+`*` matches. It never tries longer texts. Clients choose the names, so with backtracking a client could make matching
 slow.
 """
 
@@ -39,11 +40,13 @@ class _Part:
 
 
 class ModelRenaming:
-    """Converts the clients' model name to the backend's name: `{1}`, `{2}`, ... in `template` are the texts that the
-    first, second, ... wildcard of `glob` matched, `{0}` is the whole name.
+    """Converts the client's model name to the backend's name, which can contain texts that wildcards matched.
+
+    In `template`, `{1}`, `{2}`, ... are the texts that the first, second, ... wildcard of `glob` matched, and `{0}` is
+    the whole name.
 
     Raises:
-        ValueError: `template` has the number of a wildcard that `glob` does not have.
+        ValueError: `template` has a number without a matching wildcard in `glob`.
     """
 
     def __init__(self, glob: str, template: str) -> None:
@@ -59,7 +62,7 @@ class ModelRenaming:
         self._is_invertible = 0 in used or used >= set(range(1, len(captured)))
 
     def __call__(self, name: str) -> str:
-        """Return the backend's name for a name that the glob matches; any other name is returned unchanged."""
+        """Return the backend's name for a name that the glob matches; return any other name unchanged."""
         found = self._pattern.fullmatch(name)
         if found is None:
             return name
@@ -67,8 +70,9 @@ class ModelRenaming:
         return "".join(part.text if part.capture is None else groups[part.capture] for part in self._parts)
 
     def client_name(self, name: str) -> str | None:
-        """Return a client's name that maps to the backend's `name`; None if no name does, or it cannot be
-        determined."""
+        """Return a client's name that maps to the backend's `name`; None if there is no such name or it cannot be
+        determined.
+        """
         found = self._backend.fullmatch(name) if self._is_invertible else None
         if found is None:
             return None
@@ -87,8 +91,9 @@ class ModelRenaming:
 
 
 Rewritten: TypeAlias = str | ModelRenaming | None
-"""The rule for a model's name at the backend: a fixed name, a name made from the client's name, or the client's name
-itself (None)."""
+"""The rule for a model's name at the backend: a fixed name, a name made from the client's name, or None for the
+client's name itself.
+"""
 
 
 def backend_name(rewritten: Rewritten, name: str) -> str:
@@ -105,7 +110,7 @@ def client_name(rewritten: Rewritten, name: str) -> str | None:
 
 def _parts(template: str) -> tuple[_Part, ...]:
     """Return the template in parts: texts of one character each, and captures."""
-    pieces = _CAPTURE.split(template)  # texts at even positions, numbers at odd positions
+    pieces = _CAPTURE.split(template)  # texts are at even positions, numbers at odd positions
     parts: list[_Part] = []
     for at, piece in enumerate(pieces):
         parts += [_Part(capture=int(piece))] if at % 2 else [_Part(each) for each in piece]

@@ -38,7 +38,7 @@ REASONS_BY_NUMBER = {
     405: Reason.UNSUPPORTED,
     413: Reason.TOO_LARGE,
     415: Reason.UNSUPPORTED_MEDIA_TYPE,
-    422: Reason.INVALID_INPUT,  # FastAPI's validation errors; MLServer and KServe are built on it
+    422: Reason.INVALID_INPUT,  # These are FastAPI's validation errors; MLServer and KServe are built on FastAPI
     429: Reason.OVERLOADED,
     499: Reason.CANCELLED,
     501: Reason.UNSUPPORTED,
@@ -46,7 +46,10 @@ REASONS_BY_NUMBER = {
     503: Reason.UNREACHABLE,
     504: Reason.TIMEOUT,
 }
-"""The Reason of a backend's error reply without a Reason, by its status code. Any other code is MODEL_ERROR."""
+"""The Reason of a backend's error reply that does not contain a Reason, by status code.
+
+Any other code is MODEL_ERROR.
+"""
 
 
 def number(error: GatewayError) -> int:
@@ -55,5 +58,7 @@ def number(error: GatewayError) -> int:
 
 
 def number_of_status(status: Status) -> int:
-    """Return the status code for `status` if the Reason does not matter: the usual mapping of gRPC's codes to HTTP."""
+    """Return the status code for `status` if the Reason does not matter, which is the usual mapping of gRPC's codes to
+    HTTP.
+    """
     return _BY_STATUS.get(status, 500)

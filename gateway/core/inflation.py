@@ -1,8 +1,8 @@
 """Decompress content within size limits.
 
-A few compressed bytes can expand to gigabytes. `limits.message` limits the decompressed size. Where it is lower than
-the ratio that zlib can reach, `limits.inflation` times the compressed size is a second limit. Decompression stops at
-these limits and refuses the content. The formats are zlib and gzip. Raw deflate, and bytes after the end of the
+A few compressed bytes can expand to gigabytes. `limits.message` limits the decompressed size. If `limits.inflation` is
+below the ratio that zlib can reach, `limits.inflation` times the compressed size is a second limit. Decompression stops
+at these limits and refuses the content. The formats are zlib and gzip. Raw deflate, and bytes after the end of the
 compressed data, are errors.
 """
 
@@ -14,16 +14,16 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 
 ANY_RATIO = 2**20
-"""Content can inflate to this many bytes at any ratio, if `limits.message` allows it."""
+"""Content can inflate to this number of bytes at any ratio, if `limits.message` allows that size."""
 
 WINDOWS = {"gzip": 31, "deflate": 15, "zlib": 15}
 """The `wbits` argument of zlib for each coding: 15 is the zlib format with the largest window, 31 (16 + 15) is gzip.
 HTTP and gRPC call the zlib format `deflate` (RFC 9110 section 8.4.1.2)."""
 
 _PIECE = 16 * 2**10
-"""Compressed bytes that zlib gets at a time. They inflate to at most 1,032 times as many."""
+"""Number of compressed bytes to pass to zlib in one step. They inflate to at most 1,032 times that number."""
 _INFLATED_PIECE = 2**20
-"""Inflated bytes that zlib returns at a time: during the call it holds them twice."""
+"""Number of inflated bytes that zlib returns in one step. During the call, zlib holds them twice."""
 
 
 def max_inflated_size(size: int, limits: Limits) -> int:
@@ -32,8 +32,10 @@ def max_inflated_size(size: int, limits: Limits) -> int:
 
 
 def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
-    """Return the error for content (`what`: the body, the payload) of `size` compressed bytes that inflates to more
-    than the limit."""
+    """Return the error for content that inflates to more than the limit.
+
+    `what` names the content (the body, the payload) and `size` is its compressed size in bytes.
+    """
     allowed = f"limits.message, {limits.message} bytes, and limits.inflation, {limits.inflation} times its size"
     text = f"{what} of {size} compressed bytes inflates to more than {max_inflated_size(size, limits)} bytes"
     return refusal(Reason.TOO_LARGE, f"{text}, the most that is allowed: {allowed} (or 1 MiB, if that is more)")
@@ -43,8 +45,8 @@ def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[b
     """Yield the inflated content of `data` in pieces; `coding` is a key of WINDOWS, `what` names the content in errors.
 
     Raises:
-        DecodeError: not in that coding, cut short, or followed by other bytes.
-        GatewayError: RESOURCE_EXHAUSTED, it inflates to more than the limits allow.
+        DecodeError: the content is not in that coding, is truncated, or is followed by other bytes.
+        GatewayError: RESOURCE_EXHAUSTED if the content inflates to more than the limits allow.
     """
     view, stream = memoryview(data), zlib.decompressobj(WINDOWS[coding])
     left = max_inflated_size(len(view), limits)

@@ -1,4 +1,4 @@
-"""Limit the number of log lines about events that a client or a server can cause as often as it likes."""
+"""Limit the number of log lines about events that a client or a server can cause any number of times."""
 
 import logging
 from collections.abc import Callable, Hashable
@@ -11,11 +11,12 @@ _LEFT_OUT = "(%d more of these were not logged)"
 
 
 class LogLimit:
-    """Writes at most `lines` log lines per key in `seconds` seconds. The first line after that has the number of
-    omitted lines.
+    """Writes at most `lines` log lines per key in `seconds` seconds.
 
-    A key is the subject of a line: an endpoint, a listener. Keys must not come from clients: only the last `MOST_KEYS`
-    keys are stored.
+    The first line after that time has the number of omitted lines.
+
+    A key is the subject of a line, such as an endpoint or a listener. Keys must not come from clients, because only the
+    last `MOST_KEYS` keys are stored.
     """
 
     def __init__(
@@ -32,8 +33,9 @@ class LogLimit:
         self._intervals: dict[Hashable, _Interval] = {}
 
     def write(self, key: Hashable, level: int, text: str, *values: object, error: BaseException | None = None) -> None:
-        """Log `text % values` at `level`, with the traceback of `error` if given, unless the limit for lines about
-        `key` is exceeded."""
+        """Log `text % values` at `level`, with the traceback of `error` if it is set, unless the limit for lines about
+        `key` is exceeded.
+        """
         if (left_out := self._take(key)) is None:
             return
         if left_out:
@@ -41,8 +43,10 @@ class LogLimit:
         self._log.log(level, text, *values, exc_info=error)
 
     def passes(self, record: logging.LogRecord) -> bool:
-        """Return whether a library's log line passes: as a filter of the library's log. The text of the line, without
-        its values, is the key."""
+        """Return whether to write a library's log line, as a filter of the library's log.
+
+        The text of the line, without its values, is the key.
+        """
         if (left_out := self._take(record.msg)) is None:
             return False
         if left_out:

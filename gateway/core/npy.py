@@ -1,7 +1,7 @@
 """Files of numpy's format, `.npy` (versions 1 to 3): one array with its datatype and shape.
 
 numpy parses the header, a Python literal of at most 4096 bytes. This module then checks the header against the size of
-the file: `numpy.load` would allocate memory for any shape in the header, and run the pickles of arrays of objects.
+the file. `numpy.load` would allocate memory for any shape in the header, and run the pickles of arrays of objects.
 """
 
 from functools import lru_cache
@@ -28,12 +28,13 @@ _MAX_HEADER = 4096
 
 
 def decode(file: Buffer, what: str) -> Tensor:
-    """Return the array in `file` as a tensor without a name. Its data is a view of `file` if the array is in
-    little-endian and row-major order; other orders are converted.
+    """Return the array in `file` as a tensor without a name.
+
+    Its data is a view of `file` if the array is in little-endian and row-major order; other orders are converted.
 
     Raises:
-        DecodeError: not a .npy file, not numbers or booleans, or fewer or more bytes than the header states; names
-            `what`.
+        DecodeError: the file is not a .npy file, has no numbers or booleans, or has fewer or more bytes than its header
+            states. The text names `what`.
     """
     dtype, is_fortran, shape, start = _decode_header(file, what)
     if len(shape) > MAX_RANK:
@@ -57,8 +58,8 @@ def encode(tensor: Tensor) -> tuple[Buffer, Buffer]:
     """Return the file of a tensor: its header and its data. BF16, which the format lacks, is widened to FP32.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the tensor is BYTES: arrays of objects are pickles, and numpy's own texts and
-            bytes lose NULs.
+        GatewayError: INVALID_ARGUMENT if the tensor is BYTES, because arrays of objects are pickles, and numpy's own
+            texts and bytes lose NULs.
     """
     stored = storable(tensor)
     return header(stored.datatype, stored.shape), stored.data
@@ -90,7 +91,7 @@ def _datatype(dtype: "np.dtype[Any]", what: str) -> Datatype:
 
 
 def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shape, int]:
-    """Return the dtype, whether the order is Fortran's (column-major), the shape, and the offset of the data."""
+    """Return the dtype, True if the order is Fortran's (column-major), the shape, and the offset of the data."""
     version = _VERSIONS.get(bytes(file[6:8])) if bytes(file[:6]) == _MAGIC else None
     if version is None or len(file) < 8 + version[0].size:
         raise DecodeError(f"{what} is no .npy file of version 1, 2 or 3")
@@ -108,8 +109,10 @@ def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shap
 
 @lru_cache(256)
 def _parse_header(header: bytes) -> tuple["np.dtype[Any]", bool, Shape]:
-    """Return the same values from the bytes before the data. Cached: headers repeat, and numpy takes 20 us to parse
-    one."""
+    """Return the same values from the bytes before the data.
+
+    The results are cached, because headers repeat and numpy takes 20 us to parse one.
+    """
     _, parse = _VERSIONS[header[6:8]]
     file = BytesIO(header)
     file.seek(8)

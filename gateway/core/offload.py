@@ -1,7 +1,8 @@
 """Decide which messages are decoded and encoded in a thread, and run that work there.
 
-Decoding or encoding 64 MiB can take seconds. In the event loop's own thread this would block all other requests. Python
-runs one thread at a time, so a second thread is not faster, but the event loop can run every few milliseconds.
+Decoding or encoding 64 MiB can take seconds, during which it would block all other requests in the event loop's own
+thread. Python runs one thread at a time, so a second thread is not faster, but the event loop can run every few
+milliseconds.
 """
 
 import asyncio
@@ -17,16 +18,20 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LARGE = 256 * 2**10
-"""Maximum size of a message, or of its tensors, to process in the event loop, in bytes; a thread processes larger ones.
-The slowest content, strings of one letter in JSON, takes about 12 ms for this size, numbers under 1 ms
-(docs/decisions/threads.md)."""
+"""Maximum size of a message, or of its tensors, to process in the event loop, in bytes.
+
+A thread processes larger messages. The slowest content of this size, strings of one letter in JSON, takes about 12 ms;
+numbers take less than 1 ms (docs/decisions/threads.md).
+"""
 
 _NUMBERS = 4
-"""Tensors of numbers can be this many times larger than LARGE: encoding 1 MiB of them takes at most 5 ms."""
+"""Tensors of numbers can be this many times larger than LARGE, because encoding 1 MiB of them takes at most 5 ms."""
 
 COPIED = 16
-"""Number of bytes that decoding copies or swaps in the time in which it parses one byte: copying or swapping 4 MiB of
-numbers takes a few milliseconds."""
+"""Number of bytes that decoding copies or swaps in the time in which it parses one byte.
+
+Copying or swapping 4 MiB of numbers takes a few milliseconds.
+"""
 
 # More threads would only compete with the event loop.
 _threads = ThreadPoolExecutor(2, thread_name_prefix="codec")
@@ -45,9 +50,9 @@ async def worked(work: Callable[[Unpack[Ts]], T], *arguments: *Ts, large: bool) 
 _LARGE_NUMBERS = _NUMBERS * LARGE
 _BYTES = Datatype.BYTES
 
-# For a message with one part or tensor of at most LARGE bytes, as most have, both functions return False for any
-# contents. `exchange`, where each call in Python counts, checks this itself. The loops are plain because `sum` of a
-# generator takes twice as long.
+# For a message with a single part or tensor of at most LARGE bytes, which is the common case, both functions return
+# False for any contents. `exchange` checks this itself, because each Python call counts there. The loops are plain
+# because `sum` of a generator takes twice as long.
 
 
 def is_large(message: Message, protocol: Protocol) -> bool:

@@ -4,8 +4,9 @@ from enum import Enum
 
 
 class Operation(Enum):
-    """Type of a request: `infer`, `metadata`, `gradient`, ... The values are the words used in logs, metrics and
-    YAML."""
+    """The type of a request: `infer`, `metadata`, `gradient`, ... The values are the words used in logs, metrics and
+    YAML.
+    """
 
     INFER = "infer"
     EXPLAIN = "explain"
@@ -30,7 +31,7 @@ class Operation(Enum):
     APPLY_JACOBIAN = "apply_jacobian"
     APPLY_HESSIAN = "apply_hessian"
 
-    # Members are singletons: comparing and hashing by identity keeps cached lookups cheap.
+    # Members are singletons, so comparing and hashing by identity is correct, and keeps cached lookups cheap.
     __hash__ = object.__hash__
 
 
@@ -38,7 +39,10 @@ WORDS = {each: each.value for each in Operation}
 """The values of the operations. A lookup in this table costs a quarter of reading a member's `value`."""
 
 INFER, STREAM = Operation.INFER, Operation.STREAM
-"""The members that each request is compared with: Python 3.11 takes ten times as long to look them up in the class."""
+"""The members that each request is compared with.
+
+They are constants because Python 3.11 takes ten times as long to look them up in the class.
+"""
 
 SERVER_OPERATIONS = frozenset(
     {
@@ -52,14 +56,18 @@ SERVER_OPERATIONS = frozenset(
         Operation.ALL_STATISTICS,
     }
 )
-"""Operations on the server as a whole: they name no model and use no route. ONLINE and OFFLINE change whether the
-listener that received them reports itself ready. STATISTICS requests figures of that listener's requests for each
-second, ALL_STATISTICS the counters of every model."""
+"""Operations on the server as a whole, which name no model and use no route.
+
+ONLINE and OFFLINE change whether the listener that received them reports itself ready. STATISTICS requests a listener's
+figures for each second, ALL_STATISTICS the counters of every model.
+"""
 
 CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRACE_SETTINGS, Operation.LOG_SETTINGS})
-"""Operations that show or change how a model server runs. The gateway refuses them unless the listener has
-`allow_control`. LOG_SETTINGS never names a model, and a model is optional in TRACE_SETTINGS; without a model they use a
-route without `match.model`."""
+"""Operations that show or change how a model server runs.
+
+The gateway refuses them unless the listener has `allow_control`. LOG_SETTINGS never names a model. TRACE_SETTINGS can
+name one. Without a model, they use a route without `match.model`.
+"""
 
 EXTENSION_OPERATIONS = CONTROL_OPERATIONS | {Operation.CONFIG, Operation.MODEL_STATISTICS}
 """Operations on models and servers that a protocol supports only if they are in its `Servers.extensions`."""
@@ -80,8 +88,10 @@ WAKING = CALLS | {Operation.METADATA}
 first call."""
 
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
-"""Tensors with the zero-based position of an input or output, as INT64; 0 if absent. Index tensors have no batch
-dimension."""
+"""Tensors with the zero-based position of an input or output, as INT64.
+
+A missing tensor means 0. Index tensors have no batch dimension.
+"""
 
 COMPANION_OUTPUT = "output"
 
@@ -97,5 +107,7 @@ def split_companion(model: str) -> tuple[str, Operation] | None:
 
 
 CONFIG_FROM_METADATA = "gateway_from_metadata"
-"""The parameter in a model's configuration (Operation.CONFIG) that a gateway has written from the model's metadata. Its
-`max_batch_size` says that first dimensions are batches but, unlike Triton's, does not say that rows are independent."""
+"""The parameter in a model's configuration (Operation.CONFIG) that a gateway has written from the model's metadata.
+
+Its `max_batch_size` says that first dimensions are batches. Unlike Triton's, it does not say that rows are independent.
+"""

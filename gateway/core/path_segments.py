@@ -6,10 +6,11 @@ from gateway.core.errors import invalid_input
 
 
 def path_segment(name: str, what: str, server: str) -> str:
-    """Return `name` percent-encoded as one segment of a path.
+    """Return `name`, percent-encoded as one segment of a path.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if it cannot be a segment. The text names `what` it is, and the kind of `server`.
+        GatewayError: INVALID_ARGUMENT if `name` cannot be a segment. The text names `what` the name is, and the kind of
+            `server`.
     """
     # An empty segment or dots would change the path, percent-encoded or not (RFC 3986 section 5.2.4).
     if name in ("", ".", ".."):

@@ -5,7 +5,7 @@
     POST /v1/models/{model}:predict   a segment that ends in `:predict`
     GET  /open/*                      every path with this prefix, if no other pattern matches it
 
-If several patterns match, segments are compared from the left: a literal segment wins over `{capture}:word`, and
+If several patterns match, segments are compared from the left. A literal segment wins over `{capture}:word`, and
 `{capture}:word` wins over `{capture}`. The patterns form a tree with one level for each segment.
 """
 
@@ -18,11 +18,11 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Protocol
 
-# Clients choose the paths, so the cache limits the number of its entries and their size.
+# The cache limits the number of its entries and their size, because clients choose the paths.
 _REMEMBERED_PATHS = 4096
 _REMEMBERED_LENGTH = 256
 
-# Dot segments have a special meaning (RFC 3986 section 3.3): as a model's name they would change the path of the
+# Dot segments have a special meaning (RFC 3986 section 3.3). As a model's name, they would change the path of the
 # request to a backend.
 _NEVER_CAPTURED = frozenset({"", ".", ".."})
 
@@ -50,8 +50,9 @@ class _Entry:
     protocol: Protocol
     pattern: str
     captures: tuple[tuple[str, int, int], ...]
-    """For each `{capture}` its name, the index of its segment, and the length of the literal text at the segment's
-    end."""
+    """For each `{capture}`, its name, the index of its segment, and the length of the literal text at the segment's
+    end.
+    """
 
 
 class _Node:
@@ -62,8 +63,10 @@ class _Node:
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
         self.captures: dict[str, _Node] = {}
-        """By the literal text at the end of the captured segment, the longest first; empty text if the whole segment is
-        captured."""
+        """The children for captures, by the literal text at the end of the captured segment, the longest first.
+
+        The text is empty if the whole segment is captured.
+        """
         self.entries: dict[str, _Entry] = {}
 
     def child(self, segment: str) -> "_Node":
@@ -125,8 +128,10 @@ class PathTable:
         return self._find(method, path)
 
     def protocol_for_error(self, path: str) -> Protocol:
-        """Return the protocol in which to encode an error about an unknown `path`: the protocol that has a pattern with
-        the same first segment, else the listener's first protocol."""
+        """Return the protocol in which to encode an error about an unknown `path`.
+
+        This is the protocol that has a pattern with the same first segment, else the listener's first protocol.
+        """
         first_segment = path.lstrip("/").partition("/")[0]
         return self._by_first_segment.get(first_segment, self._first)
 
@@ -162,14 +167,14 @@ class PathTable:
         return node
 
     def _reached(self, path: str, segments: list[str]) -> Iterable[_Node]:
-        """Return the nodes that `path` reaches; nodes of patterns with `*` only if no other node matches."""
+        """Return the nodes that `path` reaches. Return nodes of patterns with `*` only if no other node matches."""
         own = [node for node in self._root.reached(segments) if node.entries] if segments else []
         if own or not self._wildcards or _has_dot_segments(path):
             return own
         return (node for beginning, node in self._wildcards.items() if path.startswith(beginning))
 
     def _find(self, method: str, path: str) -> Match | tuple[str, ...]:
-        # Clients with a URL that ends in a slash, such as UM-Bridge's MATLAB client, request `//Info`.
+        # Clients whose configured URL ends in a slash, such as UM-Bridge's MATLAB client, request `//Info`.
         path = path.lstrip("/")
         raw = path.split("/", self._max_depth)
         segments = [_decode(segment) for segment in raw] if len(raw) <= self._max_depth else []
@@ -199,8 +204,8 @@ def rows(
 
     - `protocols`: Each protocol of the listener with its prefix.
     - `routed`: The paths in `match` of its routes, with the name of the protocol that the route requires, or empty.
-    - `passed`: The paths of `passthrough` routes, with their protocol names. That protocol's own patterns exclude these
-      paths.
+    - `passed`: The paths of `passthrough` routes, with their protocol names. The patterns of the normal protocol
+      exclude these paths.
     - `pages`: True if the listener serves metrics pages.
 
     A routed path that already has a pattern keeps it. A path with `*` needs a named protocol, unless the listener has
@@ -209,7 +214,7 @@ def rows(
     own = tuple((_with_pages(_with_root(protocol, model), pages), prefix) for protocol, prefix in protocols)
     own = _with_passthrough(own, tuple(passed))
     if not any(protocol.http.any_path and not protocol.http.is_passthrough for protocol, _ in own):
-        return own  # a PathTable is for HTTP: the patterns of other transports are not paths
+        return own  # a PathTable is for HTTP, because the patterns of other transports are not paths
     table, is_only = PathTable(own), len(own) == 1
     paths = dict.fromkeys(
         (name, path) for name, path in routed if (name or is_only if path.endswith("*") else _is_free(path, table))

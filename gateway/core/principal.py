@@ -9,10 +9,13 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 
 Permission: TypeAlias = Literal["infer", "metadata", "control", "offline", "explain", "admin", "details", "metrics"]
-"""Permissions. `infer`: run models. `metadata`: read about models and servers. `control`: load models and change server
-settings. `offline`: take a listener offline and online. `explain`: request explanations of responses. `admin`: use the
-status API. `details`: see backend names and addresses in errors. `metrics`: read the metrics page on a health port with
-authentication."""
+"""The permissions of principals.
+
+`infer`: Run models. `metadata`: Read metadata of models and servers. `control`: Load models and change server settings.
+`offline`: Take a listener offline and online. `explain`: Request explanations of responses. `admin`: Use the status
+API. `details`: See backend names and addresses in errors. `metrics`: Read the metrics page on a health port with
+authentication.
+"""
 
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 
@@ -29,10 +32,13 @@ _FREE = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA})
 """Operations that need no permission."""
 
 _OF_ANY_MODEL = SERVER_OPERATIONS - {Operation.ONLINE, Operation.OFFLINE}
-"""Operations without a model for which a permission for some models is enough: lists leave out the other models."""
+"""Operations without a model for which a permission for some models is enough, because lists omit the other models."""
 
 _MOST_REMEMBERED = 4096
-"""Maximum number of cached decisions for each principal; clients choose the model names in them."""
+"""Maximum number of cached decisions for each principal.
+
+The number is limited because clients choose the model names in them.
+"""
 
 
 @frozen
@@ -44,7 +50,7 @@ class Grant:
     listeners: tuple[str, ...] = ("*",)
 
     def covers(self, permission: Permission, model: str, listener: str) -> bool:
-        """Return whether it permits this."""
+        """Return whether the grant permits this."""
         return permission in self.permissions and _matches(self.models, model) and _matches(self.listeners, listener)
 
 
@@ -69,8 +75,11 @@ class Principal:
 
     @property
     def unrestricted(self) -> "Principal":
-        """The principal of the same name with all permissions: for calls that the gateway makes during the principal's
-        requests, after it has permitted them. Always returns the same object."""
+        """Return the principal of the same name with all permissions.
+
+        The gateway uses it for its own calls during the principal's requests, after it has permitted the requests.
+        Always returns the same object.
+        """
         if self.grants == (EVERYTHING,):
             return self
         if self._unrestricted is None:
@@ -105,6 +114,6 @@ class Principal:
         return self.has(needed, model, listener)
 
     def refused(self, operation: Operation, model: str, listener: str) -> GatewayError:
-        """Return the error for a missing permission. The error does not reveal if the model exists."""
+        """Return the error for a missing permission. The error does not reveal whether the model exists."""
         about = f" on model {model[:100]!r}" if model else ""
         return refusal(Reason.PERMISSION_DENIED, f"{self.name!r} does not have the permission {operation.value}{about}")

@@ -1,7 +1,7 @@
-"""`Protocol`, the value that describes one protocol, and the values that it contains.
+"""`Protocol` is the value that describes one protocol. This module also has the values that a Protocol contains.
 
 A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one Protocol for each combination of transport
-and encoding; the registry finds it. No other code names a protocol or compares its name: other code uses its Traits and
+and encoding; the registry finds it. No other code names a protocol or compares its name. Other code uses its Traits and
 its transport binding (HttpForm, GrpcForm or StreamForm).
 """
 
@@ -25,10 +25,11 @@ PositiveSeconds: TypeAlias = Annotated[float, "more than 0"]
 
 @frozen
 class Limits:
-    """Limits on client messages, server messages and client connections. The gateway checks message limits before it
-    allocates memory.
+    """Limits on client messages, server messages and client connections.
 
-    The fields are the keys under `limits` of listeners and backends: a field's docstring is the description of its key.
+    The gateway checks message limits before it allocates memory.
+
+    The fields are the keys under `limits` of listeners and backends. A field's docstring is the description of its key.
     """
 
     message: int = 64 * 2**20
@@ -107,20 +108,25 @@ class CrossOrigin:
 
 @frozen
 class ListenerSettings:
-    """The listener's settings that `decode_request` needs. `model` is the model for clients that do not send a model
-    name."""
+    """The listener's settings that `decode_request` needs.
+
+    `model` is the model for clients that do not send a model name.
+    """
 
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
     model: str = ""
     tls: Callable[[], Any] | None = None
-    """Returns the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
+    """Returns the `ssl.SSLContext` for the handshake of the next connection.
+
+    If it is None or returns None, the listener does not use TLS.
+    """
     shares_http1: bool = False
     """True if another listener serves HTTP/1.1 at the same address."""
     relays: frozenset[str] = frozenset()
     """The names of the protocols that at least one route relays unread."""
     cross_origin: CrossOrigin | None = None
-    """CORS permissions over HTTP; None: no CORS headers."""
+    """CORS permissions over HTTP; if it is None, responses have no CORS headers."""
 
 
 @frozen
@@ -150,7 +156,7 @@ class Rows(Enum):
 
 @frozen
 class ServerTypes:
-    """The server types of a protocol, with their deviations from the specification.
+    """The server types of a protocol, which differ in their deviations from the specification.
 
     `detect` returns the server type for a server's metadata, or for None if it has no metadata.
     """
@@ -166,28 +172,35 @@ class Wire:
     datatypes: frozenset[Datatype] = frozenset(Datatype)
     """The datatypes of its tensors."""
     untyped: bool = False
-    """Numbers in messages have no datatype."""
+    """True if numbers in messages have no datatype."""
     numbers: Datatype | None = None
-    """The datatype for numbers without a datatype, if metadata and configuration do not define it; None: the datatype
-    of their literals."""
+    """The datatype for numbers without a datatype, if metadata and configuration do not define it.
+
+    None means the datatype of their literals.
+    """
     unnamed: bool = False
-    """Tensors have no names, always or optionally: their position identifies them."""
+    """True if tensors have no names, always or optionally, so their position identifies them."""
     selects: bool = True
-    """A request can select outputs."""
+    """True if a request can select outputs."""
     parameters: bool = True
-    """A request can carry parameters."""
+    """True if a request can carry parameters."""
     own_parameters: frozenset[str] = frozenset()
-    """Parameters of requests, responses and tensors that represent a part of its messages that other protocols lack,
-    such as `core.types.ATTACHMENT`. If only one of two protocols has them, the gateway refuses them."""
+    """Parameters of requests, responses and tensors for content of its messages that other protocols lack, such as
+    `core.types.ATTACHMENT`. If only the client's or only the backend's protocol has such a parameter, the gateway
+    refuses the message.
+    """
     rows: Rows = Rows.FREE
     points: bool = False
-    """One call is one point: every tensor is a vector. `rows` is ONE."""
+    """One call is one point, so every tensor is a vector. In this case, `rows` is ONE."""
     scalars_in_rows: bool = False
-    """In its servers' signatures `[-1]` is one element for each row, and not a vector of any length. `rows` is ONE."""
+    """True if `[-1]` in its servers' signatures means one element for each row, instead of a vector of any length.
+
+    In this case, `rows` is ONE.
+    """
     derivatives: bool = False
-    """Derivatives are operations of the protocol; in other protocols they are derivative models."""
+    """True if derivatives are operations of the protocol. In other protocols they are derivative models."""
     streams: bool = False
-    """A backend can return a stream of responses to one request."""
+    """True if a backend can return a stream of responses to one request."""
     nan: str = "error"
     """The default of a route's `translate.nan`: error, literal, null or string."""
 
@@ -197,41 +210,53 @@ class Models:
     """How a protocol names models, and the information that its servers report about them."""
 
     named: bool = True
-    """Every request names a model."""
+    """True if every request names a model."""
     may_be_named: bool = False
-    """A request can name a model or leave the choice to the server."""
+    """True if a request can either name a model or leave the choice to the server."""
     versions: Callable[[str], bool] | None = None
-    """Returns whether a text is a valid version; None: models have no versions."""
+    """Returns whether a text is a valid version. None means that models have no versions."""
     joined_versions: bool = False
-    """Clients write a model and its version as one name, `M-1.0.0`."""
+    """True if clients write a model and its version as one name, `M-1.0.0`."""
     companions: bool = True
-    """A request can name other models of the same server, such as the derivative model `M.gradient` of `M`. False for a
-    protocol without INT64, because derivative models take tensor positions as INT64."""
+    """True if a request can name other models of the same server, such as the derivative model `M.gradient` of `M`.
+
+    It is False for a protocol without INT64, because derivative models take tensor positions as INT64.
+    """
     one_at: Callable[[str], bool] | None = None
     """Returns whether the server at an endpoint (its address as configured) has a single model and ignores the model
-    names in requests. This kind of backend has no `companions`."""
+    names in requests. Such a backend has no `companions`.
+    """
     ready_as_a_whole: bool = False
-    """A server reports readiness only for the server as a whole. The gateway requests metadata to check whether it has
-    a model."""
+    """True if a server reports readiness only for the server as a whole.
+
+    To check whether the server has a model, the gateway then requests metadata.
+    """
     unknown_are_not_found: bool = False
-    """The response about a model's readiness distinguishes an unknown model from a model that is not ready."""
+    """True if the response about a model's readiness distinguishes an unknown model from a model that is not ready."""
     metadata_parts: tuple[str, ...] = ("",)
-    """The requests for metadata (`Request.part`) that together give a whole Signature. Empty: the protocol has no
-    metadata, and `trusted_metadata` is False unless `signature` is set."""
+    """The requests for metadata (`Request.part`) that together give a complete Signature.
+
+    If it is empty, the protocol has no metadata, and `trusted_metadata` is False unless `signature` is set.
+    """
     operations_part: str = ""
-    """The part that requests only a model's operations; empty: they come with the tensors."""
+    """The part that requests only a model's operations. If it is empty, the operations come with the tensors."""
     trusted_metadata: bool = True
-    """A backend's metadata is reliable."""
+    """True if a backend's metadata is reliable."""
     signature: Signature | None = None
-    """The Signature of every model, if the protocol itself declares it: the gateway does not query servers for it.
-    None: the servers report it, if the protocol has `metadata_parts`."""
+    """The Signature of every model, if the protocol itself declares it.
+
+    The gateway then does not query servers for it. If it is None, the servers report the Signature, provided that the
+    protocol has `metadata_parts`.
+    """
     fixed_sizes: bool = False
-    """A model's inputs and outputs have the same sizes for every `config`."""
+    """True if a model's inputs and outputs have the same sizes for every `config`."""
     ordered: bool = True
-    """Its metadata lists inputs and outputs in a defined order; False: its metadata has maps, and the gateway sorts
-    inputs and outputs by name."""
+    """True if its metadata lists inputs and outputs in a defined order.
+
+    If it is False, the metadata has maps, and the gateway sorts inputs and outputs by name.
+    """
     tells_names: bool = True
-    """Its metadata names the inputs and outputs, even if the tensors of calls are `unnamed`."""
+    """True if its metadata names the inputs and outputs, even if the tensors of calls are `unnamed`."""
     platform: str = ""
     """The default of its models' `platform` in metadata."""
 
@@ -253,26 +278,34 @@ class Servers:
     flavors: ServerTypes | None = None
     """The values of a backend's `flavor`, and the detection of the server type if the key is absent."""
     extensions: Mapping[Operation, str] = field(default_factory=dict)
-    """For operations that only some servers support, the extension that the server's metadata lists in that case."""
+    """The operations that only some servers support, with the extension that the metadata of these servers lists."""
     further_extensions: frozenset[str] = frozenset()
-    """Extensions without a separate operation: they only change inferences."""
+    """Extensions without a separate operation, which only change inferences."""
     own_extensions: tuple[str, ...] = ()
-    """Extensions that the protocol itself implies, for all servers."""
+    """Extensions that all servers have because the protocol implies them."""
     max_in_flight: int = 0
     """The default of a backend's `max_in_flight`, the maximum number of concurrent calls for each endpoint; 0: no
     limit."""
     connection_per_call: bool = False
-    """Every call gets a new connection (`Connection: close`)."""
+    """True if every call gets a new connection (`Connection: close`)."""
     unannounced_ends: frozenset[int] = frozenset()
     """Status codes of responses after which servers close the connection without announcing it."""
     one_connection: bool = False
-    """A server serves one connection at a time. Every exchange takes a slot, including exchanges that do not run a
-    model."""
+    """True if a server serves only one connection at a time.
+
+    Every exchange then takes a slot, including exchanges that do not run a model.
+    """
     takes_many: ConcurrencyQuery | None = None
-    """The query whether a server accepts any number of concurrent calls, like a gateway does. Used if `max_in_flight`
-    is the limit of the protocol's other servers. None: all servers accept any number."""
+    """The query whether a server accepts any number of concurrent calls, as a gateway does.
+
+    It is used if `max_in_flight` limits the calls to the protocol's other servers. If it is None, all servers accept
+    any number.
+    """
     runs_to_the_end: bool = False
-    """The server finishes a call even if the client cancels it. Its slot stays taken until the response comes."""
+    """True if the server finishes a call even after the client cancels it.
+
+    The call's slot then stays taken until the response arrives.
+    """
     probe: Operation = Operation.READY
     """The default operation of active probes: LIVE or READY."""
     states_when_loaded: frozenset[str] = frozenset()
@@ -280,8 +313,9 @@ class Servers:
     without a state is unloaded. With other server types, a listed model counts as loaded unless its state says
     otherwise."""
     lacks_model: Callable[[Message, str], bool] | None = None
-    """Returns whether the response to MODEL_READY, in words that no other server type uses, says that the server does
-    not have the model of this name. Recognizes servers without metadata. None: servers have metadata."""
+    """Returns whether the response to MODEL_READY says, in words that no other server type uses, that the server does
+    not have a model of this name. It recognizes servers without metadata. If it is None, the servers have metadata.
+    """
 
 
 @frozen
@@ -298,12 +332,12 @@ class Framing:
     """Finds the start and the end of messages on a byte stream.
 
     The transport reads `header_size` bytes, checks `size(header)` against the limit, allocates one buffer of that size
-    and receives the rest into it. A Message has two parts: the header and the rest. `size` raises DecodeError for
+    and receives the rest into it. A Message then has two parts: the header and the rest. `size` raises DecodeError for
     invalid headers.
 
-    On multiplexed streams `tag` reads a message's correlation number; it raises DecodeError if the number is missing.
-    `retag` replaces the correlation number in a request and, if the protocol has a field for it, sets the seconds until
-    the deadline (None: no deadline).
+    For multiplexed streams, `tag` reads a message's correlation number, and raises DecodeError if the number is
+    missing. `retag` replaces the correlation number in a request and, if the protocol has a field for it, sets the
+    seconds until the deadline (None: no deadline).
     """
 
     header_size: int
@@ -311,21 +345,30 @@ class Framing:
     tag: Callable[[Message], int] | None = None
     retag: Callable[[Message, int, float | None], Message] | None = None
     head: Callable[[Buffer], int] | None = None
-    """Returns the number of bytes after the header that are the message's own head, limited by `limits.headers`. For a
-    message larger than `limits.message` the transport passes on only the head and drops the rest when it arrives: the
-    codec refuses the message and the stream continues. If this function is None, the message ends the stream."""
+    """Returns the number of bytes after the header that are the message's own head, limited by `limits.headers`.
+
+    For a message larger than `limits.message`, the transport passes on only the head and drops the rest on arrival. The
+    codec refuses the message, and the stream continues. If this function is None, the message ends the stream.
+    """
     stopping: Callable[[Message], GatewayError | None] | None = None
-    """Returns the error in a reply that says the server is stopping and did not run the request; None for other
-    replies. The gateway then sends the request to another endpoint, and does not use the connection again."""
+    """Returns the error in a reply which says that the server is stopping and did not run the request; None for other
+    replies. The gateway then sends the request to another endpoint, and does not use the connection again.
+    """
     is_compressed: Callable[[Message], bool] | None = None
     """Returns whether a message's content is compressed."""
     inflate: Callable[[Message, Limits, Callable[[int], None]], Message] | None = None
-    """Returns the message with its content decompressed, within the limits. Before it allocates memory, it calls its
-    last argument with the number of bytes, which refuses them by raising. Transports call it, in a thread if the
-    content is large; codecs accept compressed and decompressed messages. Raises the errors of `decode_request`."""
+    """Returns the message with its content decompressed, within the limits.
+
+    Before it allocates memory, it calls its last argument with the number of bytes. That function refuses the size by
+    raising an error. Transports call it, in a thread if the content is large. Codecs accept both compressed and
+    decompressed messages. It raises the errors of `decode_request`.
+    """
     magic: bytes = b""
-    """The first bytes of every message. They distinguish the protocol from others at the same address. A protocol
-    without them needs a separate address."""
+    """The first bytes of every message.
+
+    They distinguish the protocol from other protocols at the same address. A protocol without them needs a separate
+    address.
+    """
 
 
 class MessageSplitter(typing.Protocol):
@@ -336,8 +379,9 @@ class MessageSplitter(typing.Protocol):
         exceed the limit."""
 
     def boundary(self) -> list[Buffer]:
-        """Return the messages that the end of an HTTP chunk completes: some servers write one chunk for each
-        message."""
+        """Return the messages that the end of an HTTP chunk completes, because some servers write one chunk for each
+        message.
+        """
 
     def end(self) -> list[Buffer]:
         """Return the messages that the end of the body completes. Raises DecodeError if the body ends inside a
@@ -355,7 +399,7 @@ class StreamFraming:
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
     cutter: Callable[[int], MessageSplitter]
     keeps_coding: bool = False
-    """The transport does not decompress a body, because no code reads it."""
+    """True if the transport does not decompress a body, because no code reads it."""
 
 
 @frozen
@@ -368,16 +412,21 @@ class HttpForm:
     `/` if the listener has a `model` and clients cannot name a model in their messages (`Models.may_be_named` is
     False)."""
     wants_stream: Callable[[Message], bool] | None = None
-    """Returns whether the response to a request is a stream, based on the request's path, query and headers. The
-    transport calls it once for equal heads, with a Message without a body. None: never."""
+    """Returns whether the response to a request is a stream, based on the request's path, query and headers.
+
+    The transport calls it once for equal heads, with a Message without a body. If it is None, responses are never
+    streams.
+    """
     body_wants_stream: Callable[[Message], bool] | None = None
-    """Returns whether a request's body asks for a stream, for requests whose heads do not. The transport calls it
-    before decompression, and refuses compressed bodies. None: never."""
+    """Returns whether a request's body asks for a stream.
+
+    It is called for requests whose heads do not. The transport calls it before decompression, and refuses compressed
+    bodies. If it is None, bodies never do.
+    """
     stream_framing: StreamFraming | None = None
-    """Finds the start and the end of messages in a streamed body; None if bodies are never streamed."""
+    """Finds the start and the end of messages in a streamed body; None if the protocol does not stream bodies."""
     passthrough: "Protocol | None" = None
-    """The protocol variant for the paths of `passthrough` routes: it does not decode content, and treats every request
-    as a stream."""
+    """The protocol variant for `passthrough` routes, which does not decode content and treats requests as streams."""
     is_passthrough: bool = False
     """True if this is the `passthrough` of another protocol."""
     pages: tuple[str, ...] = ()
@@ -392,7 +441,7 @@ class GrpcForm:
     streams: frozenset[str] = frozenset()
     """The patterns of streaming methods, which accept and return any number of messages."""
     descriptors: bytes = b""
-    """The serialized FileDescriptorSet of its services, for reflection."""
+    """The serialized FileDescriptorSet of its services, for gRPC reflection."""
     health_names: frozenset[str] = frozenset()
     """Additional names of its services for gRPC's health service, for clients that use names other than
     `package.Service`."""
@@ -417,7 +466,7 @@ class StreamForm:
 
 
 TransportBinding: TypeAlias = HttpForm | GrpcForm | StreamForm
-"""The transport binding of a protocol: its transport, and the details that only this transport needs."""
+"""The transport binding of a protocol names its transport, and has the details that only this transport needs."""
 NO_HTTP = HttpForm()
 
 
@@ -431,7 +480,9 @@ DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
 
 @frozen
 class Relay:
-    """Relays a protocol's calls unread from a client to a server that uses the same protocol. Pure functions:
+    """Relays a protocol's calls without decoding them, from a client to a server that uses the same protocol.
+
+    The functions are pure:
 
     | function | from | to |
     |---|---|---|
@@ -439,8 +490,8 @@ class Relay:
     | request | the same Message and its Request | a new Message to a backend; None: it must be read for this server |
     | reply | backend's Message to this Request | Message to the client; None: it is an error, or must be read |
 
-    - `head` finds the operation, the model and the version, exactly like every server that uses the protocol. It raises
-      the errors of `decode_request`. If the gateway itself must process something in a message, it must decode the
+    - `head` finds the operation, the model and the version, exactly as every server that uses the protocol does. It
+      raises the errors of `decode_request`. If the gateway itself must process some of the content, it must decode the
       message.
     - `request` raises GatewayError for content that the server type does not support.
     """
@@ -460,7 +511,7 @@ class ProtocolSetting:
 
 
 class SettingError(ValueError):
-    """The value of the ProtocolSetting `key` is invalid; the text says why."""
+    """The value of the ProtocolSetting `key` is invalid. The text gives the reason."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -469,8 +520,11 @@ class SettingError(ValueError):
 
 @frozen
 class ProtocolSettings:
-    """The settings of a protocol. `apply` returns the protocol with these values, the same object for the same values;
-    it raises SettingError."""
+    """The settings of a protocol.
+
+    `apply` returns the protocol with these values. It returns the same object for the same values, and raises
+    SettingError.
+    """
 
     keys: tuple[ProtocolSetting, ...]
     apply: Callable[[Mapping[str, str]], "Protocol"]
@@ -478,8 +532,9 @@ class ProtocolSettings:
 
 @frozen
 class Protocol:
-    """One protocol over one transport with one encoding, such as `v2-rest`: its codec (five pure functions) and its
-    properties.
+    """One protocol over one transport with one encoding, such as `v2-rest`, with its codec and properties.
+
+    The codec consists of five pure functions:
 
     | function | from | to | raises |
     |---|---|---|---|
@@ -493,8 +548,10 @@ class Protocol:
     name: str
     carrier: TransportBinding
     patterns: tuple[str, ...]
-    """The paths that it serves: `POST /v2/models/{model}/infer`. Over gRPC: `/package.Service/Method`. Empty on byte
-    streams."""
+    """The paths that it serves: `POST /v2/models/{model}/infer`.
+
+    Over gRPC, they are `/package.Service/Method`. The tuple is empty on byte streams.
+    """
     decode_request: DecodeRequest
     encode_response: EncodeResponse
     encode_error: EncodeError
@@ -502,33 +559,48 @@ class Protocol:
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
     batches: Mapping[str, Traits] = field(default_factory=dict)
-    """The possible values for a backend's `batch`, the default first, with the protocol's Traits for each value. Empty
-    if the protocol has only one batch format."""
+    """The possible values for a backend's `batch`, with the protocol's Traits for each value.
+
+    The first is the default. It is empty if the protocol has only one batch format.
+    """
     payloads: tuple[str, ...] = ()
-    """The values of a route's `payload`: the encodings of a whole request, the default first; empty if the protocol has
-    only one."""
+    """The possible values for a route's `payload`, which are encodings of a whole request.
+
+    The first is the default. It is empty if the protocol has only one encoding.
+    """
     example: Example | None = None
-    """Returns an example command for users, made from address, model and version; the command requests the model's
-    metadata. The version is empty unless the traits have `versions` and not `joined_versions`. Raises GatewayError if
-    the protocol cannot represent the name."""
+    """Returns an example command for users that requests a model's metadata, for an address, a model and a version.
+
+    The version is empty unless the traits have `versions` and not `joined_versions`. Raises GatewayError if the
+    protocol cannot represent the name.
+    """
     encode_end: Callable[[Request], Message | None] | None = None
     """Returns the message that ends a stream of responses, if the protocol has one and the client requested it."""
     parsed_size: Callable[[Message], int] | None = None
-    """Returns how many bytes of a message are parsed, excluding raw tensor data, which is only referenced. The gateway
-    decodes a message in a thread only if this number is large. None: all bytes are parsed."""
+    """Returns how many bytes of a message are parsed, excluding raw tensor data, which is only referenced.
+
+    The gateway decodes a message in a thread only if this number is large. If it is None, all bytes are parsed.
+    """
     emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
-    """The possible values for a listener's `flavor`, with the protocol variant that emulates each server for clients. A
-    listener without `flavor` uses this protocol itself."""
+    """The possible values for a listener's `flavor`, with the protocol variant that emulates each server for clients.
+
+    A listener without `flavor` uses this protocol itself.
+    """
 
     describer: "Callable[[], DescribeOperation] | None" = None
-    """Returns the function that describes its paths for OpenAPI documents; None: the module `openapi` in the protocol's
-    folder, if any, does it."""
+    """Returns the function that describes the protocol's paths for OpenAPI documents.
+
+    If it is None, the module `openapi` in the protocol's folder describes them, if it exists.
+    """
     settings: ProtocolSettings | None = None
     """Protocol-specific settings for listeners and backends."""
     relay: Relay | None = None
-    """Relays its calls unread. None: the gateway always decodes them."""
+    """Relays the protocol's calls without decoding them. If it is None, the gateway always decodes them."""
     errors_pass: bool = True
-    """True if the client gets the error of an undecoded call unchanged. False: the client gets only its text."""
+    """True if the client gets the error of an undecoded call unchanged.
+
+    If it is False, the client gets only the error's text.
+    """
 
     def with_settings(self, values: Mapping[str, str]) -> "Protocol":
         """Return the protocol with these values of its `settings`. Raises SettingError."""
@@ -536,16 +608,19 @@ class Protocol:
 
     @property
     def transport(self) -> str:
-        """The folder under `gateway/transports` with its transport."""
+        """The name of the folder under `gateway/transports` with its transport."""
         return self.carrier.transport
 
     @property
     def http(self) -> HttpForm:
-        """Its transport binding if that is HTTP, else an empty HttpForm."""
+        """The protocol's transport binding if the transport is HTTP, otherwise an empty HttpForm."""
         return self.carrier if isinstance(self.carrier, HttpForm) else NO_HTTP
 
     def may_ask(self, operation: Operation) -> bool:
-        """Return whether clients can request `operation`. False only for extensions that the protocol lacks."""
+        """Return whether clients can request `operation`.
+
+        The result is False only for extensions that the protocol lacks.
+        """
         return operation not in EXTENSION_OPERATIONS or operation in self.traits.servers.extensions
 
     @property
@@ -558,8 +633,11 @@ class Protocol:
 def without_codec(
     name: str, carrier: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
-    """Return a Protocol whose five functions raise NotImplementedError: for the gateway's internal requests, which have
-    no message, and for listeners that answer without a Request."""
+    """Return a Protocol whose five functions raise NotImplementedError.
+
+    It is used for the gateway's internal requests, which have no message, and for listeners that answer without a
+    Request.
+    """
 
     def refuse(*_: object) -> Any:
         raise NotImplementedError(f"{name} has no codec")
@@ -584,8 +662,10 @@ def resolve_batch(protocol: Protocol, batch: str) -> tuple[str, Traits]:
 
 
 def traits_at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
-    """Return `traits` of a backend with these endpoints: without `companions` if one of its servers has a single
-    model."""
+    """Return `traits` for a backend with these endpoints.
+
+    If one of its servers has a single model, the result has no `companions`.
+    """
     models = traits.models
     has_one = models.one_at is not None and any(map(models.one_at, endpoints))
     return replace(traits, models=replace(models, companions=False)) if has_one else traits

@@ -1,7 +1,8 @@
-"""The time that a call waited in a queue. The response has it in the headers PLACE_HEADER and SECONDS_HEADER; a timeout
-error has it in its text.
+"""The time that a call waited in a queue.
 
-The backend stores the wait in the context of the task that handles the request; `exchange.answer` adds it to the
+The response has it in the headers PLACE_HEADER and SECONDS_HEADER; a timeout error also has it in its text.
+
+The backend stores the wait in the context of the task that handles the request, and `exchange.answer` adds it to the
 response. Calls that run in their own tasks (batch rows, graph steps) store it in the context of that task. Their caller
 starts them with `PartWaits`, which stores the longest wait for the request as a whole.
 """
@@ -20,25 +21,29 @@ from gateway.core.types import Headers, Message
 T = TypeVar("T")
 
 PLACE_HEADER = "gateway-queue-place"
-"""The header or metadata key with the position of the call when it joined the queue: 1 for the next call."""
+"""The header or metadata key with the position of the call when it joined the queue. 1 means the next call."""
 SECONDS_HEADER = "gateway-queue-seconds"
 """The header or metadata key with the seconds that the call waited in the queue."""
 LATER = 1.0
-"""Default number of seconds after which to retry a call that got its slot too late, used if the duration of calls is
-unknown."""
+"""Default number of seconds after which to retry a call that got its slot too late.
+
+It is used if the duration of calls is unknown.
+"""
 _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 
 
 @frozen
 class QueueWait:
-    """A wait in a queue. `place`: the value of PLACE_HEADER, for the first queue if there were several; `seconds`: the
-    total. `until`: the end of the last wait, on the loop's clock.
+    """A wait in a queue.
 
-    `retry_after`: the call left the queue without a slot, so the gateway sent nothing; a slot might be free after this
-    number of seconds.
+    `place` is the value of PLACE_HEADER, for the first queue if there were several. `seconds` is the total. `until` is
+    the end of the last wait, on the loop's clock.
 
-    `since`: the start of the current wait, on the loop's clock; `seconds` then counts only earlier waits.
-    `parts_were_sent`: this is the wait of one part of a call, and the gateway has sent other parts.
+    `retry_after` is set if the call left the queue without a slot, so the gateway did not send it. A slot might be free
+    after this number of seconds.
+
+    `since` is the start of the current wait, on the loop's clock. While it is set, `seconds` counts only earlier waits.
+    `parts_were_sent` is True if this is the wait of one part of a call, and the gateway has sent other parts.
     """
 
     place: int
@@ -65,7 +70,7 @@ def begin_wait(place: int) -> Token[QueueWait | None]:
 
 
 def note_wait(place: int, seconds: float, retry_after: float | None = None) -> None:
-    """Store that the current task's request has waited. With `retry_after`, the request got no slot."""
+    """Store that the current task's request has waited. If `retry_after` is set, the request got no slot."""
     before, were_sent = queue_wait.get(), False
     if before is not None:
         place, seconds, were_sent = before.place, before.seconds + seconds, before.parts_were_sent
@@ -76,7 +81,7 @@ def note_wait(place: int, seconds: float, retry_after: float | None = None) -> N
 
 
 def was_in_vain() -> bool:
-    """Return True if the current task's request waited and got no slot, so nothing was sent."""
+    """Return True if the current task's request waited and got no slot, so the gateway did not send it."""
     wait = queue_wait.get()
     return wait is not None and wait.retry_after is not None
 
@@ -107,9 +112,10 @@ class PartWaits:
         return spawn(part, context)
 
     def note(self, since: float = -inf, *, go_on: bool = False) -> None:
-        """Store the longest wait of the parts as a wait of the current task's request. The parts can still be waiting.
-        The request joined the parts at `since`, on the loop's clock. `go_on`: the parts continue even if the request
-        has ended.
+        """Store the longest wait of the parts as a wait of the current task's request.
+
+        The parts can still be waiting. The request joined the parts at `since`, on the loop's clock. `go_on` is True if
+        the parts continue even if the request has ended.
         """
         found = [each.get(queue_wait) for each in self._contexts]
         waits = [each for each in found if each is not None]
@@ -133,9 +139,10 @@ def _given_up(wait: QueueWait, now: float) -> QueueWait:
 
 
 def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayError:
-    """Return the timeout error for a call that began at `since` on the loop's clock. The error text is `before`, then
-    how much of the time the call waited in queues, then `after`. If the call left the last queue without a slot, the
-    gateway did not send it, and the error contains the time after which to retry.
+    """Return the timeout error for a call that began at `since` on the loop's clock.
+
+    The error text is `before`, then how much of the time the call waited in queues, then `after`. If the call left the
+    last queue without a slot, the gateway did not send it, and the error contains the time after which to retry.
 
     Call this in the task that handles the request.
     """

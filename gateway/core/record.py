@@ -1,4 +1,4 @@
-"""`Record`: the history of one request, for observers (access log, metrics, tracing).
+"""`Record` has the history of one request, for observers (access log, metrics, tracing).
 
 The gateway fills a Record at five moments:
 
@@ -10,8 +10,8 @@ The gateway fills a Record at five moments:
 
 At the end, the record calls each Observer once. Other code records unusual steps in between: `retried`, `waited`,
 `cached`, `gathered`, `lost`, `tell`. Without observers, every request has UNRECORDED, on which all of these do nothing.
-Therefore code does not need to check if a record exists. Only code that runs for every request checks this, to save the
-call.
+Therefore, code does not need to check whether a record exists. Only code that runs for every request checks this, to
+save the call.
 """
 
 import logging
@@ -39,11 +39,12 @@ ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend",
 """The headers or metadata keys of a reply that name the route, the backend and the number of attempts, on listeners
 with these headers."""
 CACHE_HEADER = "gateway-cache"
-"""The header for the result of a cache: `hit`, `shared` or `miss`, a hit with its age in seconds."""
+"""The header for the result of a cache: `hit`, `shared` or `miss`. A hit has its age in seconds."""
 
 TIMED = 16
-"""The codecs of one in this many requests, chosen at random, are timed: reading the clock four times for each request
-costs too much."""
+"""The gateway times the codecs of one in this many requests, chosen at random, because reading the clock four times for
+each request costs too much.
+"""
 
 LONGEST_TEXT = 8192
 """Maximum length of an error's text in a record, in characters."""
@@ -62,22 +63,26 @@ SHARED: Final = "shared"
 MISS: Final = "miss"
 CACHE_OUTCOMES = (HIT, SHARED, MISS)
 """The outcomes of the policy `cache` for a call: the cache had the response, the call shares the response to an equal
-call in flight, or the call goes to the backend. A batch that is several calls reports the last of these outcomes that
-occurred."""
+call in flight, or the call goes to the backend. A batch that is split into several calls reports the last of these
+outcomes that occurred.
+"""
 
 STEP_PROTOCOL: Final = "graph"
 """The `in_protocol` of a request that a graph makes for one of its steps."""
 
 UNREAD: Final = "nothing"
-"""The `read_for` of a request that was relayed unread."""
+"""The `read_for` of a request that was relayed without decoding it."""
 
 CAST_ROUNDED = "cast rounded"
-"""A loss: a tensor was converted, as the route's `cast` allows, to a datatype that cannot represent one of its
-values."""
+"""A loss: a tensor was converted, as the route's `cast` allows, to a datatype that cannot represent all of its values.
+"""
 
 Observer: TypeAlias = "Callable[[Record], None]"
-"""A function that receives each Record when its request has ended, for example the access log. It must be quick,
-because the next reply waits for it: it adds to a counter, or appends to a list that other code reads later."""
+"""A function that receives each Record when its request has ended, for example the access log.
+
+It must be quick, because the next reply waits for it. For example, it adds to a counter, or appends to a list that
+other code reads later.
+"""
 
 Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 """Returns the headers of a reply that explain how the gateway has processed the request."""
@@ -85,8 +90,11 @@ Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 
 @frozen
 class RecordDisclosure:
-    """Recipients of a record's data: `id` and `route` go to clients in their replies, `forwards` sends the id to
-    backends. `id_of_errors`: replies that report an error have the id, whatever `id` is."""
+    """The recipients of a record's data.
+
+    If `id` and `route` are set, clients get them in their replies. If `forwards` is set, backends get the id. If
+    `id_of_errors` is set, replies that report an error have the id, whatever `id` is.
+    """
 
     id: bool = False
     route: bool = False
@@ -97,9 +105,10 @@ class RecordDisclosure:
 @frozen
 class ListenerRecords:
     """The data that the Records of one listener's requests share: the observers that receive them when the requests
-    end, and the recipients of their data. `forwards`: requests to backends can have headers because of the records.
-    `step_observers`: the observers of the Records of graph steps. `trace`: the observer of a sampled trace, which also
-    receives the records of calls that continue after the request itself; None without tracing."""
+    end, and the recipients of their data. `forwards` is True if requests to backends can have headers because of the
+    records. `step_observers` are the observers of the Records of graph steps. `trace` is the observer of a sampled
+    trace, which also receives the records of calls that continue after the request itself; None if there is no tracing.
+    """
 
     observers: tuple[Observer, ...] = ()
     telling: RecordDisclosure = RecordDisclosure()
@@ -112,23 +121,24 @@ _NO_LISTENER = ListenerRecords()
 
 
 class Record(Struct, gc=False, eq=False):
-    """The record of one request: its arrival, contents, processing and result. Unknown texts are empty and unknown
-    numbers 0.
+    """The record of one request: its arrival, contents, processing and result.
+
+    Unknown texts are empty and unknown numbers 0.
 
     Arrival:
 
-    - `listener`: Its name; empty for a request that a graph makes for one of its steps. `of_listener`: the shared data
+    - `listener`: Its name; empty for a request that a graph makes for one of its steps. `of_listener`: The shared data
       of the listener's records, such as `observers` and `telling`.
     - `id`: The request id, accepted from the client or created.
     - `received`: When the listener started to process it, on the clock `time.monotonic`, in seconds. At this time its
       whole message had arrived (over gRPC also decompressed), and it was its turn among the messages of its connection.
-    - `in_protocol`: The protocol's name. `client`: `host:port`, empty over unix sockets. `principal`: the client's
-      principal name.
+    - `in_protocol`: The protocol's name. `client`: `host:port`, empty over unix sockets. `principal`: The name of the
+      client's principal.
     - `bytes_in`: Size of its message when the exchange got it, in bytes.
 
     Contents, after decoding and routing:
 
-    - `operation`, `model`: Same as in Request. `route`: the route's name; `models.NAME` for a graph's route.
+    - `operation`, `model`: Same as in Request. `route`: The route's name; for a graph's route, `models.NAME`.
     - `read_for`: The reason for decoding its content, such as `translate.cast`; UNREAD if its content passed undecoded;
       empty if no route matched.
     - `backend`, `out_protocol`: Names. If there were several calls, the names are from the last call. Empty for a
@@ -136,31 +146,31 @@ class Record(Struct, gc=False, eq=False):
 
     Processing:
 
-    - `endpoint`: The last called address. `tries`: number of attempts to send the request to an endpoint.
-    - `queued`: Seconds in backend queues. `upstream`: seconds of all attempts together, including their codecs.
+    - `endpoint`: The last called address. `tries`: Number of attempts to send the request to an endpoint.
+    - `queued`: Seconds in backend queues. `upstream`: Seconds of all attempts together, including their codecs.
     - `decode`, `encode`: Seconds to decode the client's message and to encode the reply, if the request `is_timed`. 0
       if it is not, or if the request did not reach this step. The gateway times one in TIMED requests, and each request
       with spans.
     - `retries`: Number of attempts that repeat an earlier attempt, at the same endpoint or another, because of a policy
       or because the earlier attempt sent nothing. (For a batch sent row by row, each row is an attempt, but not a
       retry.)
-    - `cache`: The outcome of the policy `cache`: `hit`, `shared` or `miss`, empty without a cache. `cache_age`: for a
+    - `cache`: The outcome of the policy `cache`: `hit`, `shared` or `miss`, empty without a cache. `cache_age`: For a
       hit, the age of its response in seconds.
     - `losses`: Losses of a translation: CAST_ROUNDED for each tensor.
 
     Result:
 
-    - `status`: The name of a Status. `reason`: the value of a Reason, empty if the status is OK.
+    - `status`: The name of a Status. `reason`: The value of a Reason; empty if the status is OK.
     - `code`: The reply's status code in HTTP or gRPC; 0 if replies have no status code. If the client left before the
       reply, 499 over HTTP.
-    - `bytes_out`: Size of the reply's body, in bytes. `ended`: the time of the end, on the same clock as `received`; 0
+    - `bytes_out`: Size of the reply's body, in bytes. `ended`: The time of the end, on the same clock as `received`; 0
       while the request runs.
 
-    `events`: spans, if an observer or an explanation needs them (then it `is_timed`); None if not. `context`: the
-    request's trace context; None without tracing. `traceparent`: the client's header, empty if absent. `explain`: makes
-    the header of the reply that explains the request, if the client requested it. `added`: additional headers of the
-    reply. `tells`: the reply can have headers because of this record. `error_text`: the first LONGEST_TEXT characters
-    of the error for the client.
+    `events` are the spans, if an observer or an explanation needs them (the request then `is_timed`); otherwise None.
+    `context` is the request's trace context; None if there is no tracing. `traceparent` is the client's header; empty
+    if the header is absent. `explain` makes the header of the reply that explains the request, if the client requested
+    it. `added` are additional headers of the reply. `tells` is True if the reply can have headers because of this
+    record. `error_text` has the first LONGEST_TEXT characters of the error for the client.
 
     Every observed request has its own Record, so the speed of each instruction matters. Therefore the Record is a
     msgspec Struct: C code creates it, and encodes it after the end of its request (`observing.batches`). The garbage
@@ -288,7 +298,7 @@ class Record(Struct, gc=False, eq=False):
         self.retries += 1
 
     def waited(self, seconds: float, backend: str, place: int) -> None:
-        """Record that the call has waited in the queue of `backend`; `place` is its first position there."""
+        """Record that the call has waited in the queue of `backend`. `place` is its first position in the queue."""
         self.queued += seconds
         if self.events is not None:
             note(self, "queue", seconds).facts = {"backend": backend, "place": place}
@@ -306,8 +316,11 @@ class Record(Struct, gc=False, eq=False):
         return Record(self.listener, self.in_protocol, received=monotonic(), id=self.id, of_listener=of_listener)
 
     def gathered(self, batch: "Record", seconds: float, requests: int, rows: int) -> None:
-        """Record that a batch with other requests handled this request. The batch has a separate record. `seconds`:
-        from the request's arrival at the batch to the end of the batch."""
+        """Record that a batch with other requests handled this request.
+
+        The batch has a separate record. `seconds` is the time from the request's arrival at the batch to the end of the
+        batch.
+        """
         if batch.tries:
             self.backend, self.out_protocol, self.endpoint = batch.backend, batch.out_protocol, batch.endpoint
         self.tries += batch.tries
@@ -346,7 +359,7 @@ class Record(Struct, gc=False, eq=False):
             self.tell(*step.added)
 
     def failed(self, error: GatewayError, principal: Principal | None = None) -> None:
-        """Record the error for the client. `principal`: the client's principal, if known."""
+        """Record the error for the client. `principal` is the client's principal, if it is known."""
         if not self.ended:
             self.status, self.reason, self.tells = error.status.name, error.reason.value, True
             self.error_text = error.message[:LONGEST_TEXT]

@@ -26,7 +26,7 @@ def connection_pool(url: str) -> "BlockingConnectionPool":
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
-    # The caller limits the total time; a retry would only use it up.
+    # The caller limits the total time, which a retry would only use up.
     retry = Retry(NoBackoff(), 0)
     try:
         pool = BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None, protocol=2, retry=retry)
@@ -40,7 +40,7 @@ def redis_url(url: SecretStr) -> SecretStr:
     """Return `url` if it is the URL of a Redis server; a check for settings.
 
     Raises:
-        PydanticCustomError: it is not, or the package is not installed.
+        PydanticCustomError: `url` is not such a URL, or the package is not installed.
     """
     # The texts do not show the URL, because it can contain a password.
     if not url.get_secret_value().startswith(_SCHEMES):

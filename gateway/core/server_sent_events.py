@@ -17,7 +17,7 @@ _BOM = b"\xef\xbb\xbf"
 
 def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     """Return an event whose data is `parts`, a JSON text, line by line; an empty tuple if `parts` is empty."""
-    if any(has_byte(each, b"\n") for each in parts):  # from a server whose event is relayed unread
+    if any(has_byte(each, b"\n") for each in parts):  # the event of a server that is relayed without decoding
         parts = (b"".join(parts).replace(b"\n", b"\ndata: "),)
     return (b"data: ", *parts, b"\n\n") if parts else ()
 
@@ -40,16 +40,16 @@ class EventCutter:
         self._size = 0
         """The total length of those lines plus one byte for each line, which limits the number of empty lines."""
         self._after_return = False
-        """The last byte was a carriage return: if a line feed follows, it belongs to it."""
+        """True if the last byte was a carriage return. If a line feed follows, it is part of the same line end."""
         self._begun = False
-        """True after the first line: a byte order mark is possible only there."""
+        """True after the first line, because only there a byte order mark is possible."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the events that `data` completes.
 
         Raises:
-            DecodeError: an event after the end mark.
-            GatewayError: RESOURCE_EXHAUSTED, a line or an event beyond the limit.
+            DecodeError: an event follows the end mark.
+            GatewayError: RESOURCE_EXHAUSTED if a line or an event exceeds the limit.
         """
         octets = bytes(data)
         if self._after_return and octets:
@@ -69,7 +69,7 @@ class EventCutter:
         return events
 
     def boundary(self) -> list[Buffer]:
-        """Return nothing: an event ends at its blank line, not where an HTTP chunk ends."""
+        """Return nothing, because an event ends at its blank line and not at the end of an HTTP chunk."""
         return []
 
     def end(self) -> list[Buffer]:

@@ -36,10 +36,11 @@ class Span:
     """A part of the work on one request.
 
     - `name`: request, mirror, gather, step, decode, queue, try, encode request, decode reply, fit, fit reply or encode.
-    - `id`: 64 random bits; `parent`: the span that it is part of, None for the request itself.
-    - `began`, `ended`: on the clock of the Record (`time.monotonic`), in seconds; `ended` is 0 until it ends.
-    - `facts`: its attributes, by name.
-    - `error`: the text of the error that ended it. `failure`: its Status and Reason, if it has them.
+    - `id`: 64 random bits. `parent`: The span that contains this span; None for the request itself.
+    - `began`, `ended`: Times on the clock of the Record (`time.monotonic`), in seconds. `ended` is 0 until the span
+      ends.
+    - `facts`: The span's attributes, by name.
+    - `error`: The text of the error that ended the span. `failure`: The error's Status and Reason, if it has them.
     """
 
     __slots__ = ("began", "ended", "error", "facts", "failure", "id", "name", "parent")
@@ -78,7 +79,7 @@ class Spanned(Protocol):
 
 
 def begin(record: Spanned, name: str, parent: Span | None = None) -> Span:
-    """Return a new span that starts now, and add it to the record, unless the record already has MOST_SPANS."""
+    """Return a new span that starts now. Add it to the record, unless the record already has MOST_SPANS."""
     span = Span(name, parent, monotonic())
     if record.events is not None and len(record.events) < MOST_SPANS:
         record.events.append(span)
@@ -93,9 +94,11 @@ def note(record: Spanned, name: str, seconds: float, parent: Span | None = None)
 
 
 class Repeated:
-    """One span for work that is done many times, such as on each response of a stream: it lasts from the start of the
-    first time to the end of the last. Its facts are `times`, and `busy_seconds`, the total duration of the work. Each
-    time is a `with`."""
+    """One span for work that is done many times, such as on each response of a stream.
+
+    It lasts from the start of the first time to the end of the last. Its facts are `times`, the number of times, and
+    `busy_seconds`, the total duration of the work. Use a `with` statement for each time.
+    """
 
     def __init__(self, record: Spanned, name: str, parent: Span | None = None) -> None:
         self._record, self._name, self._parent = record, name, parent
@@ -139,8 +142,10 @@ class TraceContext:
 _unsampled_parent: Callable[[], bytes] = map(
     (b"00-%016x%%016x-%016x-00" % (getrandbits(64), getrandbits(64) or 1)).__mod__, count(1)
 ).__next__
-"""Makes the `traceparent` of a new trace, whose flags ask the next services not to sample it either. The ids are a
-counter after random digits of this process: this costs less than random ids, and no service records them."""
+"""Makes the `traceparent` of a new trace, whose flags ask the next services not to sample it either.
+
+The ids are a counter after random digits of this process, which costs less than random ids. No service records them.
+"""
 
 
 class Unsampled:
@@ -157,8 +162,11 @@ UNSAMPLED = Unsampled()
 
 
 def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
-    """Return the context of a request with these headers; `parent` is the value of `traceparent`. Without a valid
-    `parent` it is the root of a new trace, which is sampled with the probability `sample`."""
+    """Return the context of a request with these headers; `parent` is the value of `traceparent`.
+
+    If `parent` is missing or invalid, the request is the root of a new trace, which is sampled with the probability
+    `sample`.
+    """
     found = _TRACEPARENT.fullmatch(parent) if parent else None
     if found is None or (found[1] == b"00" and found[5]):
         if random() >= sample:

@@ -13,8 +13,9 @@ _LARGEST = 2**63 - 1
 
 
 def read_spec(name: str, text: object, *, foreign: bool = False) -> TensorSpec:
-    """Return the tensor `name` that a text such as `FP64 [-1, 4]` describes; -1 is any size. `foreign`: same as in
-    `read_datatype`.
+    """Return the tensor `name` that a text such as `FP64 [-1, 4]` describes; -1 means any size.
+
+    `foreign` has the same meaning as in `read_datatype`.
 
     Raises:
         DecodeError: the text has another format, or the datatype or shape is unknown.
@@ -28,8 +29,11 @@ def read_spec(name: str, text: object, *, foreign: bool = False) -> TensorSpec:
 
 
 def read_datatype(name: object, *, foreign: bool = False) -> Datatype:
-    """Return the datatype of this name; with `foreign` also for a name from another system, such as `float32`. Raises
-    DecodeError, which suggests the likely datatype, if the name is unknown."""
+    """Return the datatype of this name.
+
+    If `foreign` is True, also accept a name from another system, such as `float32`. Raises DecodeError, which suggests
+    the likely datatype, if the name is unknown.
+    """
     datatype = DATATYPES.get(name) if isinstance(name, str) else None
     meant = meant_by(name) if isinstance(name, str) else None
     if foreign:

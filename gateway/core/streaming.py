@@ -1,6 +1,6 @@
-"""Streams: `answer_stream` answers a client's messages one by one, `ask_stream` yields a backend's responses.
+"""Streams: `answer_stream` answers a client's messages one by one, and `ask_stream` yields a backend's responses.
 
-Consumers pull everything. The transport pulls a message, writes it, waits until its peer has taken it, and pulls the
+Consumers pull all messages. The transport pulls a message, writes it, waits until its peer has taken it, and pulls the
 next, so a slow client slows the backend down. Every generator closes as soon as its consumer stops, so a client that
 leaves ends the backend's stream.
 """
@@ -64,8 +64,10 @@ async def answer_stream(
 def answer_message(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
-    """Yield the replies to one message of a client's stream. Raises nothing: every error becomes a reply. The message's
-    record ends after the last reply."""
+    """Yield the replies to one message of a client's stream.
+
+    This raises nothing, because every error becomes a reply. The message's record ends after the last reply.
+    """
     replies = _answer_message(message, protocol, listener, select)
     return replies if message.record is UNRECORDED else _recorded(replies, message.record, protocol)
 
@@ -83,7 +85,7 @@ async def _recorded(
                 yield reply
         given_up = False
     finally:
-        if code >= 400 and record.status == OK:  # a backend's error that is relayed unread: it was never decoded
+        if code >= 400 and record.status == OK:  # a backend's error that is relayed without decoding
             record.failed(refusal(REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR), ""))
         if given_up and record.status == OK:
             record.give_up(GIVEN_UP[protocol.transport], size)
@@ -120,8 +122,10 @@ async def _answer_message(
 async def _routed(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> tuple[Request, Destination]:
-    """Return the Request of a client's message and its Destination; the Request is unread if it can be relayed
-    unread."""
+    """Return the Request of a client's message and its Destination.
+
+    The Request is unread if it can be relayed without decoding.
+    """
     if protocol.name in listener.relays and (head := unread(message, protocol, listener)) is not None:
         destination = select(head)
         if destination.relay is protocol.relay:
@@ -159,8 +163,10 @@ def _with_wait(reply: Message, protocol: Protocol) -> Message:
 
 
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
-    """Return the deadline to enforce in this module: None for the deadline of a gRPC call, which gRPC itself ends with
-    a status."""
+    """Return the deadline that this module must enforce.
+
+    It is None for the deadline of a gRPC call, because gRPC itself ends the call with a status.
+    """
     is_deadline_of_call = isinstance(protocol.carrier, GrpcForm) and request.deadline == message.deadline
     return None if is_deadline_of_call else request.deadline
 
@@ -171,11 +177,12 @@ def _in_time(stream: StreamHandler, request: Request, deadline: float | None) ->
 
 
 async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> AsyncGenerator[Response, None]:
-    """Yield the responses until the deadline. The timer covers the wait for each response, not the `yield`: there it
-    would cancel the consumer.
+    """Yield the responses until the deadline.
+
+    The timer covers the wait for each response, not the `yield`, where it would cancel the consumer.
 
     Raises:
-        GatewayError: DEADLINE_EXCEEDED.
+        GatewayError: DEADLINE_EXCEEDED if the deadline passes.
     """
     now = asyncio.get_running_loop().time
     async with aclosing(responses):
@@ -240,8 +247,10 @@ async def ask_stream(
 
 
 async def _wait_for_end(replies: AsyncGenerator[Message, None]) -> None:
-    """Wait for a stream to end by itself after it reported an error. Nearly all streams do so immediately, and Triton
-    2.51 crashes if a cancel arrives while it ends this kind of stream."""
+    """Wait for a stream to end by itself after it reported an error.
+
+    Nearly all streams end immediately, and Triton 2.51 crashes if a cancel arrives while it ends such a stream.
+    """
     try:
         async with asyncio.timeout(SECONDS_TO_END):
             async for _ in replies:

@@ -1,11 +1,11 @@
-"""Run many tasks, or a periodic task. If one fails unexpectedly, log the exception and continue.
+"""Run many tasks, or a periodic task. If a task fails unexpectedly, log the exception and continue.
 
     for connection in list(connections):
         with log_and_continue("the look at a connection"):
             connection.look_after()
 
-Otherwise the first exception would stop a timer or loop for all of its items. Use this only for unexpected errors:
-errors of normal operation have their own handlers.
+Otherwise the first exception would stop a timer or loop for all of its items. Use this only for unexpected errors,
+because errors of normal operation have their own handlers.
 """
 
 import asyncio
@@ -24,8 +24,9 @@ _lines = LogLimit(log, lines=1)
 
 @contextmanager
 def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
-    """End the block at an exception, which is logged with its traceback, once a minute for each `what`. Exceptions of
-    `expected`, cancellation and the end of the process are raised."""
+    """If the block raises an exception, end the block and log the exception with its traceback, once a minute for each
+    `what`. Exceptions of `expected`, cancellation and the end of the process are raised.
+    """
     try:
         yield
     except Exception as error:
@@ -35,8 +36,11 @@ def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
 
 
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all of these in parallel. Returns the results of the successful ones, in order; `log_and_continue` logs
-    each failure. If the caller is cancelled, all tasks are cancelled."""
+    """Wait for all of these awaitables in parallel.
+
+    Returns the results of the successful ones, in order; `log_and_continue` logs each failure. If the caller is
+    cancelled, all tasks are cancelled.
+    """
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []
     for each in found:

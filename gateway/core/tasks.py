@@ -20,8 +20,9 @@ _running: set["asyncio.Task[Any]"] = set()
 
 
 def spawn(coroutine: Coroutine[Any, Any, T], context: Context | None = None) -> "asyncio.Task[T]":
-    """Start a task, in a copy of the current context or in `context`, and keep a reference until it is done: the event
-    loop itself keeps only a weak one."""
+    """Start a task, in a copy of the current context or in `context`, and keep a reference until it is done, because
+    the event loop itself keeps only a weak reference.
+    """
     task = asyncio.get_running_loop().create_task(coroutine, context=context)
     keep(task)
     return task
@@ -38,7 +39,7 @@ TURN = 0.002
 
 
 async def between_requests(steps: Iterable[None], turn: float = TURN) -> None:
-    """Do long work in its steps. The event loop runs after each `turn` seconds of them."""
+    """Do long work in steps. The event loop runs after each `turn` seconds of them."""
     until = perf_counter() + turn
     for _ in steps:
         if perf_counter() >= until:
@@ -47,10 +48,13 @@ async def between_requests(steps: Iterable[None], turn: float = TURN) -> None:
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:
-    """Return the result of `task`, which continues if the caller is cancelled. Its error is then logged, a GatewayError
-    in one line. Keeps a reference to the task until it is done.
+    """Return the result of `task`, which continues if the caller is cancelled.
 
-    `asyncio.shield` does the same with two more callbacks."""
+    If the caller was cancelled, the task's error is logged (a GatewayError in one line). This keeps a reference to the
+    task until it is done.
+
+    `asyncio.shield` does the same with two more callbacks.
+    """
     waiter: asyncio.Future[T] = task.get_loop().create_future()
     _running.add(task)
     task.add_done_callback(partial(_ended, waiter))
@@ -61,7 +65,7 @@ async def outlived_by(task: "asyncio.Task[T]") -> T:
             _log_unseen(waiter.exception())
         raise
     finally:
-        del task, waiter  # breaks a cycle: they hold the task's error, the error's traceback holds this frame
+        del task, waiter  # this breaks a cycle: they hold the task's error, and the error's traceback holds this frame
 
 
 def _ended(waiter: "asyncio.Future[T]", task: "asyncio.Task[T]") -> None:

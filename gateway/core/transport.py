@@ -1,4 +1,4 @@
-"""The interfaces between transports and other code: listeners call Exchanges; Connectors connect to backends."""
+"""The interfaces between transports and other code. Listeners call Exchanges; Connectors connect to backends."""
 
 import asyncio
 import typing
@@ -20,13 +20,13 @@ StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
 
 @frozen
 class Destination:
-    """The function that answers a Request: `local` immediately, `handler` asynchronously, `stream` with any number of
-    Responses.
+    """The functions that answer a Request: `local` immediately, `handler` asynchronously, and `stream` with any number
+    of Responses.
 
     `translate` are the settings for encoding the response. `route` is the route's name (for a graph, `models.NAME`) and
     `backend` the name of its (first) backend. `route` and `backend` are empty for responses from the gateway itself.
-    `relay` relays clients' messages unread; None if they are decoded, and `reads` is the reason: the first key of the
-    configuration that needs their content.
+    `relay` relays clients' messages without decoding them. If it is None, the gateway decodes them, and `reads` is the
+    reason: the first configuration key that needs their content.
     """
 
     handler: Handler | None = None
@@ -40,10 +40,10 @@ class Destination:
 
 
 Select: TypeAlias = Callable[[Request], Destination]
-"""Finds the Destination of a Request. Raises GatewayError if no route matches."""
+"""Finds the Destination of a Request. It raises GatewayError if no route matches."""
 
 EventualReply: TypeAlias = Message | Awaitable[Message]
-"""A reply, or an awaitable of it that runs in a task if the reply takes time."""
+"""A reply, or an awaitable of a reply that takes time. The awaitable runs in a task."""
 
 Exchange: TypeAlias = Callable[[Message, Protocol], EventualReply]
 """The function that a Listener calls with each Message that it received."""
@@ -80,12 +80,12 @@ Ready: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 async def always_ready() -> bool:
-    """Return True: a Ready that is always true."""
+    """Return True. This is a Ready that is always true."""
     return True
 
 
 async def awaited(reply: EventualReply) -> Message:
-    """Return the reply; wait for it if necessary."""
+    """Return the reply, and wait for it if necessary."""
     return reply if isinstance(reply, Message) else await reply
 
 
@@ -105,8 +105,8 @@ def is_admitted(admit: Admit | None, headers: Headers, identity: str, peer: str)
 class Exchanges:
     """The functions that a Listener calls with the messages that it receives.
 
-    `ready` is the response of the transport's own health service, if it has one (gRPC), until `announce_end`. `record`
-    is None if no observer exists; `admit` is None if clients need no credentials.
+    `ready` is the response of the transport's own health service, if it has one (gRPC), until `announce_end` is called.
+    `record` is None if there are no observers. `admit` is None if clients need no credentials.
     """
 
     exchange: Exchange
@@ -118,8 +118,11 @@ class Exchanges:
 
 
 FixedFields: TypeAlias = tuple[tuple[bytes, bytes], ...]
-"""Headers that a Connector sends with every message, by their names in lower case. They replace the message's headers
-of the same names. HOST is the host name to use in requests to the endpoint, instead of its address."""
+"""Headers that a Connector sends with every message, by their names in lower case.
+
+They replace the message's headers of the same names. The value of HOST is the host name to use in requests to the
+endpoint, instead of its address.
+"""
 HOST = "host"
 
 
@@ -127,11 +130,11 @@ class Connector(typing.Protocol):
     """Exchanges messages with one endpoint: the client side of a transport."""
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply. Cancelling abandons the exchange and closes its connection.
+        """Send `message` and wait for its reply. Cancelling this call abandons the exchange and closes its connection.
 
         Raises:
-            TransportError: unreachable, reset, closed early, reply too large or malformed; `sent` is True if the
-                endpoint might have received the request.
+            TransportError: the endpoint is unreachable, the connection was reset or closed early, or the reply is too
+                large or malformed. `sent` is True if the endpoint might have received the request.
         """
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
@@ -146,10 +149,10 @@ class Connector(typing.Protocol):
 
 
 class ListenerCounts(typing.Protocol):
-    """The address and the counts of a Listener, for those that report about it."""
+    """The address and the counts of a Listener, for code that reports them."""
 
     address: str
-    """The bound address; for port 0 with the port that the system chose."""
+    """The bound address. If the configured port is 0, it has the port that the system chose."""
 
     @property
     def refused_connections(self) -> int:
@@ -157,16 +160,20 @@ class ListenerCounts(typing.Protocol):
 
     @property
     def unrecognised_connections(self) -> int:
-        """The number of connections to an address of several transports whose first bytes matched no transport."""
+        """The number of connections, to an address that several transports share, whose first bytes matched none of
+        these transports.
+        """
 
     @property
     def open_connections(self) -> int:
-        """The number of open connections. Safe to read from any thread."""
+        """The number of open connections. It is safe to read this from any thread."""
 
     @property
     def unanswered_requests(self) -> int:
-        """The number of requests that have begun to arrive and do not have a reply yet. Safe to read from any
-        thread."""
+        """The number of requests that have begun to arrive and do not have a reply yet.
+
+        It is safe to read this from any thread.
+        """
 
 
 class Listener(ListenerCounts, typing.Protocol):
@@ -180,13 +187,13 @@ class Listener(ListenerCounts, typing.Protocol):
         """
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Return why `renew` cannot serve these protocols at this address; empty if it can."""
+        """Return the reason why `renew` cannot serve these protocols at this address; empty if it can."""
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> "list[asyncio.Task[None]]":
-        """Serve all later requests with these arguments, which are the arguments of the constructor, including requests
-        on open connections. A request starts when its message has arrived in full.
+        """Serve all later requests, including requests on open connections, with these arguments, which are the
+        arguments of the constructor. A request starts when its message has arrived in full.
 
         Returns the tasks of the requests in flight that have one message each; they continue with the previous
         arguments.
@@ -202,5 +209,5 @@ class Listener(ListenerCounts, typing.Protocol):
     async def drain(self, seconds: float) -> int:
         """Stop accepting, let requests in flight finish for at most `seconds`, then close.
 
-        Returns the number of cancelled requests. Can be cancelled and called again with less time.
+        Return the number of cancelled requests. The call can be cancelled and repeated with less time.
         """

@@ -1,5 +1,7 @@
-"""The values that the gateway passes around. Message holds encoded bytes; Request, Response and Tensor are
-canonical."""
+"""The values that the gateway passes around.
+
+Message holds encoded bytes. Request, Response and Tensor are canonical.
+"""
 
 import dataclasses
 import typing
@@ -30,8 +32,9 @@ _MAX_SPAN = 2**63 - 1
 
 
 def can_exist(shape: Shape, datatype: Datatype) -> bool:
-    """Return whether numpy can represent an array of this shape: its sizes, without zeros, span fewer than 2^63 bytes.
-    Only tensors without elements can exceed this limit, because all other tensors have the data."""
+    """Return whether numpy can represent an array of this shape, whose sizes, without zeros, must span fewer than 2^63
+    bytes. Only tensors without elements can exceed this limit, because the data of all other tensors exists in memory.
+    """
     return prod(size or 1 for size in shape) * (datatype.size or 1) <= _MAX_SPAN
 
 
@@ -47,7 +50,7 @@ class Headers:
     @property
     def first(self) -> Mapping[bytes, bytes]:
         """The first value of each name, not decoded."""
-        if self._first is None:  # reply headers are never looked up
+        if self._first is None:  # the headers of a reply are never looked up
             self._first = dict(reversed(self.raw))
         return self._first
 
@@ -87,22 +90,22 @@ _OBSERVING = frozenset({"record", "span", "further", "calls_left"})
 
 
 class Message(Struct, frozen=True):
-    """Bytes and their addressing: one HTTP or gRPC message, or one packet of a byte stream.
+    """Bytes and their addressing. A Message is one HTTP or gRPC message, or one packet of a byte stream.
 
     - `parts`: The body, in buffers. A writer writes them one after the other, without joining them.
     - `path`: The raw path, without the `query`.
     - `pattern`, `captures`: The Protocol's pattern that the path matched, and the decoded values of its `{captures}`.
     - `status`: The status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
-    - `received`, `deadline`: Seconds on the event loop's clock; no deadline if None.
+    - `received`, `deadline`: Seconds on the event loop's clock. `deadline` is None if there is no deadline.
     - `identity`: The name in the client's verified TLS certificate, in the form that `core.certificates.identity`
       returns; empty without a certificate.
     - `record`: Records the progress of the request; UNRECORDED if nothing observes the request.
     - `principal`: The authenticated client; None if the listener has no authentication, and before authentication.
-    - `joinable`: True if the request in this message can be part of a batch. False if the message contains call options
-      that the batch would lose.
+    - `joinable`: True if the request in this message can be part of a batch. It is False if the message contains call
+      options that the batch would lose.
     - `further`: Additional headers for a backend that differ from request to request: the request id and the trace
-      context. Connectors cache the encoded `headers`, which many requests share.
+      context. They are separate because connectors cache the encoded `headers`, which many requests share.
     """
 
     method: str = ""
@@ -127,7 +130,7 @@ class Message(Struct, frozen=True):
 
     @property
     def body(self) -> Buffer:
-        """All parts as one buffer; copied only if there are several."""
+        """All parts as one buffer. They are copied only if there are several."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
@@ -152,7 +155,7 @@ def call(method: str, parts: tuple[Buffer, ...]) -> Message:
 def bytes_of(message: Message) -> int:
     """Return the size of the message's body, in bytes."""
     parts = message.parts
-    if len(parts) == 1 and type(parts[0]) is bytes:  # true for most messages
+    if len(parts) == 1 and type(parts[0]) is bytes:  # this is true for most messages
         return len(parts[0])
     return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in parts])
 
@@ -167,14 +170,14 @@ class ReplyMessage(Message, frozen=True):
 class Tensor(Struct, frozen=True):
     """A named array: datatype, shape and data.
 
-    - `name`: Empty if the message had no name.
+    - `name`: The tensor's name; empty if the message had none.
     - `shape`: Has no negative dimension and matches `data`; the code that creates a Tensor has checked this.
     - `data`: In V2's raw format: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
-    - `content_type`: The tensor's encoding in protocols that have several, or empty. BYTES elements as `text`, `json`,
-      `image`, `strings` (of JSON) or `base64`, numbers as `json` or `npy`. V2's content types without a special
-      encoding (`np`, `str`) are also possible.
-    - `untyped`: The tensor came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal was an
-      integer, else FP64.
+    - `content_type`: The tensor's encoding in protocols that have several encodings, or empty. BYTES elements as
+      `text`, `json`, `image`, `strings` (of JSON) or `base64`, numbers as `json` or `npy`. V2's content types without a
+      special encoding (`np`, `str`) are also possible.
+    - `untyped`: True if the tensor came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal
+      was an integer, otherwise FP64.
     """
 
     name: str
@@ -241,10 +244,12 @@ _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values()
 
 @frozen
 class TensorSpec:
-    """The name, datatype and shape of an input or output; -1 is a dimension of any size. `content_type` has the values
-    of `Tensor.content_type`; empty leaves a tensor's own. `description` is the server's text for users. An `optional`
-    input can be missing in a request. An `image` is an input of numbers for which the server also accepts image files,
-    one element of BYTES for each row."""
+    """The name, datatype and shape of an input or output. -1 is a dimension of any size.
+
+    `content_type` has the values of `Tensor.content_type`. If it is empty, a tensor keeps its own. `description` is the
+    server's text for users. An `optional` input can be missing in a request. An `image` is an input of numbers for
+    which the server also accepts image files, one element of BYTES for each row.
+    """
 
     name: str
     datatype: Datatype
@@ -264,8 +269,11 @@ class TensorSpec:
 
 @frozen
 class Signature:
-    """A model's inputs, outputs and other metadata: the response to `metadata`. Fields that were not requested, or that
-    the server does not report, are empty. `operations`: the operations that the model supports."""
+    """A model's inputs, outputs and other metadata: the response to `metadata`.
+
+    Fields that were not requested, or that the server does not report, are empty. `operations` are the operations that
+    the model supports.
+    """
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -280,8 +288,10 @@ class Signature:
     """Additional members of a grps server's metadata (YAML)."""
 
     def with_images(self) -> "Signature":
-        """Return the signature of a model whose server decodes image files itself: each input with rows of three
-        dimensions (height, width and channels in some order) can be an `image`."""
+        """Return the signature of a model whose server decodes image files itself.
+
+        Each input with rows of three dimensions (height, width and channels in some order) can be an `image`.
+        """
         inputs = (
             dataclasses.replace(each, image=len(each.shape) == 4 and each.datatype is not BYTES) for each in self.inputs
         )
@@ -344,8 +354,10 @@ class Statistics:
 
 
 class Metric(Enum):
-    """The quantity that a Series measures. Latencies are in milliseconds, shares and usage in percent; 100% CPU usage
-    is one core."""
+    """The quantity that a Series measures.
+
+    Latencies are in milliseconds. Shares and usage are in percent; 100% CPU usage is one core.
+    """
 
     REQUESTS = "requests that ended in the second"
     FAILED = "the share of these requests that failed"
@@ -358,7 +370,7 @@ class Metric(Enum):
 
 @frozen
 class Series:
-    """The values of one Metric: one for each second, the oldest first, or one for each percentile."""
+    """The values of one Metric. There is one value for each second, the oldest first, or one for each percentile."""
 
     metric: Metric
     values: tuple[float, ...]
@@ -377,8 +389,10 @@ CLASSIFICATION = "classification"
 
 
 ATTACHMENT = "brpc attachment"
-"""The parameter of a request or a response for the bytes that baidu_std sends next to a message: a text of one
-character for each byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
+"""The parameter of a request or a response for the bytes that baidu_std sends next to a message.
+
+It is a text of one character for each byte (Latin-1). The name contains a space, so clients are unlikely to use it.
+"""
 
 
 @frozen
@@ -395,8 +409,10 @@ BytesForm: TypeAlias = Literal["text", "base64"]
 
 @frozen
 class Translate:
-    """The `translate` keys of a route that codecs read, with the names, types, defaults and docstrings of the YAML
-    keys."""
+    """The keys of a route's `translate` section that codecs read.
+
+    The YAML keys have the same names, types, defaults and docstrings.
+    """
 
     nan: Nan | None = None
     """Representation of NaN and infinities in JSON: an error (`error`), the literals NaN and Infinity (`literal`),
@@ -416,8 +432,10 @@ DEFAULT_TRANSLATE = Translate()
 
 @frozen
 class Tries:
-    """The rules for the attempts of a call; an attempt sends the call to one endpoint. Policies set the rules, the
-    Backend follows them."""
+    """The rules for the attempts of a call; an attempt sends the call to one endpoint.
+
+    Policies set the rules, the Backend follows them.
+    """
 
     seconds: float | None = None
     """Maximum time of one attempt at its endpoint, in seconds: includes connecting, excludes waiting in a queue."""
@@ -441,8 +459,10 @@ class Tries:
 
 
 class CallsLeft:
-    """The remaining number of calls that graph steps can make for one client request, and whether a call `has_run`. All
-    steps share it."""
+    """The remaining number of calls that graph steps can make for one client request, and whether a call `has_run`.
+
+    All steps share it.
+    """
 
     __slots__ = ("has_run", "number")
 
@@ -452,10 +472,11 @@ class CallsLeft:
 
 
 class Head(Struct, frozen=True):
-    """The result of a Relay's search in a client's message that the gateway relays unread. The fields are the same as
-    in Request.
+    """The result of a Relay's search in a client's message that the gateway relays without decoding.
 
-    `found`: additional results, for the Relay's own use.
+    The fields are the same as in Request.
+
+    `found` has additional results, for the Relay's own use.
     """
 
     operation: Operation
@@ -472,7 +493,7 @@ class Unread(Struct, frozen=True):
 
     - `message`: the client's message.
     - `found`: the `found` of its Head.
-    - `read`: decodes the message after all, for a server that cannot take it unchanged. Raises the errors of
+    - `read`: Decodes the message after all, for a server that cannot take it unchanged. It raises the errors of
       `decode_request`.
     - `write`: encodes the response to a decoded message for the client's listener (`encode_response`).
     """
@@ -484,7 +505,7 @@ class Unread(Struct, frozen=True):
 
 
 class _NotRead:
-    """The content of a message that was not decoded. Using it is a mistake in the gateway."""
+    """The content of a message that was not decoded. Using it is an error in the gateway's code."""
 
     def _refuse(self, *_: object) -> typing.NoReturn:
         raise AssertionError(
@@ -499,16 +520,20 @@ NOT_READ: Any = _NotRead()
 
 
 class MissingNumbers(str):
-    """The `flaw` of a request that has null among its numbers. The decoded request has NaN there: a route with
-    `translate: {nan: null}` accepts it."""
+    """The `flaw` of a request that has null among its numbers.
+
+    The decoded request has NaN in their place. A route with `translate: {nan: null}` accepts it.
+    """
 
     __slots__ = ()
 
 
 class UnequalRows(str):
-    """The `flaw` of a request without `inputs`, in which the rows of an input differ in length. A backend with one row
-    per call (`Rows.ONE`) can take these rows. `columns` has for each input either a single tensor, or one tensor per
-    row, with a first dimension of 1."""
+    """The `flaw` of a request without `inputs`, in which the rows of an input differ in length.
+
+    A backend with one row per call (`Rows.ONE`) can take these rows. For each input, `columns` has either a single
+    tensor, or one tensor per row with a first dimension of 1.
+    """
 
     __slots__ = ("columns",)
 
@@ -523,14 +548,14 @@ class UnequalRows(str):
 class Request(Struct, frozen=True):
     """One client request, independent of its protocol.
 
-    Three groups of fields: the codec reads the fields up to `flaw` from the message; `exchange.decoded` sets `listener`
-    to `peer`, which describe the request's origin, for all protocols; the route and its policies set `translate` and
-    the following fields.
+    There are three groups of fields. The codec reads the fields up to `flaw` from the message. `exchange.decoded` sets
+    `listener` to `peer`, which describe the request's origin, for all protocols. The route and its policies set
+    `translate` and the following fields.
     """
 
     operation: Operation
     model: str = ""
-    """Empty if the client named no model; the same holds for `version`."""
+    """The model's name; empty if the client named no model. The same holds for `version`."""
     version: str = ""
     id: str | None = None
     inputs: tuple[Tensor, ...] = ()
@@ -544,11 +569,15 @@ class Request(Struct, frozen=True):
     """The data that the codec itself needs to write the response: the message, a subclass with more fields, a part of
     it, or None. Only the protocol that set it reads it."""
     schemaless: bool = False
-    """Inputs and parameters came as members of one JSON object, and only the model's signature can distinguish them.
-    Until then, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's shape."""
+    """True if inputs and parameters came as members of one JSON object, which only the model's signature can
+    distinguish. Until then, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's
+    shape.
+    """
     flaw: str = ""
-    """The error in the message, in protocols whose servers check the model's name first (UM-Bridge): an unknown model
-    is reported instead of this error; or MissingNumbers. The gateway never sends a request with a flaw to a backend."""
+    """An error in the message that is reported later, in protocols whose servers check the model's name first
+    (UM-Bridge), so an unknown model is reported instead of this error. It can also be MissingNumbers. The gateway never
+    sends a request with a flaw to a backend.
+    """
     listener: str = ""
     """The name of the listener for this request."""
     protocol: str = ""
@@ -573,15 +602,20 @@ class Request(Struct, frozen=True):
     calls_left: CallsLeft | None = None
     """Set for graph steps; None for the client's own request."""
     unread: Unread | None = None
-    """The message itself, if it goes to the server unread: then `inputs`, `outputs` and `parameters` are NOT_READ."""
+    """The message itself, if it goes to the server without decoding.
+
+    `inputs`, `outputs` and `parameters` are then NOT_READ.
+    """
 
     def __eq__(self, other: object) -> bool:
         return equal_without(_OBSERVING, self, other)
 
     @property
     def client(self) -> str:
-        """The key that identifies the client for fair sharing: its principal, else its host (UM-Bridge clients use a
-        new port for every call)."""
+        """Return the key that identifies the client for fair sharing.
+
+        This is its principal, or its host if there is no principal (UM-Bridge clients use a new port for every call).
+        """
         return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
 
 
@@ -591,19 +625,20 @@ SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
 class ControlRequest(Request, frozen=True):
     """A request for one of CONTROL_OPERATIONS.
 
-    `settings` are the parameters of `load` and `unload` (`config`: JSON text; `file:PATH`: bytes; `unload_dependents`),
-    or the trace or log settings to change; None resets a trace setting. A request without settings queries the current
-    settings.
+    `settings` are the parameters of `load` and `unload` (`config` as JSON text, `file:PATH` as bytes, and
+    `unload_dependents`), or the trace or log settings to change. None resets a trace setting. A request without
+    settings queries the current settings.
     """
 
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
 
 class Response(Struct, frozen=True):
-    """The response to `infer` and to the derivatives. `origin` and `schemaless` have the meaning that they have in
-    Request, with outputs instead of inputs.
+    """The response to `infer` and to the derivatives.
 
-    `unread`: the whole reply to the client of an `unread` Request. The other fields of this Response are unknown.
+    `origin` and `schemaless` have the same meaning as in Request, with outputs instead of inputs.
+
+    `unread` is the whole reply to the client of an `unread` Request. The other fields of such a Response are unknown.
     """
 
     outputs: tuple[Tensor, ...] = ()
@@ -626,7 +661,7 @@ def inference(
     deadline: float | None,
     origin: Message | None,
 ) -> Request:
-    """Return the request of an inference, created without keywords for the same reason as `reply`."""
+    """Return the request of an inference. It is created without keywords for the same reason as in `reply`."""
     return Request(INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin)
 
 
@@ -662,6 +697,6 @@ Answer: TypeAlias = (
 - `statistics`: Measurements
 - `model-statistics` and `all-statistics`: Statistics
 - `config`, `trace-settings` and `log-settings`: a mapping
-- `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool, or NotReady, which
-  is False with a reason
+- `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool, or NotReady, which counts as False
+  and has a reason
 """

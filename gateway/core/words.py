@@ -1,8 +1,8 @@
-"""Find a word in the body of a message that is not parsed otherwise, at memory speed.
+"""Find a word at memory speed in the body of a message that is not parsed otherwise.
 
 `bytes.find` takes 0.5 us for each KiB. For one byte it calls the C library's `memchr`, which is 40 times faster. So in
-longer bodies the search uses a letter of the word that does not occur in numbers, and compares the word at its
-positions.
+longer bodies, the search uses a letter of the word that does not occur in numbers, and compares the word at each
+position of that letter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _PIECE = 2**16
 _FIRST_PIECE = 4096
 """Size of the first search step, for callers that search for one position after the next."""
 _MOST_LETTERS = 32
-"""Maximum number of occurrences of the letter without the word. In text with more of them `find` is faster."""
+"""Maximum number of occurrences of the letter without the word. If a text has more occurrences, `find` is faster."""
 
 
 def has_word(body: Buffer, word: bytes, letter: int) -> bool:
@@ -27,7 +27,10 @@ def has_word(body: Buffer, word: bytes, letter: int) -> bool:
 
 
 def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
-    """Return True if `body` contains one of `words`. Each word comes with its letter, like in `has_word`."""
+    """Return True if `body` contains one of `words`.
+
+    Each word comes with the position of its letter, as in `has_word`.
+    """
     if type(body) is not bytes:
         longest = max(len(word) for word, _ in words)
         return any(_has_word(piece, *each) for piece in _pieces(body, longest - 1) for each in words)

@@ -15,11 +15,11 @@ def arrange(request: Request, signature: Signature) -> Arguments:
     """Return the inputs in the order of `signature`, then the tensors that a derivative adds, in the order of
     DERIVATIVES.
 
-    A Signature without inputs accepts any tensors; they stay in the request's order.
+    A Signature without inputs accepts any tensors, which stay in the request's order.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming the tensor, if it is missing, unknown, given twice, not of the
-            Signature's datatype or shape, has a different number of rows, or is a position out of range.
+        GatewayError: INVALID_ARGUMENT if a tensor is missing, unknown, given twice, not of the Signature's datatype or
+            shape, has a different number of rows, or is a position out of range. The text names the tensor.
     """
     given = {tensor.name: tensor for tensor in request.inputs}
     if len(given) != len(request.inputs):
@@ -71,8 +71,9 @@ def _remove_derivative(
 
 
 def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
-    """Return the position in an index tensor: INT64, `[1]` for all rows, or `[B,1]` with the same value in every row. 0
-    if it is missing or empty."""
+    """Return the position in an index tensor, which is INT64 `[1]` for all rows, or `[B,1]` with the same value in
+    every row. The position is 0 if the tensor is missing or empty.
+    """
     if tensor is None or tensor.elements == 0:
         return 0
     if tensor.datatype is not Datatype.INT64:
@@ -87,8 +88,10 @@ def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
 
 
 def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Signature) -> None:
-    """Raise GatewayError if batched tensors differ in their number of rows. `sens` and `vec` are batched if an input
-    is."""
+    """Raise GatewayError if batched tensors differ in their number of rows.
+
+    `sens` and `vec` are batched if an input is batched.
+    """
     batched = [tensor for tensor, spec in zip(inputs, signature.inputs, strict=True) if is_batch(spec.shape)]
     if not batched:
         return

@@ -21,9 +21,9 @@ from gateway.reference.results import expected_outputs, tensors
 def from_callable(name: str, function: Callable[..., Any]) -> Model:
     """Return a Model of `function`, with the Signature that its `@signature` declares.
 
-    The event loop awaits a coroutine function. Other functions run in threads, at most `workers` at a time, so a slow
-    function does not block the event loop. The arrays are copies that the callable can change. A generator function,
-    `async` or not, streams: each value that it yields is one response.
+    If it is a coroutine function, the event loop awaits it. Other functions run in threads, at most `workers` at a
+    time, so a slow function does not block the event loop. The arrays are copies that the callable can change. If it is
+    a generator function, `async` or not, the model streams. Each value that it yields is one response.
 
     Raises:
         ValueError: its parameters do not match the number of arrays that it declares.
@@ -80,7 +80,7 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
     def compute(arguments: Arguments, config: Config) -> Outputs:
         try:
             return call.finish(call.start(arguments, config), arguments)
-        except StopIteration as error:  # a Future does not accept StopIteration: the caller would wait forever
+        except StopIteration as error:  # a Future does not accept StopIteration, so the caller would wait forever
             raise model_error(call.signature.name, error) from error
 
     def submit(arguments: Arguments, config: Config) -> Awaitable[Outputs]:
@@ -90,7 +90,7 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether calling `function` returns a coroutine. True also for instances whose `__call__` is `async`."""
+    """Return whether calling `function` returns a coroutine. It also does for instances whose `__call__` is `async`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 

@@ -1,4 +1,4 @@
-"""The decorator `@signature`: declares names, datatypes and shapes of a callable, and checks them immediately."""
+"""The decorator `@signature`, which declares names, datatypes and shapes of a callable, and checks them immediately."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ from gateway.core.types import MAX_RANK, TensorSpec
 from gateway.reference.model import Specs
 
 Row: TypeAlias = tuple[str, str, Sequence[int]]
-"""Name, datatype and shape: `("theta", "FP64", [-1, 2])`."""
+"""A name, a datatype and a shape, such as `("theta", "FP64", [-1, 2])`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,8 +20,10 @@ _ATTRIBUTE = "__gateway_signature__"
 
 @frozen
 class Declaration:
-    """The declaration that `@signature` makes. `derivatives` has the callable of each derivative; `workers` is the
-    maximum number of concurrent calls."""
+    """The declaration that `@signature` makes.
+
+    `derivatives` has the callable of each derivative. `workers` is the maximum number of concurrent calls.
+    """
 
     inputs: Specs = ()
     outputs: Specs = ()
@@ -43,11 +45,11 @@ def signature(
 ) -> Callable[[F], F]:
     """Declare the inputs and outputs of a callable, and return the callable itself.
 
-    Each row is name, datatype and shape, -1 for a free dimension: `("theta", "FP64", [-1, 2])` is a batch of rows of 2.
-    The callable gets one array per input, in order, and returns one per output: an array, or a tuple of them. A
-    parameter named `config` gets UM-Bridge's config, a dict.
+    Each row is a name, a datatype and a shape, in which -1 is a free dimension. For example, `("theta", "FP64", [-1,
+    2])` is a batch of rows of 2. The callable gets one array per input, in order, and returns one array per output: an
+    array, or a tuple of arrays. A parameter named `config` gets UM-Bridge's config, a dict.
 
-    The derivatives get the inputs too, and then, for input i `[B, n_i]` and output o `[B, m_o]`:
+    The derivatives also get the inputs, and then, for input i `[B, n_i]` and output o `[B, m_o]`:
 
     - `gradient(*inputs, out_wrt, in_wrt, sens)`: `sens` `[B, m_out_wrt]`, returns `[B, n_in_wrt]`;
     - `apply_jacobian(*inputs, out_wrt, in_wrt, vec)`: `vec` `[B, n_in_wrt]`, returns `[B, m_out_wrt]`;
@@ -55,12 +57,12 @@ def signature(
 
     where `sens`, `vec` and the result are FP64, and positions are zero-based ints.
 
-    `workers` is the maximum number of concurrent calls, each in its own thread; keep 1 for models that are not
+    `workers` is the maximum number of concurrent calls, each in its own thread. Keep 1 for models that are not
     thread-safe. Coroutine functions run on the event loop, without a limit.
 
     Raises:
-        ValueError: an unknown datatype, a repeated or reserved name, an invalid shape, no inputs, no outputs, or
-            `workers` below 1.
+        ValueError: there is an unknown datatype, a repeated or reserved name, or an invalid shape, there are no inputs
+            or no outputs, or `workers` is below 1.
     """
     pairs = zip(DERIVATIVES, (gradient, apply_jacobian, apply_hessian), strict=True)
     derivatives = tuple((operation, function) for operation, function in pairs if function is not None)
@@ -77,14 +79,14 @@ def signature(
 
 
 def declaration(function: Callable[..., Any]) -> Declaration:
-    """Return the declaration of `function`; UNDECLARED without the decorator."""
+    """Return the declaration of `function`, or UNDECLARED if it has no decorator."""
     found = getattr(function, _ATTRIBUTE, UNDECLARED)
     assert isinstance(found, Declaration)
     return found
 
 
 def specs(rows: Iterable[Row], what: str) -> Specs:
-    """Return the TensorSpecs of `rows`. Raises ValueError, naming the row, if a row is invalid."""
+    """Return the TensorSpecs of `rows`. Raises ValueError if a row is invalid. The text names the row."""
     found = tuple(_spec(row, what) for row in rows)
     if not found:
         raise ValueError(f"a signature needs at least one {what}")

@@ -1,4 +1,4 @@
-"""Make streams from generator functions: each value that the generator yields is one response."""
+"""Make streams from generator functions. Each value that the generator yields is one response."""
 
 import asyncio
 import inspect
@@ -19,18 +19,23 @@ Finish: TypeAlias = Callable[[object, Arguments], Outputs]
 """Returns the tensors of a value that the generator yields."""
 
 _END = object()
-"""Returned instead of a value when the generator has ended."""
+"""The value that is returned when the generator has ended."""
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Return whether `function` is a generator function, `async` or not. True also for instances whose `__call__` is a
-    generator function."""
+    """Return whether `function` is a generator function, `async` or not.
+
+    It also is for instances whose `__call__` is a generator function.
+    """
     candidates = (function, getattr(function, "__call__", None))  # noqa: B004
     return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in candidates)
 
 
 def from_generator(function: Callable[..., Any], start: Start, finish: Finish, workers: Executor) -> Stream:
-    """Return a Stream of a generator function. An `async` generator runs on the event loop, any other in threads."""
+    """Return a Stream of a generator function.
+
+    An `async` generator runs on the event loop, any other generator in threads.
+    """
     call = getattr(function, "__call__", None)  # noqa: B004
     if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(call):
         return _on_event_loop(start, finish)
@@ -53,7 +58,8 @@ def _in_threads(start: Start, finish: Finish, workers: Executor) -> Stream:
             while (result := await loop.run_in_executor(workers, generator.next)) is not _END:
                 yield finish(result, arguments)
         finally:
-            # not awaited: after a client disconnected, a thread might compute the next value for a long time
+            # this is not awaited, because a thread might compute the next value for a long time after the client has
+            # disconnected
             loop.run_in_executor(workers, generator.close)
 
     return stream
@@ -67,7 +73,7 @@ class _LockedGenerator:
         self._lock = Lock()
 
     def next(self) -> object:
-        """Return the next value; _END after the last one."""
+        """Return the next value, or _END after the last value."""
         with self._lock:
             return next(self._results, _END)
 

@@ -51,8 +51,8 @@ def _obstacle(model: Model) -> str:
 def handler(models: Sequence[Model], *, points: bool = False, path: str = "") -> Handler:
     """Return a Handler for `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` on `models`.
 
-    With `points`, models have the signatures for one-point protocols; `check` makes sure that all models have one.
-    `path` is the path that names a model (`/graphpipe/{model}`), for the error text of a request without a name.
+    If `points` is True, models have the signatures for one-point protocols; `check` makes sure that all models have
+    one. `path` is the path that names a model (`/graphpipe/{model}`), for the error text of a request without a name.
 
     The Handler raises:
         GatewayError: NOT_FOUND for an unknown model or version. UNIMPLEMENTED for an operation that the model does not
@@ -80,7 +80,7 @@ def handler(models: Sequence[Model], *, points: bool = False, path: str = "") ->
 
 
 def by_name(models: Sequence[Model], *, points: bool) -> Mapping[str, Model]:
-    """Return the models by name; with `points`, with their signatures for one-point protocols."""
+    """Return the models by name. If `points` is True, they have their signatures for one-point protocols."""
     return {model.name: _with_points(model) if points else model for model in models}
 
 
@@ -91,7 +91,7 @@ def _with_points(model: Model) -> Model:
 
 
 def find(served: Mapping[str, Model], request: Request) -> Model:
-    """Return the model that `request` names. Raises GatewayError NOT_FOUND if the model or version does not exist."""
+    """Return the model that `request` names. Raises GatewayError (NOT_FOUND) if the model or version does not exist."""
     model = served.get(request.model)
     if model is None:
         raise not_found(f"no model {request.model!r}; this server has {', '.join(served)}")
@@ -120,16 +120,16 @@ async def _compute(function: Function, model: Model, request: Request) -> Respon
 
 
 def response(outputs: Outputs, request: Request, model: Model) -> Response:
-    """Return the Response with `outputs`, or with the requested ones."""
+    """Return the Response with `outputs`, or with the requested outputs only."""
     chosen = _select(outputs, request, model) if request.outputs else outputs
     return Response(chosen, model.name, VERSION, request.id)
 
 
 def config_of(request: Request, model: Model) -> Config:
-    """Return the request parameter `config`: the text of a JSON object.
+    """Return the request parameter `config`, which is the text of a JSON object.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for any other value of it, and for other parameters.
+        GatewayError: INVALID_ARGUMENT if `config` has any other value, or if there are other parameters.
     """
     if not request.parameters:
         return _NO_CONFIG

@@ -17,7 +17,7 @@ def find(name: str) -> Model:
     """Return the bundled model `name`, or the callable at `module:attribute`.
 
     Raises:
-        ValueError: the model does not exist; the text gives the reason and a similar name.
+        ValueError: the model does not exist. The text gives the reason and a similar name.
     """
     if ":" in name:
         return load(name)

@@ -24,9 +24,12 @@ Arguments: TypeAlias = tuple[Argument, ...]
 Outputs: TypeAlias = tuple[Tensor, ...]
 
 Function: TypeAlias = Callable[[Arguments, Config], Outputs | Awaitable[Outputs]]
-"""Computes one operation. The arguments are the inputs in the order of the Signature, then the tensors that DERIVATIVES
-lists for the operation; they are already checked against the Signature. Raises GatewayError for values that it refuses;
-any other exception becomes a model error."""
+"""Computes one operation.
+
+The arguments are the inputs in the order of the Signature, then the tensors that DERIVATIVES lists for the operation.
+They are already checked against the Signature. Raises GatewayError for values that it refuses. Any other exception
+becomes a model error.
+"""
 
 Stream: TypeAlias = Callable[[Arguments, Config], AsyncGenerator[Outputs, None]]
 """Like a Function, but computes any number of responses to one request."""
@@ -38,11 +41,11 @@ DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 class Model:
     """A model.
 
-    - `signature`: for tensor protocols. Empty inputs mean that the model accepts any tensors.
-    - `points`: for one-point protocols (UM-Bridge), with every size fixed. None if these protocols cannot serve the
-      model.
-    - `configurable`: the model accepts the request parameter `config`.
-    - `stream`: yields any number of responses. The function for `infer` then refuses.
+    - `signature`: The Signature for tensor protocols. Empty inputs mean that the model accepts any tensors.
+    - `points`: The Signature for one-point protocols (UM-Bridge), with every size fixed. It is None if these protocols
+      cannot serve the model.
+    - `configurable`: True if the model accepts the request parameter `config`.
+    - `stream`: A function that yields any number of responses. If it is set, the function for `infer` refuses.
     """
 
     name: str
@@ -63,8 +66,9 @@ def build(
     configurable: bool = False,
     stream: Stream | None = None,
 ) -> Model:
-    """Return a Model whose Signature lists the operations in `functions`. With `stream`, it lists `stream`, and the
-    model refuses `infer`.
+    """Return a Model whose Signature lists the operations in `functions`.
+
+    If `stream` is set, the Signature also lists `stream`, and the model refuses `infer`.
 
     `points` has the inputs and outputs for one-point protocols. You can omit `points` if every size in `inputs` and
     `outputs` is fixed.
@@ -89,8 +93,10 @@ def _refuse_unary(name: str) -> Function:
 
 
 def is_batch(shape: Sequence[int]) -> bool:
-    """Return whether the first dimension is the batch: true for `[-1, n]`, false for `[-1]`, which is one free
-    dimension."""
+    """Return whether the first dimension is the batch.
+
+    It is for `[-1, n]`, but not for `[-1]`, which is one free dimension.
+    """
     return len(shape) > 1 and shape[0] == -1
 
 
@@ -100,12 +106,12 @@ def is_fixed(specs: Specs) -> bool:
 
 
 def row(shape: Sequence[int]) -> Sequence[int]:
-    """Return the shape of one row of a batch; `shape` itself if it is not a batch."""
+    """Return the shape of one row of a batch, or `shape` itself if it is not a batch."""
     return shape[1:] if is_batch(shape) else shape
 
 
 def describe(datatype: Datatype, shape: Sequence[int]) -> str:
-    """Return a datatype and shape as text for errors: `FP64 [-1,2]`."""
+    """Return a datatype and shape as text for errors, such as `FP64 [-1,2]`."""
     return f"{datatype} [{','.join(map(str, shape))}]"
 
 

@@ -16,15 +16,17 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def tensors(results: object, expected: Specs, model: str) -> Outputs:
-    """Return the Tensors of `results`: one array-like value, or a tuple of them. The data is copied, because a model
-    can reuse its arrays. Without `expected`, the tensors get the names `output0`, `output1`, ... and keep their own
-    datatypes and shapes.
+    """Return the Tensors of `results`, which is one array-like value or a tuple of array-like values.
+
+    The data is copied, because a model can reuse its arrays. If `expected` is None, the tensors get the names
+    `output0`, `output1`, ... and keep their own datatypes and shapes.
 
     An array is accepted if the expected datatype can represent every value of the array's datatype. Python numbers are
     accepted if the expected datatype can represent these numbers.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output), naming the output, for a wrong number of outputs, datatype or shape.
+        GatewayError: INTERNAL (invalid-output) for a wrong number of outputs, datatype or shape. The text names the
+            output.
     """
     values = results if isinstance(results, tuple) else (results,)
     if not expected:
@@ -52,7 +54,7 @@ def expected_outputs(operation: Operation, arguments: Arguments, signature: Sign
 
 
 def _rows(arguments: Arguments, signature: Signature) -> int:
-    """Return the number of rows of the batched inputs, or -1 without batched inputs."""
+    """Return the number of rows of the batched inputs, or -1 if there are no batched inputs."""
     pairs = zip(arguments, signature.inputs, strict=False)  # the arguments of a derivative follow the inputs
     return next((item.shape[0] for item, spec in pairs if isinstance(item, Tensor) and is_batch(spec.shape)), -1)
 
@@ -84,8 +86,10 @@ def _declared_tensor(result: object, spec: TensorSpec, model: str) -> Tensor:
 
 
 def _array(result: object, name: str, model: str, dtype: type | None = None) -> Array:
-    """Return a copy of `result` as an array. Text needs the dtype `object`: numpy's own text types drop trailing
-    NULs."""
+    """Return a copy of `result` as an array.
+
+    Text needs the dtype `object`, because numpy's own text types drop trailing NULs.
+    """
     try:
         return np.array(result, dtype)
     except Exception as error:  # ragged lists, and any exception of an object's own __array__

@@ -15,8 +15,9 @@ from gateway.reference.model import Model, Stream
 
 
 def stream_handler(models: Sequence[Model], *, points: bool = False) -> StreamHandler:
-    """Return a StreamHandler that answers `stream` for `models`. A streaming model yields each of its responses, any
-    other model its one response.
+    """Return a StreamHandler that answers `stream` for `models`.
+
+    A streaming model yields each of its responses, and any other model yields its one response.
 
     The StreamHandler raises the same errors as the Handler, also after some responses.
     """

@@ -1,14 +1,16 @@
-"""A named backend: a Handler that sends each request to one of its endpoints, and repeats it if that can help.
+"""A named backend.
+
+It is a Handler that sends each request to one of its endpoints, and repeats a failed request if that can help.
 
 A Backend has two parts. Its Slots choose the endpoint of a request, and the time to send it; `slots` has the variants.
-Its Sender sends one attempt. Calls and streams go through the same steps:
+Its Sender sends single attempts. Calls and streams go through the same steps:
 
-1. The Slots choose an endpoint, immediately or when it is the request's turn.
+1. The Slots choose an endpoint, either immediately or when it is the request's turn.
 2. The Sender sends one attempt there, within the limits that policies set for it (`Tries`).
 3. The backend reports the end of the attempt to the Slots.
-4. If the attempt failed, the Slots decide whether to use another endpoint, or to repeat the request. They know whether
+4. If the attempt failed, the Slots decide whether to use another endpoint or to repeat the request. They know whether
    another endpoint exists, and whether a server is gone or lacks the model. If another server has taken over the
-   address and has refused the request, the backend repeats it once, in the form that this server expects.
+   address and has refused the request, the backend repeats the request once, in the form that the new server expects.
 """
 
 import asyncio
@@ -39,9 +41,9 @@ from gateway.routing.stopwatch import Stopwatch
 class Done:
     """The failed attempts of a request so far.
 
-    - `tried`: the endpoints to which the gateway could send nothing.
-    - `rounds`: the number of repetitions.
-    - `is_repeated`: the request was repeated because another server has the address.
+    - `tried`: The endpoints to which the gateway could send nothing.
+    - `rounds`: The number of repetitions.
+    - `is_repeated`: True if the request was repeated because another server has the address.
     """
 
     tried: tuple[Endpoint, ...] = ()
@@ -54,7 +56,7 @@ _NOTHING = Done()
 
 @final
 class Backend:
-    """A named group of model servers with the same protocol: a Handler that sends each Request to one of its endpoints.
+    """A named group of model servers with the same protocol, and the Handler that sends each Request to one of them.
 
     `sender` sends the attempts; `slots` choose the endpoint and the time.
     """
@@ -95,12 +97,12 @@ class Backend:
 
     @property
     def max_in_flight(self) -> int:
-        """The maximum number of parallel calls on each endpoint; 0: no limit."""
+        """The maximum number of parallel calls on each endpoint; 0 means no limit."""
         return self.local.max_in_flight
 
     @property
     def capacity(self) -> int:
-        """The maximum number of parallel calls on all endpoints; 0: no limit."""
+        """The maximum number of parallel calls on all endpoints; 0 means no limit."""
         return self.max_in_flight * len(self.serving)
 
     @property
@@ -115,8 +117,10 @@ class Backend:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls, including the queues of the backends that it replaced. While the backend has no
-        endpoints, this includes calls that wait for the response to another call."""
+        """The number of waiting calls, including calls in the queues of the backends that it replaced.
+
+        While the backend has no endpoints, this includes calls that wait for the response to another call.
+        """
         waiting = self.local.waiting + sum(len(each.queue) for each in self._replaced)
         return waiting if self.serving else waiting + sum(each.local.joined for each in self._replaced)
 
@@ -135,8 +139,11 @@ class Backend:
         self._on_other_models.append(watcher)
 
     async def is_ready(self) -> bool:
-        """Return whether at least one endpoint is ready. With probes, their results decide. Otherwise the backend
-        queries all endpoints in parallel, and their responses do not affect the health of endpoints."""
+        """Return whether at least one endpoint is ready.
+
+        If its endpoints are probed, the results of the probes decide. Otherwise the backend queries all endpoints in
+        parallel; their responses do not affect the health of endpoints.
+        """
         if (known := await self.slots.is_ready()) is not None:
             return known
         if self.is_probed:
@@ -175,14 +182,14 @@ class Backend:
         """Take over from `previous`, the backend with the same name. From now on `previous` gets no new requests."""
         self.slots.replace(previous.slots)
         if previous.local.calls.patience is not None and previous.protocol is self.protocol:
-            # Nothing else adds endpoints to it from now on.
+            # Nothing else adds endpoints to the backend from now on.
             self._replaced = [each for each in (previous, *previous.hand_over_replaced()) if each.queue]
             for each in self._replaced:
                 for endpoint in self.endpoints:
                     each.add(endpoint)
 
     def hand_over_replaced(self) -> list["Backend"]:
-        """Return the backends that it has replaced, which another one takes care of from now on."""
+        """Return the backends that this backend has replaced. Another backend takes care of them from now on."""
         before, self._replaced = self._replaced, []
         return before
 
@@ -193,11 +200,11 @@ class Backend:
     # --- requests ---
 
     async def __call__(self, request: Request) -> Answer:
-        """Return the response of one endpoint; for CONTROL_OPERATIONS the combined response of all endpoints.
+        """Return the response of one endpoint, or, for CONTROL_OPERATIONS, the combined response of all endpoints.
 
         Raises:
-            GatewayError: like `exchange.ask`. RESOURCE_EXHAUSTED if too many calls are waiting. UNAVAILABLE without an
-                endpoint.
+            GatewayError: like `exchange.ask`. RESOURCE_EXHAUSTED if too many calls are waiting. UNAVAILABLE if the
+                backend has no endpoint.
         """
         slots, sender, record, operation = self.slots, self._sender, request.record, request.operation
         if operation in self._answers and (answer := await self._answers[operation](request)) is not None:
@@ -237,14 +244,16 @@ class Backend:
             try:
                 request, done = await self._again(request, failed, endpoint, changes, done)
             finally:
-                del failed  # its traceback holds this frame
+                del failed  # its traceback refers to this frame
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
-        """Yield the responses of one endpoint. With `passthrough`, messages are in the protocol's passthrough form.
+        """Yield the responses of one endpoint.
+
+        If `passthrough` is True, messages are in the protocol's passthrough form.
 
         Raises:
-            GatewayError: like `streaming.ask_stream`. RESOURCE_EXHAUSTED if too many calls are waiting. UNAVAILABLE
-                without an endpoint.
+            GatewayError: like `streaming.ask_stream`. RESOURCE_EXHAUSTED if too many calls are waiting. UNAVAILABLE if
+                the backend has no endpoint.
         """
         slots, sender, record, clock = self.slots, self._sender, request.record, self.local.clock
         done, is_begun = _NOTHING, False
@@ -258,7 +267,8 @@ class Backend:
             span = None if record.events is None else sender.span(request, endpoint)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
-                # The attempt's deadline is not sent to the server: it limits only the wait for the first response.
+                # The attempt's deadline is not sent to the server, because it limits only the wait for the first
+                # response.
                 opened = await sender.stream(request, endpoint, span, passthrough=passthrough)
                 async with aclosing(opened) as responses:
                     first = anext(responses, None)
@@ -293,7 +303,7 @@ class Backend:
             try:
                 request, done = await self._again(request, failed, endpoint, changes, done)
             finally:
-                del failed  # its traceback holds this frame
+                del failed  # its traceback refers to this frame
 
     async def _again(
         self, request: Request, error: GatewayError, endpoint: Endpoint, changes: int, done: "Done"
@@ -320,7 +330,7 @@ class Backend:
         return await ask_all(request, self.name, self.serving, self._sender.to_each)
 
     def _failed(self, error: GatewayError, endpoint: Endpoint, one_try: Request, attempt: Attempt | None) -> None:
-        """Handle a failed attempt. `attempt` is None if it had no deadline."""
+        """Handle a failed attempt. `attempt` is None if the attempt had no deadline."""
         error.endpoint = endpoint.address
         if attempt is not None and isinstance(error, TransportError) and error.status is Status.DEADLINE_EXCEEDED:
             self._given_up(attempt, one_try, error)

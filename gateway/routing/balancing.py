@@ -1,7 +1,7 @@
 """Strategies that choose the endpoint of a call: `least_in_flight`, `least_load`, `round_robin` and `power_of_two`.
 
-A strategy gets all endpoints of a backend and the excluded ones (already tried, or ejected), and returns an endpoint
-that has fewer calls in flight than the limit. Strategies do not depend on queues, sequences or health. Only
+A strategy gets all endpoints of a backend and the excluded endpoints (already tried, or ejected). It returns an
+endpoint that has fewer calls in flight than the limit. Strategies do not depend on queues, sequences or health. Only
 `least_load` reads the loads that servers report (`load`).
 
 | strategy | without weights | with weights |
@@ -11,8 +11,8 @@ that has fewer calls in flight than the limit. Strategies do not depend on queue
 | `round_robin` | turns | weighted turns |
 | `power_of_two` | two at random; the one with fewer calls in flight | two drawn by weight; the one with the smaller in_flight / weight |
 
-Weighted turns are smooth: with weights 3 and 1 the order is A A B A, not A A A B. At each choice, every endpoint gains
-its weight in credit. The endpoint with the most credit is chosen and pays the sum of all weights.
+Weighted turns are smooth. With weights 3 and 1, the order is A A B A and not A A A B. At each choice, every endpoint
+gains its weight in credit. The endpoint with the most credit is chosen and pays the sum of all weights.
 """  # noqa: E501
 
 import random
@@ -28,8 +28,10 @@ SMALLEST_SHARE = 0.05
 
 
 class Candidate(Hashable, Protocol):
-    """The data of an endpoint that strategies use. `since`: the time when it returned after an ejection, or was
-    added."""
+    """The data of an endpoint that strategies use.
+
+    `since` is the time when the endpoint returned after an ejection, or was added.
+    """
 
     in_flight: int
     since: float
@@ -70,7 +72,7 @@ class Weights:
         return not self._slow_start and set(self._given.values()) <= {1.0}
 
     def of(self, endpoint: Candidate) -> float:
-        """Return the current weight of `endpoint`, above 0."""
+        """Return the current weight of `endpoint`, which is above 0."""
         weight = self._given.get(endpoint, 1.0)
         if self._slow_start:
             grown = (self._clock() - endpoint.since) / self._slow_start
@@ -96,7 +98,7 @@ class LeastInFlight:
 
     def __init__(self) -> None:
         self._next = 0
-        """The index where the next search starts: the one after the last chosen endpoint."""
+        """The index where the next search starts, which follows the index of the last chosen endpoint."""
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
         """See `Strategy.choose`."""
@@ -107,7 +109,7 @@ class LeastInFlight:
         best, fewest = None, limit or sys.maxsize
         at = self._next
         for _ in endpoints:
-            if at >= count:  # past the end; the number of endpoints can also have shrunk
+            if at >= count:  # past the end; the number of endpoints can also have decreased
                 at = 0
             each = endpoints[at]
             at += 1
@@ -145,7 +147,7 @@ class LeastLoad:
         load = alone + max(told + per_call * (in_flight - in_flight_then + 1) - alone, 0) / weight
 
     - `told` is the last load that the server reported, `per_call` is the load that one call adds, and `alone` is the
-      load of a call that has the server to itself (`load.told` defines them for each source).
+      load of a call that has the server to itself (`load.reported` defines them for each source).
     - `in_flight - in_flight_then` is the number of calls of this gateway that were sent since the report, minus the
       calls that have ended. So the load of a server grows immediately with each call that it gets, not only with the
       next report. The calls between two reports spread over the servers, which avoids a thundering herd on the server
@@ -157,7 +159,7 @@ class LeastLoad:
     """
 
     CLOSE = 1.1
-    """A load of at most this multiple of the smallest load counts as equal to it."""
+    """A load counts as equal to the smallest load if it is at most this multiple of the smallest load."""
 
     def __init__(self, loads: ReportedLoads, weights: Weights) -> None:
         self.loads = loads
@@ -269,7 +271,7 @@ def _least_in_flight(weights: Weights) -> Strategy:
 
 
 LEAST_LOAD = "least_load"
-"""The name of the strategy that needs more than weights."""
+"""The name of the strategy that needs more information than weights."""
 _STRATEGIES: Mapping[str, Callable[[Weights], Strategy]] = {
     "least_in_flight": _least_in_flight,
     "round_robin": RoundRobin,

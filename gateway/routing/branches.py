@@ -1,5 +1,7 @@
-"""A route with several backends. `split` chooses one of them for each call; `fallback` lists the backends to use, in
-order, when that backend cannot respond.
+"""A route with several backends.
+
+`split` chooses one of them for each call. `fallback` lists the backends to use, in order, if the chosen backend cannot
+respond.
 
 | request | backend |
 |---|---|
@@ -10,9 +12,9 @@ order, when that backend cannot respond.
 
 The gateway continues with the next backend only after an error which means that the call did not run. This is an error
 before the gateway could send anything, a full queue, or a server that is not ready or does not have the model. After
-any other failure to respond in time, the call might have run. In this case the gateway repeats it only if the backend
-is `safe`. Errors of the request or of the model end the chain. A call of a sequence has no fallback, because the state
-is in one backend.
+any other failure to respond in time, the call might have run. In this case, the gateway repeats the call only if the
+backend is `safe`. Errors of the request or of the model end the chain. A call of a sequence has no fallback, because
+the state is in one backend.
 """
 
 import asyncio
@@ -41,7 +43,7 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 class Branch:
     """One backend of a route, for the clients of one protocol.
 
-    `safe`: the gateway can repeat its calls even if it had sent them.
+    `safe` is True if the gateway can repeat its calls even after it has sent them.
     """
 
     backend: str
@@ -53,8 +55,8 @@ class Branch:
 class Branches:
     """A Handler that sends a request to one of a route's backends, and to other backends if that one cannot respond.
 
-    - `own`: the backends of the split, or the only one.
-    - `fallback`: the backends that the gateway uses after the chosen one, in order.
+    - `own`: The backends of the split, or the only backend.
+    - `fallback`: The backends that the gateway uses after the chosen one, in order.
     """
 
     def __init__(self, own: Sequence[Branch], split: Split, fallback: Sequence[Branch] = ()) -> None:

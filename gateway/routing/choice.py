@@ -1,7 +1,9 @@
-"""Choice of the endpoint of a call: the strategy's endpoint, or another one if that is down.
+"""The choice of a call's endpoint.
 
-Endpoints that are down are left out, up to a maximum share of all endpoints. If more are down, the endpoints that
-failed least recently still get calls. All endpoints can be left out only if the share is 1; calls then fail
+This is the endpoint that the strategy chooses, or another one if that endpoint is down.
+
+Endpoints that are down get no calls, up to a maximum share of all endpoints. If more are down, the endpoints that
+failed least recently still get calls. All endpoints can be left out only if the share is 1. In this case, calls fail
 immediately.
 """
 
@@ -49,7 +51,7 @@ class EndpointChoice:
             TransportError: UNAVAILABLE (unreachable) if every endpoint is left out.
         """
         if (only := self._only) is not None and only.health.is_up and not tried and not 0 < limit <= only.in_flight:
-            return only  # no strategy has a choice
+            return only  # the strategy has no choice
         endpoint = self.strategy.choose(self.endpoints, limit, tried)
         if endpoint is None or endpoint.health.is_up:
             return endpoint
@@ -63,8 +65,10 @@ class EndpointChoice:
         return out[: self._most_left_out]
 
     def none_there(self, waited: float | None = None) -> TransportError:
-        """Return the error of a call for which the backend has no endpoint. `waited`: the time that it waited for one,
-        in seconds."""
+        """Return the error of a call for which the backend has no endpoint.
+
+        `waited` is the time that the call waited for an endpoint, in seconds.
+        """
         text = f"backend {self.name!r} has no endpoint at the moment"
         if self.drained:
             text = (

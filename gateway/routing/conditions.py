@@ -26,18 +26,20 @@ class RoutingKey:
 
 @frozen
 class InputCondition:
-    """A condition on one of a request's inputs; empty fields match every input. -1 in `shape` matches any size."""
+    """A condition on one of a request's inputs. Empty fields match every input. -1 in `shape` matches any size."""
 
     name: str = ""
     datatype: Datatype | None = None
     shape: Shape | None = None
 
     def holds(self, request: Request) -> bool:
-        """Return True if one input has all the given properties, or if no check is possible. A check is not possible
-        for operations that do not run the model, and for an invalid request (its own error explains what is wrong).
+        """Return True if one input has all the given properties, or if no check is possible.
+
+        No check is possible for operations that do not run the model, or for an invalid request (its own error explains
+        what is wrong).
 
         Return False for a schemaless request, whose inputs are not known yet. A route can accept a request with null
-        among its numbers, or with unequal rows, so their inputs are compared.
+        among its numbers, or with unequal rows, so the function compares the inputs of such requests.
         """
         if request.operation not in CALLS:
             return True
@@ -67,9 +69,9 @@ class InputCondition:
 
 @frozen
 class Conditions:
-    """`match` of a route. Empty fields match every request.
+    """The conditions in `match` of a route. Empty fields match every request.
 
-    `model` is exact or a glob; `path` is exact or ends with `*`; `headers` are pairs of lower-case name and value,
+    `model` is a name or a glob. `path` is exact or ends with `*`. `headers` are pairs of a lower-case name and a value,
     where None matches any value.
     """
 
@@ -109,7 +111,7 @@ class Conditions:
         )
 
     def unmet_names(self, key: RoutingKey, model: str, operation: Operation) -> Iterator[str]:
-        """Yield each condition on names that does not hold, as text; empty if `names` returns True."""
+        """Yield each condition on names that does not hold, as text. If `names` returns True, yield nothing."""
         if self.listener not in ("", key.listener):
             yield f"listener is {key.listener!r}, not {self.listener!r}"
         if self.protocol not in ("", key.protocol):

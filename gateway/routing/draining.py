@@ -1,4 +1,4 @@
-"""Draining: an endpoint gets no new calls, for maintenance of its server, until the drain is undone.
+"""A drained endpoint gets no new calls, so its server can be maintained, until an operator undoes the drain.
 
 | state | meaning |
 |---|---|
@@ -6,7 +6,7 @@
 | draining | it gets no new calls; calls in flight continue, and for a limited time also sequences with state on it |
 | drained | it has no calls or sequences left: its server can be stopped |
 
-With on-demand loading, other endpoints first load its models. Until that is done, the endpoint gets calls.
+If models are loaded on demand, other endpoints first load its models. Until that is done, the endpoint gets calls.
 
 A drain applies to all backends that share the endpoint, and a configuration reload keeps it. An endpoint that leaves
 the configuration, or that discovery no longer finds, serves again when it returns.
@@ -34,7 +34,7 @@ class Drain:
     def __init__(self, seconds: float, *, is_moving: bool = False) -> None:
         self.since = datetime.now(UTC)
         self.state = DrainState.DRAINING
-        """The code that waits for the end of the calls sets DRAINED."""
+        """DRAINED is set by the code that waits for the end of the calls."""
         self.is_moving = is_moving
         """True while its models are being loaded on other endpoints."""
         self.failed_moves: tuple[str, ...] = ()
@@ -43,5 +43,5 @@ class Drain:
 
     @property
     def seconds_left(self) -> float:
-        """How many more seconds sequences can continue at the endpoint."""
+        """The number of seconds for which sequences can still continue at the endpoint."""
         return max(0.0, self._ends - asyncio.get_running_loop().time())

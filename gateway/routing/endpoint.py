@@ -66,16 +66,17 @@ class Endpoint:
         """The Connector for messages of `passthrough` routes, to the same address."""
         self.in_flight = 0
         self._others = 0
-        """Requests in flight that take no slot, such as metadata requests."""
+        """The number of requests in flight that take no slot, such as metadata requests."""
         self.next_probe: float | None = None
         """The time of the next probe, on the clock of the Probers. Backends that share the Endpoint share this time."""
         self.probe: asyncio.Task[None] | None = None
-        """The running probe."""
+        """The task of the running probe."""
         self.since = -inf
-        """The time when it returned after its last ejection, or was added to a running gateway; the beginning of its
-        slow start."""
+        """The beginning of its slow start, which is the time when it returned after its last ejection or was added to a
+        running gateway.
+        """
         self.drain: Drain | None = None
-        """None while it serves."""
+        """The endpoint's drain; None while it serves."""
         self.takes_calls = True
         """True if it gets new calls, because it is not drained."""
         self.clock = clock
@@ -96,7 +97,7 @@ class Endpoint:
     ) -> None:
         """Register a backend's callbacks. Omit `on_free` if its calls never wait for a slot.
 
-        - `on_free` is called when a slot is free, and returns whether it used the slot.
+        - `on_free` is called when a slot is free. It returns whether it used the slot.
         - `on_recovery` is called when the address was down and responds again, and when its models have changed.
         - `on_drain` is called when `drain` has changed.
         - `on_outage` is called when a connection attempt fails, or a connection breaks.
@@ -153,7 +154,7 @@ class Endpoint:
         self._others += 1
 
     def leave(self, answered: bool = False) -> None:
-        """Count one request without a slot less. `answered` has the same meaning as in `give_back`."""
+        """Subtract a request without a slot from the count. `answered` has the same meaning as in `give_back`."""
         self._others -= 1
         if self._others == 0 and self._on_free:
             self.offer()
@@ -164,7 +165,7 @@ class Endpoint:
         return not self.in_flight and not self._others
 
     async def idle(self) -> None:
-        """Wait until all requests have ended. More can begin later while a backend has the endpoint."""
+        """Wait until all requests have ended. More requests can begin later while a backend has the endpoint."""
         is_idle = asyncio.Event()
 
         def check(endpoint: Endpoint) -> bool:
@@ -180,12 +181,14 @@ class Endpoint:
             self._on_free.remove(check)
 
     def take(self) -> None:
-        """Count one more call in flight."""
+        """Add a call to the number of calls in flight."""
         self.in_flight += 1
 
     def give_back(self, answered: bool = False) -> None:
-        """Count one call less, and offer its slot to the backends. The method is a `slots.Ended`; the endpoint ignores
-        `answered`."""
+        """Subtract a call from the number of calls in flight, and offer its slot to the backends.
+
+        This method is a `slots.Ended`; the endpoint ignores `answered`.
+        """
         self.in_flight -= 1
         if self._on_free:
             self.offer()
@@ -204,7 +207,7 @@ class Endpoint:
         return Attempt(self, self.clock, began, answers)
 
     async def exchange(self, message: Message, connector: Connector | None = None) -> Message:
-        """Exchange messages through `connector`, by default the endpoint's own.
+        """Exchange messages through `connector`, which defaults to the endpoint's own.
 
         Raises:
             TransportError: the error of the Connector.
@@ -221,7 +224,7 @@ class Endpoint:
         return reply
 
     async def stream(self, message: Message, connector: Connector | None = None) -> AsyncGenerator[Message, None]:
-        """Stream through `connector`, by default the endpoint's own.
+        """Stream through `connector`, which defaults to the endpoint's own.
 
         Raises:
             TransportError: the error of the Connector.
@@ -255,7 +258,7 @@ class Endpoint:
                 watcher(self)
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
-        """Record a failed call. `unreachable`: the connection attempt failed, or the connection broke."""
+        """Record a failed call. `unreachable` is True if the connection attempt failed or the connection broke."""
         if unreachable:
             for watcher in self._on_outage:
                 with log_and_continue(f"announcing that {self.address} is away"):
@@ -263,7 +266,7 @@ class Endpoint:
         if not self._is_closed and self.health.failed(why, unreachable=unreachable):
             if self._timer is not None:
                 self._timer.cancel()
-            # At the end of the ejection, a call that waits in a queue can be the trial.
+            # At the end of the ejection, a call that waits in a queue can be the trial call.
             self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
 
     def probe_passed(self, healthy: int) -> None:
@@ -293,9 +296,12 @@ class Endpoint:
             pass
 
     def _failed(self, error: TransportError) -> None:
-        """Record the error of a call. A refused request and a reply beyond a limit count as responses. Attempt handles
-        expired deadlines. If a proxy reports that it gets no reply, that is a single failure: the call of one client
-        might crash the server, or take too long."""
+        """Record the error of a call.
+
+        A refused request and a reply beyond a limit count as responses. Attempt handles expired deadlines. If a proxy
+        reports that it gets no reply, that counts as a single failure, because the call of one client might crash the
+        server or take too long.
+        """
         if error.answered:
             self.note_answer()
         elif error.status is Status.UNAVAILABLE:
@@ -320,7 +326,7 @@ class Attempt:
         self._answers = answers
 
     def responded(self) -> None:
-        """Record a response of a stream: the wait for the next one begins."""
+        """Record a response of a stream. The wait for the next one begins now."""
         self._began = self._clock()
         self._answers = self._endpoint.health.answers
 
@@ -331,12 +337,13 @@ class Attempt:
 
         - The time was over, and the client had not disconnected before.
         - The call spent a fair share of its time at the endpoint, not in a queue: half of its policy's `timeout`, or
-          CLIENT_SECONDS if only the client's deadline limits it. Half of that is enough if the call had no connection.
+          CLIENT_SECONDS if only the client's deadline limits it. Half of that time is enough if the call had no
+          connection.
         - No other call got a response from the endpoint during this time. Otherwise the endpoint is slow or busy, not
           dead.
 
-        For servers whose calls can take hours (`runs_to_the_end`), only a policy's `timeout` counts, not a client's
-        deadline.
+        For servers whose calls can take hours (`runs_to_the_end`), only a policy's `timeout` counts. A client's
+        deadline does not.
         """
         now, time_limit = self._clock(), request.time_limit
         if time_limit is None and runs_to_the_end:
@@ -361,11 +368,11 @@ class PassthroughConnector:
         self._connector = connector
 
     async def exchange(self, message: Message) -> Message:
-        """See `Endpoint.exchange`; uses this Connector."""
+        """See `Endpoint.exchange`. The message is sent through this Connector."""
         return await self._endpoint.exchange(message, self._connector)
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """See `Endpoint.stream`; uses this Connector."""
+        """See `Endpoint.stream`. The message is sent through this Connector."""
         return self._endpoint.stream(message, self._connector)
 
     async def close(self) -> None:
@@ -374,8 +381,9 @@ class PassthroughConnector:
 
 
 def adopt_drains(endpoints: Iterable[Endpoint], previous: Iterable[Endpoint]) -> None:
-    """Apply the drain of a previous endpoint to the endpoint in `endpoints` with the same address, if the gateway now
-    reaches it in another way, for example over TLS."""
+    """If the gateway now reaches an address in another way, for example over TLS, apply the drain of the previous
+    endpoint to the endpoint in `endpoints` with that address.
+    """
     drains = {each.address: each.drain for each in previous if each.drain is not None}
     for each in endpoints:
         if each.drain is None and each.address in drains:

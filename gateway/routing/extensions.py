@@ -23,9 +23,9 @@ from gateway.routing.listing import Remembered, may_be_listed
 class Extended:
     """The data of one route that extensions need.
 
-    - `model`: the model's name in the backend.
-    - `version`: the version in the backend if the route rewrites it, else None.
-    - `info`, `handler`: the backend's server metadata and the backend itself; None if its protocol has no extensions.
+    - `model`: The model's name in the backend.
+    - `version`: The version in the backend if the route rewrites it, otherwise None.
+    - `info`, `handler`: The backend's server metadata and the backend itself; None if its protocol has no extensions.
     """
 
     conditions: Conditions
@@ -42,7 +42,7 @@ class Extended:
         return request.protocol in self.protocols and self.conditions.listener in ("", request.listener)
 
     def takes(self, name: str, version: str) -> bool:
-        """Return whether it matches requests for this model, by the name that clients use."""
+        """Return whether the route matches requests for this model, under the name that clients use."""
         conditions = self.conditions
         return conditions.version in ("", version) and fnmatchcase(name, conditions.model or "*")
 
@@ -50,8 +50,8 @@ class Extended:
 class ServerExtensions:
     """A Handler for `server-metadata`: the gateway's name and version, and the extensions that clients can use.
 
-    - `own`: for each protocol, the extensions that the protocol itself implies.
-    - `controlling`: the listeners whose clients can control servers.
+    - `own`: For each protocol, the extensions that the protocol itself implies.
+    - `controlling`: The listeners whose clients can control servers.
     """
 
     def __init__(
@@ -93,11 +93,12 @@ class AllStatistics:
         self._routes = tuple(routes)
 
     async def __call__(self, request: Request) -> Statistics:
-        """Return every version of every model that a route matches and the client is allowed to see. The result omits
-        backends that fail, unless all fail.
+        """Return every version of every model that a route matches and the client is allowed to see.
+
+        The result omits backends that fail, unless all backends fail.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if every backend lacks statistics, or else the first other error from a backend.
+            GatewayError: UNIMPLEMENTED if no backend has statistics, otherwise the first other error from a backend.
         """
         of_statistics = (None, Operation.MODEL_STATISTICS)
         routes = [

@@ -28,15 +28,16 @@ The effect of probes:
 | degraded, down | `healthy` probes in a row pass after one that failed | up |
 | down, ejected | a probe passes, and no probe has failed | down, unchanged: calls fail although probes pass |
 
-- A response is any message from the server in its protocol, including errors: gRPC's status UNAVAILABLE is a response.
-- Unreachable endpoints are ejected immediately, but briefly: most of their calls can go to another endpoint, and a
-  server that restarts is usually back soon.
+- A response is any message from the server in its protocol, including errors. For example, gRPC's status UNAVAILABLE is
+  a response.
+- Unreachable endpoints are ejected immediately but briefly, because most of their calls can go to another endpoint, and
+  a server that restarts is usually back soon.
 - Other failures are calls that time out, replies that are not valid HTTP, gRPC or packets of the protocol, and errors
-  of a proxy that gets no reply from a gRPC server. A single model might be the cause, so several failures in a row,
-  without any response between them, are needed.
-- If a trial has no result, the next one follows after the ejection's length or `Ejection.seconds`, whichever is longer.
-  So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
-- A server that reports in a probe that it is not ready (`refused`) might still respond to calls. In that case only a
+  of a proxy that gets no reply from a gRPC server. A single model might be the cause, so an ejection needs several
+  failures in a row without any response between them.
+- If a trial has no result, the next trial follows after the ejection's length or `Ejection.seconds`, whichever is
+  longer. So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
+- A server that reports in a probe that it is not ready (`refused`) might still respond to calls. In this case, only a
   passed probe clears the failed probes; responses to calls do not.
 - The backend decides how many of its endpoints can be left out at the same time (`Ejection.max_ejected_share`).
 """
@@ -75,12 +76,13 @@ class State(Enum):
 
 @frozen
 class Ejection:
-    """The rule for ejecting endpoints: after failed calls, an endpoint gets no calls for some time, and then one trial
-    call.
+    """The rule for ejecting endpoints.
 
-    `failures`: number of failures in a row that ejects an endpoint. `seconds`: the length of the first ejection.
-    `most`: the maximum share of a backend's endpoints that can be left out at the same time, rounded up; the last
-    endpoint is left out only if the share is 1.
+    After failed calls, an endpoint gets no calls for some time, and then one trial call.
+
+    `failures` is the number of failures in a row after which an endpoint is ejected. `seconds` is the length of the
+    first ejection. `most` is the maximum share of a backend's endpoints that can be left out at the same time, rounded
+    up. The last endpoint is left out only if the share is 1.
     """
 
     failures: int = 5
@@ -148,7 +150,9 @@ class EndpointHealth:
         self.is_refused = False
         """True if the server responded to the last failed probe, by reporting that it is not ready."""
         self.on_answer: Callable[[], None] | None = None
-        """Callback before a response to a call that changes the state: the first one, or one after a failure."""
+        """Callback before a response to a call that changes the state, which is the first response or a response after
+        a failure.
+        """
         self._ejection = ejection
         self._clock = clock
         self._log = log
@@ -215,13 +219,15 @@ class EndpointHealth:
         return self._recover("it answered a call", by_probe=False)
 
     def failed(self, why: str, *, unreachable: bool) -> bool:
-        """Record a failed call, and return True if this ejected the endpoint. `unreachable`: the connection attempt
-        failed, or the connection broke."""
+        """Record a failed call, and return True if this ejected the endpoint.
+
+        `unreachable` is True if the connection attempt failed or the connection broke.
+        """
         before = self.state
         self._note_failure(why)
         self._failures += 1
         is_enough = unreachable or self._failures >= self._ejection.failures
-        # Calls that were in flight at the ejection fail one after the other; only the result of a trial is news.
+        # Calls that were in flight at the ejection fail one after the other, so only the result of a trial is news.
         is_due = is_enough if self.is_up else self._is_on_trial
         if is_due:
             self._eject(UNREACHABLE_SECONDS if unreachable else self._ejection.seconds, before)
@@ -230,15 +236,20 @@ class EndpointHealth:
         return is_due
 
     def try_again(self) -> None:
-        """Record that the gateway sends a call to it although it is down: its ejection is over (this call is a trial),
-        or too many endpoints are down."""
+        """Record that the gateway sends a call to the endpoint although it is down.
+
+        Either its ejection is over and this call is a trial, or too many endpoints are down.
+        """
         if not self.is_left_out:
             self._is_on_trial = True
             self._until = self._clock() + max(self._seconds, self._ejection.seconds)
 
     def probe_passed(self, healthy: int) -> bool:
-        """Record a passed probe. After a failed one, `healthy` passes in a row bring the endpoint up. Return whether
-        the endpoint was down before and is up now."""
+        """Record a passed probe.
+
+        After a failed probe, `healthy` passed probes in a row bring the endpoint up. Return whether the endpoint was
+        down before and is up now.
+        """
         if self._is_doubted:
             self._probe_failures = 0
             self._probes_passed += 1
@@ -248,8 +259,11 @@ class EndpointHealth:
         return False
 
     def probe_failed(self, why: str, unhealthy: int, *, refused: bool) -> None:
-        """Record a failed probe; `unhealthy` failures in a row take the endpoint down. `refused`: the server responded
-        that it is not ready."""
+        """Record a failed probe.
+
+        `unhealthy` failed probes in a row take the endpoint down. `refused` is True if the server responded that it is
+        not ready.
+        """
         before = self.state
         self._note_failure(why)
         self._probe_failures += 1

@@ -37,8 +37,11 @@ Known = TypeVar("Known")
 
 
 class Remembered(Generic[Known]):
-    """A cached response of a backend to one operation on its server. The cache keeps the response for SECONDS_KEPT, and
-    longer while the backend is down. `nothing`: the value before the first response."""
+    """A cached response of a backend to one operation on its server.
+
+    The cache keeps the response for SECONDS_KEPT, and longer while the backend is down. `nothing` is the value before
+    the first response.
+    """
 
     def __init__(
         self,
@@ -49,8 +52,10 @@ class Remembered(Generic[Known]):
         wait: float = SECONDS_WAITED,
         first_wait: float | None = None,
     ) -> None:
-        """`wait`: how long `get` waits, in seconds; `first_wait`: how long it waits before the first response, if
-        different."""
+        """`wait` is how long `get` waits, in seconds.
+
+        `first_wait` is how long it waits before the first response, if that is different.
+        """
         self._backend = backend
         self._question = Request(operation)
         self._clock = clock
@@ -61,12 +66,15 @@ class Remembered(Generic[Known]):
         self._fetching: asyncio.Task[None] | None = None
         self._times_forgotten = 0
         self.error: GatewayError | None = None
-        """The error of the last fetch; None if it succeeded, and before the first response."""
+        """The error of the last fetch. It is None if the fetch succeeded, and before the first response."""
 
     async def get(self) -> Known:
-        """Return the response. Fetch it if it is unknown or old; if that fails or takes too long, return the last known
-        one. This query can itself show that the backend is up again, which invalidates the value: in that case, query
-        once more."""
+        """Return the response.
+
+        Fetch the response if it is unknown or old. If that fails or takes too long, return the last known response.
+        This query can itself show that the backend is up again, which invalidates the value. In that case, query once
+        more.
+        """
         wait = self._wait if self._first_wait is None else self._first_wait
         deadline = asyncio.get_running_loop().time() + wait
         forgotten = self._times_forgotten
@@ -133,10 +141,10 @@ class BackendModels(Remembered[tuple[ModelEntry, ...]]):
 class Listed:
     """The data of one route for listings.
 
-    - `protocols`: the client protocols that it serves.
-    - `models`: its backend's list.
-    - `rewritten`: the model's name in the backend.
-    - `claims`: returns the derivatives that a backend model supports as operations; None if models in this backend
+    - `protocols`: The client protocols that it serves.
+    - `models`: The list of its backend.
+    - `rewritten`: The model's name in the backend.
+    - `claims`: Returns the derivatives that a backend model supports as operations; None if models in this backend
       cannot have any.
     """
 
@@ -165,7 +173,7 @@ class Listed:
 
 
 class Listing:
-    """A Handler for `models`. `without_companions`: the protocols whose clients have derivatives as operations."""
+    """A Handler for `models`. `without_companions` are the protocols whose clients have derivatives as operations."""
 
     def __init__(
         self,
@@ -180,7 +188,7 @@ class Listing:
         self._without_companions = without_companions
 
     async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
-        """Return every model that the client is allowed to see once, in the order in which routes match."""
+        """Return every model once that the client is allowed to see, in the order in which routes match."""
         routes = [route for route in self._routes if _reaches(route, request)]
         exact = [
             (route, ModelEntry(route.conditions.model, route.conditions.version))
@@ -197,7 +205,10 @@ class Listing:
 
 
 async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
-    """Return the backend models behind globs, with their routes. `has_others`: the list has other models, too."""
+    """Return the backend models behind globs, with their routes.
+
+    `has_others` is True if the list also has other models.
+    """
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
     await _ask(backends, starting, has_others=has_others)
@@ -210,8 +221,11 @@ async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bo
 
 
 async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others: bool) -> None:
-    """Query all backends in parallel, so several slow ones cost one wait. Once a model is known, the result omits
-    backends that have not responded after `starting` seconds. Their queries continue, for later lists."""
+    """Query all backends in parallel, so that several slow backends cost one wait.
+
+    Once a model is known, the result omits backends that have not responded after `starting` seconds. Their queries
+    continue, and later lists use the results.
+    """
     loop = asyncio.get_running_loop()
     left_out_at = loop.time() + starting
     pending = {spawn(each.get()) for each in backends}

@@ -22,7 +22,7 @@ TRIES = 3
 
 @frozen
 class ServerFailure:
-    """The reason why a server is gone. `detail`: the end of its output."""
+    """The reason why a server is gone. `detail` is the end of its output."""
 
     text: str
     detail: str = ""
@@ -69,8 +69,11 @@ class CountedEndpoint(Endpoint):
         self.renew()
 
     def renew(self, most_calls: int = 0, on_limit: Callable[[], None] | None = None) -> None:
-        """Count from zero for a new server. `on_limit` is called after `most_calls` calls (0: no limit), before another
-        call gets the slot of the last one."""
+        """Count from zero for a new server.
+
+        `on_limit` is called after `most_calls` calls (0 means no limit), before another call gets the slot of the last
+        one.
+        """
         self.calls, self.last_used = 0, self.clock()
         self.most_calls, self.on_limit = most_calls, on_limit
 
@@ -96,7 +99,7 @@ class StartedSlots:
         self.local = local
         self.answers = local.answers
         self.starter: Starter | None = None
-        """The Starter of the servers. None: calls fail if the backend has no endpoints."""
+        """The Starter of the servers. If it is None, calls fail if the backend has no endpoints."""
         self._first: set[asyncio.Future[None]] = set()
         """Calls outside the queue that wait for an endpoint."""
         self.closed = asyncio.Event()
@@ -111,7 +114,7 @@ class StartedSlots:
 
     @property
     def call_seconds(self) -> float | None:
-        """The mean time for which a call holds its slot, in seconds; None before the first one has ended."""
+        """The mean time for which a call holds its slot, in seconds; None before the first call has ended."""
         return self.local.calls.times.mean
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
@@ -119,7 +122,7 @@ class StartedSlots:
         return self.local.free(request, tried) if self.local.endpoints else None
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """See `Slots.wait`. Without endpoints, wait until a server is ready."""
+        """See `Slots.wait`. If there are no endpoints, wait until a server is ready."""
         local = self.local
         while True:
             if self.starter is None and not local.endpoints:
@@ -137,8 +140,11 @@ class StartedSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See `Slots.again`. The error of a call that fails with its server explains why the server is gone. If the
-        server cannot have seen the call, another server gets the call."""
+        """See `Slots.again`.
+
+        The error of a call that fails with its server explains why the server is gone. If the server cannot have
+        received the call, another server gets the call.
+        """
         if may_try_another(error, tried, self.local.serving):
             return None
         failed = await self._explained(error)
@@ -149,7 +155,7 @@ class StartedSlots:
         return request
 
     async def is_ready(self) -> bool | None:
-        """See `Slots.is_ready`. Without endpoints, return True if the Starter would start a server."""
+        """See `Slots.is_ready`. If there are no endpoints, return True if the Starter would start a server."""
         if self.local.endpoints:
             return None
         return self.starter is not None and self.starter.can_serve

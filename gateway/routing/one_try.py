@@ -1,4 +1,4 @@
-"""One attempt of a call at an endpoint: its deadline and its span; and requests to all endpoints."""
+"""One attempt of a call at an endpoint, with its deadline and its span. Also requests to all endpoints."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,14 +39,14 @@ def in_time(one_try: Request, sent: Awaitable[T], backend: str, endpoint: Endpoi
     """Return the result of `sent`, which is cancelled at the deadline of `one_try`.
 
     Raises:
-        TransportError: DEADLINE_EXCEEDED (timeout).
+        TransportError: DEADLINE_EXCEEDED (timeout) if the deadline passes.
     """
     assert one_try.deadline is not None
     return wait_until(one_try.deadline, sent, partial(_too_late, one_try, backend, endpoint))
 
 
 async def send_in_time(send: Send, request: Request, backend: str, one_try: Request, endpoint: Endpoint) -> Answer:
-    """Send `one_try`, an attempt of `request`, to `endpoint`. Raises like `in_time`."""
+    """Send `one_try`, an attempt of `request`, to `endpoint`. Raises the errors of `in_time`."""
     sent = send(one_try, endpoint)
     answer = await (sent if one_try is request else in_time(one_try, sent, backend, endpoint))
     if request.tries is not None:

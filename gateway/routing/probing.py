@@ -1,9 +1,11 @@
-"""Active probes: every endpoint of a backend is queried, with its protocol's request, whether it is live or ready.
+"""Active probes of endpoints.
+
+The gateway uses requests of the backend's protocol to query every endpoint whether it is live or ready.
 
 A probe takes no slot, passes no policies and does not count as client traffic. Its result goes to the endpoint's
-health. An endpoint that runs a call and cannot respond to anything else during that time (`LocalSlots.is_busy`) is not
-probed: it is late, not dead. For the same reason, a probe without a response does not count if the endpoint answered a
-call in the meantime, or is busy with a call now.
+health. The gateway does not probe an endpoint that runs a call and cannot respond to anything else during that time
+(`LocalSlots.is_busy`), because such an endpoint is late but not dead. For the same reason, a probe without a response
+does not count if the endpoint answered a call in the meantime, or is busy with a call now.
 """
 
 import asyncio
@@ -21,11 +23,11 @@ from gateway.routing.endpoint import Endpoint
 
 @frozen
 class Probes:
-    """How a backend is probed.
+    """The settings for probing a backend.
 
-    `operation`: LIVE or READY. `interval`, `timeout`: in seconds. `unhealthy`: number of failed probes in a row until
-    an endpoint is down. `healthy`: number of passed probes in a row until it is up again. `jitter`: the share of
-    `interval` by which each wait is randomly longer or shorter.
+    `operation` is LIVE or READY. `interval` and `timeout` are in seconds. `unhealthy` is the number of failed probes in
+    a row after which an endpoint is down. `healthy` is the number of passed probes in a row after which it is up again.
+    `jitter` is the share of `interval` by which each wait is randomly longer or shorter.
     """
 
     operation: Operation
@@ -85,8 +87,8 @@ class Prober:
         following = now + self._probes.interval
         for endpoint in self._backend.endpoints:
             if endpoint.next_probe is None:
-                # Spread the probes of the endpoints of a new gateway, and of gateways that start together, over this
-                # time.
+                # Spread the probes over this time, for the endpoints of a new gateway and for gateways that start
+                # together.
                 endpoint.next_probe = now + self._probes.interval * self._probes.jitter * self._random()
             if endpoint.next_probe <= now:
                 endpoint.next_probe = now + self._wait()

@@ -1,19 +1,21 @@
 """The fair queue of calls that wait while every endpoint of a backend is busy.
 
-Order: round robin over clients. Within a client, round robin over its models. Within a model, first come, first served.
-The number of calls or model names that one client sends does not affect how often the others get their turn.
+The queue takes turns in this order: round robin over clients. Within a client, round robin over its models. Within a
+model, first come, first served. The number of calls or model names that one client sends does not affect how often the
+other clients get their turn.
 
     client A   model x: a1 a3      next: a1 (A, x), b1 (B, x), a2 (A, y), b2 (B, x), a3 (A, x)
                model y: a2
     client B   model x: b1 b2
 
-Space: the queue accepts a call while its client has fewer calls waiting than there are free places in the queue. A
-client that is alone can fill half of the queue, the next one half of the rest. With n clients that all request more
-than they can get, each ends up with 1/(n + 1) of the places, and the same number stays free for newcomers. Network
-switches divide shared buffers in the same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic
-queue length thresholds in a shared memory ATM switch").
+The queue limits its space: it accepts a call while its client has fewer calls waiting than there are free places in the
+queue. A client that is alone can fill half of the queue, the next client half of the rest. With n clients that all
+request more than they can get, each ends up with 1/(n + 1) of the places, and the same number stays free for newcomers.
+Network switches divide shared buffers in the same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne,
+"Dynamic queue length thresholds in a shared memory ATM switch").
 
-Invariants: the queue has no clients without waiting calls, and no empty lines; `_waiting` is the sum over all clients.
+The queue has these invariants: it has no clients without waiting calls and no empty lines, and `_waiting` is the sum
+over all clients.
 """
 
 import asyncio
@@ -30,9 +32,12 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 Waiter: TypeAlias = asyncio.Future[T]
-"""A waiting call: a future of its slot."""
+"""A waiting call, which is a future of its slot."""
 Waiters: TypeAlias = deque[Waiter[T]]
-"""A line: waiting calls of one client for the same thing, oldest first. Here they are for the same model."""
+"""A line of waiting calls of one client for the same thing, the oldest first.
+
+In this module, that is the same model.
+"""
 Fits: TypeAlias = Callable[[Hashable], bool]
 """Returns whether the waiters in a line can use the free slot."""
 
@@ -43,8 +48,11 @@ NEWEST_SHARE = 0.1
 
 @frozen
 class QueueSettings:
-    """`length`: the maximum number of waiting calls. `timeout`: the maximum wait of a call, in seconds; None: no limit.
-    `wait_for_endpoints`: the maximum wait for the first endpoint, in seconds; None: calls do not wait."""
+    """`length` is the maximum number of waiting calls.
+
+    `timeout` is the maximum wait of a call, in seconds; None means no limit. `wait_for_endpoints` is the maximum wait
+    for the first endpoint, in seconds; None means that calls do not wait.
+    """
 
     length: int = 1000
     timeout: float | None = None
@@ -59,15 +67,16 @@ class SlotTimes:
 
     def __init__(self) -> None:
         self.mean: float | None = None
-        """In seconds; None before the first call has ended."""
+        """The mean, in seconds; None before the first call has ended."""
 
     def add(self, seconds: float) -> None:
         """Add the time for which a call held its slot."""
         self.mean = seconds if self.mean is None else self.mean + NEWEST_SHARE * (seconds - self.mean)
 
     def until(self, place: int, slots: int) -> float | None:
-        """Return the estimated seconds until the call at this place of a queue (1: the next one) gets one of `slots`;
-        None if unknown."""
+        """Return the estimated seconds until the call at this place of a queue (1 is the next one) gets one of `slots`;
+        None if unknown.
+        """
         return self.mean * place / slots if self.mean is not None and slots else None
 
 
@@ -88,7 +97,7 @@ def _unknown(place: int) -> float | None:
 class FairQueue(Generic[T]):
     """The queue of a backend without free slots: at most `limit` waiting calls, with one line per client.
 
-    `until` estimates the seconds until the waiter at a place (1: the next one) gets its slot; None if unknown.
+    `until` estimates the seconds until the waiter at a place (1 is the next one) gets its slot; None if unknown.
     """
 
     def __init__(self, name: str, limit: int, until: Callable[[int], float | None] = _unknown) -> None:
@@ -102,7 +111,7 @@ class FairQueue(Generic[T]):
         return self._waiting
 
     def join(self, client: str, line: Hashable) -> Waiter[T]:
-        """Add a waiter behind the client's others in `line`.
+        """Add a waiter to `line`, behind the client's other waiters.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the client has as many waiting calls as there are free
@@ -132,7 +141,9 @@ class FairQueue(Generic[T]):
         return waiter
 
     def place(self, client: str, line: Hashable) -> int:
-        """Return the place of a new call if no others came: 1 if it would be the next to get a slot.
+        """Return the place of a new call under the assumption that no others arrive.
+
+        1 means that it would be the next to get a slot.
 
         A client's n-th call waits for the first n - 1 calls of all other clients, and for the n-th call of the clients
         whose turn is sooner. The same holds for a client's lines.
@@ -205,8 +216,11 @@ def overloaded(text: str, seconds: float | None) -> GatewayError:
 
 
 def _sooner(waiting: dict[K, int], own: K, turn: int) -> int:
-    """Return the number of waiters of others that come before waiter number `turn` (0: the first) of `own`. `waiting`
-    has the number of waiters of each, in the order of their turns; `own` comes last if it is missing there."""
+    """Return how many waiters of others come before waiter number `turn` (0 is the first) of `own`.
+
+    `waiting` has the number of waiters of each, in the order of their turns. If `own` is missing in it, `own` comes
+    last.
+    """
     count, is_before = 0, True
     for name, number in waiting.items():
         if name == own:

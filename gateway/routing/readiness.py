@@ -31,8 +31,10 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
 
 
 async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target: Callable[[Endpoint], Target]) -> bool:
-    """Return whether at least one of the endpoints is ready. All endpoints are queried in parallel; the responses do
-    not affect their health."""
+    """Return whether at least one of the endpoints is ready.
+
+    All endpoints are queried in parallel; the responses do not affect their health.
+    """
     asking = [spawn(is_endpoint_ready(protocol, each, target(each))) for each in endpoints]
     try:
         for each in asyncio.as_completed(asking):
@@ -61,11 +63,12 @@ async def is_endpoint_ready(protocol: Protocol, endpoint: Endpoint, target: Targ
 
 
 async def probe(operation: Operation, protocol: Protocol, connector: Connector, target: Target) -> None:
-    """Query whether a server is live or ready (`operation`: LIVE or READY). If its protocol has no such request, send a
-    metadata request; any response to that counts as success.
+    """Query whether a server is live or ready (`operation` is LIVE or READY).
+
+    If its protocol has no such request, send a metadata request, to which any response counts as success.
 
     Raises:
-        TransportError: it is unreachable, lost the connection, or sent something that is not its protocol.
+        TransportError: the server is unreachable, lost the connection, or sent something that is not its protocol.
         GatewayError: INTERNAL (invalid output) if its reply is malformed; UNAVAILABLE (not ready) if it responded that
             it is not live or ready, or with an error.
     """
@@ -153,10 +156,10 @@ class Readiness:
     """The readiness of listeners. A listener is online or offline, for all its protocols together, and starts online.
 
     - `ready`: True while the gateway accepts requests.
-    - `switchable`: the listeners whose clients can take them offline and online. An offline listener still serves
+    - `switchable`: The listeners whose clients can take them offline and online. An offline listener still serves
       requests, like a real grps server.
-    - `backends`: returns why the required backends are not ready, or an empty text. None: the listener requires no
-      backend.
+    - `backends`: Returns why the required backends are not ready, or an empty text. If it is None, the listener
+      requires no backend.
     """
 
     def __init__(
@@ -173,7 +176,7 @@ class Readiness:
         """Callback after a client has taken a listener offline, or online (True), with the listener's name."""
 
     def switch(self, listener: str, *, is_online: bool) -> None:
-        """Take the listener online or offline, following another process of this gateway."""
+        """Take the listener online or offline because another process of this gateway has done so."""
         (self._offline.discard if is_online else self._offline.add)(listener)
 
     def adopt(self, other: "Readiness") -> None:
@@ -185,20 +188,29 @@ class Readiness:
         return self._ready() and request.listener not in self._offline
 
     async def with_backends(self, request: Request) -> Answer:
-        """Return whether it is ready and the required backends are; NotReady gives the reason why they are not."""
+        """Return whether both the listener and the required backends are ready.
+
+        NotReady gives the reason why they are not.
+        """
         if not self.of(request):
             return False
         why = await self._backends() if self._backends else ""
         return NotReady(why) if why else True
 
     def online(self, request: Request) -> bool:
-        """Take the listener online. Raises GatewayError, PERMISSION_DENIED, if its clients are not allowed to."""
+        """Take the listener online.
+
+        Raises GatewayError (PERMISSION_DENIED) if its clients are not allowed to do that.
+        """
         self._check(request)
         self._switched(request.listener, is_online=True)
         return True
 
     def offline(self, request: Request) -> bool:
-        """Take the listener offline. Raises GatewayError, PERMISSION_DENIED, if its clients are not allowed to."""
+        """Take the listener offline.
+
+        Raises GatewayError (PERMISSION_DENIED) if its clients are not allowed to do that.
+        """
         self._check(request)
         self._switched(request.listener, is_online=False)
         return True

@@ -3,14 +3,14 @@
 The Router checks the routes in the order of the configuration, and uses the first one whose conditions hold. The names
 to check depend on the name that the client used, for example `M-1.0.0` or `M.gradient`:
 
-1. If a route names it exactly, it is that model: the Router checks routes for this name only.
-2. Else, if the protocol joins versions to names (grps) and the name ends in a version, there are two readings: the
+1. If a route names it exactly, it is that model, and the Router checks routes only for this name.
+2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, there are two readings: the
    model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with exact names, then
-   for globs. If a glob matches both, the backend decides: it gets a request for the whole name and, if it has no such
-   model, for the version of `M`.
-3. Else, if the name ends in a derivative's suffix, it is the derivative model of `M`: first for routes with exact
-   names, then for globs.
-4. Else it is a plain name: routes in their order.
+   for globs. If a glob matches both, the backend decides. It gets a request for the whole name and, if it has no such
+   model, a request for the version of `M`.
+3. Otherwise, if the name ends in a derivative's suffix, it is the derivative model of `M`. The Router first checks
+   routes with exact names, then globs.
+4. Otherwise, it is a plain name, and the Router checks the routes in their order.
 
 The Router caches decisions by listener, protocol, model, version, operation and principal, and checks the permissions
 of the principal at the same time. If routes before the one that matches by names have conditions on path, headers or
@@ -37,12 +37,12 @@ Candidate: TypeAlias = tuple[Conditions | None, Destination]
 """A Destination, and the conditions to check for each request; None if the names were enough."""
 
 _READ_FIRST = Destination(reads="match.input")
-"""For an unread request, if a route's condition depends on its content."""
+"""The reason for decoding an unread request if a route's condition depends on its content."""
 _Asked: TypeAlias = tuple[str, str, str, str, Operation, Principal | None]
 """Listener, protocol, model, version, operation and principal."""
 
 MOST_CACHED = 4096
-"""Maximum number of entries of each cache; clients choose the names in its keys."""
+"""Maximum number of entries of each cache. It is limited because clients choose the names in the keys."""
 
 LONGEST_NAME = 1024
 """The maximum length of a model's name or version, in characters. The gateway puts names into caches, queues, paths and
@@ -63,10 +63,12 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 
 @frozen
 class Route:
-    """A rule that assigns requests to backends: its conditions, and its Destinations by client protocol, `whole` for
-    the model itself and `companions` for its derivatives.
+    """A rule that assigns requests to backends if its conditions hold.
 
-    `joins_versions`: the backend's protocol writes a model and its version as one name.
+    It has Destinations by client protocol: `whole` for the model itself and `companions` for its
+    derivatives.
+
+    `joins_versions` is True if the backend's protocol writes a model and its version as one name.
     """
 
     conditions: Conditions
@@ -77,8 +79,10 @@ class Route:
 
 @frozen
 class Reading:
-    """One way to read the names in a request: as `model`, or as its derivative model that computes `derivative`. `key`
-    has the names in this reading: with the version split off, if the name has one."""
+    """One way to read the names in a request: as `model`, or as its derivative model that computes `derivative`.
+
+    `key` has the names in this reading; if the name has a version, it is split off.
+    """
 
     key: RoutingKey
     model: str
@@ -86,7 +90,7 @@ class Reading:
 
     @property
     def operation(self) -> Operation:
-        """The operation on `model`: an inference of its derivative model is the derivative."""
+        """The operation on `model`. An inference of its derivative model is the derivative."""
         is_derived = self.derivative is not None and self.key.operation is Operation.INFER
         return self.derivative if is_derived and self.derivative is not None else self.key.operation
 
@@ -94,11 +98,11 @@ class Reading:
 class Router:
     """Finds the Destination of a Request, which comes from the first route with matching conditions.
 
-    - `routes`: in the order of the configuration.
-    - `server`: the Destinations of SERVER_OPERATIONS, which take no route.
-    - `joined`: the protocols whose clients write a model and its version as one name.
-    - `controlling`: the listeners whose clients can use CONTROL_OPERATIONS.
-    - `relays`: the protocols for which at least one route passes calls undecoded.
+    - `routes`: The routes in the order of the configuration.
+    - `server`: The Destinations of SERVER_OPERATIONS, which take no route.
+    - `joined`: The protocols whose clients write a model and its version as one name.
+    - `controlling`: The listeners whose clients can use CONTROL_OPERATIONS.
+    - `relays`: The protocols for which at least one route relays calls without decoding them.
     """
 
     def __init__(
@@ -160,7 +164,7 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
-        """Return the candidates that `_choose` caches. Refused names raise, so errors are not cached."""
+        """Return the candidates that `_choose` caches. Refused names raise an error, and errors are not cached."""
         _check_permission(principal, operation, model, listener)
         if operation in SERVER_OPERATIONS:
             return ((None, self._server_destination(operation)),)
@@ -182,8 +186,10 @@ class Router:
             yield route, _destination(route, readings)
 
     def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
-        """Return the possible readings of the names in `key`: one, or two (a whole name, and a name with a version
-        suffix)."""
+        """Return the possible readings of the names in `key`.
+
+        There is one reading, or there are two: a whole name, and a name with a version suffix.
+        """
         if self._is_named(key):
             return (Reading(key, key.model),)
         split = split_version(key.model) if key.protocol in self._joined and not key.version else None

@@ -25,10 +25,11 @@ Began: TypeAlias = Callable[[Request, Endpoint], Callable[[bool], None]]
 
 
 class Sender:
-    """Sends attempts to the endpoints of one backend, whose Targets it knows or determines first. A Sender does not
-    manage slots.
+    """Sends attempts to the endpoints of one backend.
 
-    `has_tls`: all endpoints use TLS, independent of the schemes of their addresses.
+    It knows their Targets or determines them first. A Sender does not manage slots.
+
+    `has_tls` is True if all endpoints use TLS, independent of the schemes of their addresses.
     """
 
     def __init__(
@@ -78,8 +79,10 @@ class Sender:
     async def stream(
         self, request: Request, endpoint: Endpoint, span: Span | None = None, *, passthrough: bool = False
     ) -> AsyncGenerator[Response, None]:
-        """Return the responses of an endpoint as `streaming.ask_stream` yields them; with `passthrough`, in the
-        protocol's passthrough form. Raises GatewayError like `Targets.find`."""
+        """Return the responses of an endpoint as `streaming.ask_stream` yields them.
+
+        If `passthrough` is True, they are in the protocol's passthrough form. Raises the errors of `Targets.find`.
+        """
         protocol = self.protocol.http.passthrough if passthrough else self.protocol
         connector = endpoint.passthrough if passthrough else endpoint
         assert protocol is not None

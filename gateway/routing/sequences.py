@@ -12,12 +12,12 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.waiting import WaitingCalls
 
 MOST_SEQUENCES = 4096
-"""The maximum number of sequences kept: clients choose their ids, and might never end them."""
+"""The maximum number of sequences kept. It is limited because clients choose their ids, and might never end them."""
 LONGEST_SEQUENCE = 128
-"""The maximum length of a text `sequence_id`, in characters; the same as in Triton."""
+"""The maximum length of a text `sequence_id`, in characters, which is the same as in Triton."""
 
 SequenceKey: TypeAlias = tuple[str, ParameterValue]
-"""The model's name and the `sequence_id`, a number or a text."""
+"""The model's name and the `sequence_id`, which is a number or a text."""
 
 
 def sequence_of(request: Request) -> SequenceKey | None:
@@ -26,7 +26,7 @@ def sequence_of(request: Request) -> SequenceKey | None:
     Raises:
         GatewayError: INVALID_ARGUMENT if the `sequence_id` is too long.
     """
-    if request.unread is not None:  # a message with a sequence is always read
+    if request.unread is not None:  # a message with a sequence is always decoded
         return None
     number = request.parameters.get("sequence_id")
     if not number:
@@ -37,8 +37,9 @@ def sequence_of(request: Request) -> SequenceKey | None:
 
 
 class Sequences:
-    """The endpoints of sequences: requests with the same `sequence_id` go to the same endpoint, because the model keeps
-    state."""
+    """The endpoints of sequences, in which requests with the same `sequence_id` go to the endpoint that has the
+    state.
+    """
 
     def __init__(self) -> None:
         self._endpoints: OrderedDict[SequenceKey, Endpoint] = OrderedDict()
@@ -79,7 +80,7 @@ class Sequences:
 
         Raises:
             GatewayError: like `place`. RESOURCE_EXHAUSTED (overloaded) if that endpoint has no free slot. UNAVAILABLE
-                without endpoints.
+                if there are no endpoints.
         """
         endpoint = self.place(request, key, choice.name)
         if endpoint is None or endpoint in tried:
@@ -89,7 +90,7 @@ class Sequences:
                 if waiting.waits_for_endpoint(request):
                     return None
                 raise choice.none_there()
-            # The sequence stays where its state is: the client's next attempt gets the same endpoint.
+            # The sequence stays where its state is, so the client's next attempt gets the same endpoint.
             text = f"backend {choice.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
             raise refusal(Reason.OVERLOADED, text)
         self.note(request, key, endpoint)
@@ -101,7 +102,7 @@ class Sequences:
         return sum(each is endpoint for each in self._endpoints.values())
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Forget the sequences whose state is at `endpoint`: it gets no more calls."""
+        """Forget the sequences whose state is at `endpoint`, which gets no more calls."""
         for key in [key for key, each in self._endpoints.items() if each is endpoint]:
             del self._endpoints[key]
 
@@ -110,7 +111,7 @@ class Sequences:
         self._endpoints |= {key: each for key, each in other._endpoints.items() if each in endpoints}
 
     def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
-        """Record that `endpoint` has the state from now on, or that `request` is the last of the sequence."""
+        """Record that `endpoint` has the state from now on, or that `request` is the last request of the sequence."""
         self._endpoints.pop(key, None)
         if request.parameters.get("sequence_end"):
             return

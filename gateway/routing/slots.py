@@ -1,4 +1,4 @@
-"""The slots of a backend: the interface, and the slots that one process manages by itself.
+"""The slots of a backend: their interface, and the slots that one process manages by itself.
 
 A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. For servers that take only one
 connection, every request holds a slot. A Backend does not choose the endpoint, and does not know where calls wait. It
@@ -16,14 +16,14 @@ The last three contain LocalSlots for the state of the endpoints that every proc
 The endpoint is chosen in these steps:
 
 1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that endpoint is full.
-2. Other requests go to the endpoint that the backend's strategy chooses (`balancing`): by default the one with the
-   fewest calls in flight.
+2. Other requests go to the endpoint that the backend's strategy chooses (`balancing`). By default, this is the endpoint
+   with the fewest calls in flight.
 3. If all endpoints are full, the call waits in the queue. When a call returns its slot, the endpoint gives the slot to
    the next waiter.
 
 Endpoints can be added and removed at any time. If there are no endpoints, calls fail immediately, because it is unknown
-when one will come. But calls wait in the queue for the first endpoint if servers are started for waiting calls: by an
-external system (`queue.wait_for_endpoints`), or by the gateway (`on_demand`).
+when one will come. However, if servers are started for waiting calls, calls wait in the queue for the first endpoint.
+Servers are started by an external system (`queue.wait_for_endpoints`) or by the gateway (`on_demand`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -43,11 +43,13 @@ from gateway.routing.sequences import Sequences, sequence_of
 from gateway.routing.waiting import WaitingCalls
 
 Ended: TypeAlias = Callable[[bool], None]
-"""Callback at the end of a request, called once with True if the request got an answer. It returns the slot, if the
-request has one."""
+"""A callback that is called once at the end of a request, with True if the request got an answer.
+
+It returns the slot, if the request has one.
+"""
 
 OwnAnswer: TypeAlias = Callable[[Request], Awaitable[Answer | None]]
-"""Returns the response to a request that does not simply go to one endpoint, or None if it does."""
+"""Returns the response to a request that does not simply go to one endpoint, or None if the request does."""
 
 
 class Slots(Protocol):
@@ -63,20 +65,22 @@ class Slots(Protocol):
         all endpoints."""
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """Return the endpoint for this request, not in `tried`, or None if it must wait. If the request takes a slot,
-        the slot is already taken. An endpoint that `request.tries` avoids is chosen only if it is the only one.
+        """Return the endpoint for this request, excluding the endpoints in `tried`, or None if the request must wait.
+
+        If the request takes a slot, the slot is already taken. An endpoint that `request.tries` avoids is chosen only
+        if it is the only one.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the endpoint of its sequence is full, or `tries` allows no
-                other endpoint; UNAVAILABLE without endpoints, or if all are down.
+                other endpoint; UNAVAILABLE if there are no endpoints, or all are down.
         """
 
     def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Awaitable[Endpoint]:
         """Like `free`, when it is the request's turn.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE
-                without endpoints.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
+                there are no endpoints.
         """
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
@@ -85,11 +89,13 @@ class Slots(Protocol):
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """Handle a request that failed with `error` at the last endpoint in `tried`. Return None to use another
-        endpoint, or a request to send to any endpoint. `rounds`: the number of earlier requests of this kind.
+        """Handle a request that failed with `error` at the last endpoint in `tried`.
+
+        Return None to use another endpoint, or a request to send to any endpoint. `rounds` is the number of earlier
+        requests of this kind.
 
         Raises:
-            GatewayError: `error`, or an error with more detail: the gateway does not repeat the request.
+            GatewayError: `error`, or an error with more detail, if the gateway does not repeat the request.
         """
 
     async def is_ready(self) -> bool | None:
@@ -103,8 +109,11 @@ class Slots(Protocol):
 
 
 class LocalSlots:
-    """The slots that this process manages: at most `max_in_flight` parallel calls on each endpoint (0: no limit).
-    `servers` are the traits of the backend's protocol."""
+    """The slots that this process manages.
+
+    Each endpoint runs at most `max_in_flight` parallel calls (0 means no limit). `servers` are the traits of the
+    backend's protocol.
+    """
 
     answers: Mapping[Operation, OwnAnswer] = {}
 
@@ -135,7 +144,7 @@ class LocalSlots:
         """The number of calls that wait for the response to another call, such as a call for the metadata of their
         model."""
         self.keeps_waiting = False
-        """True if calls wait without endpoints, because one is started for them."""
+        """True if calls wait when there are no endpoints, because an endpoint is started for them."""
         self._on_recovery: Callable[[Endpoint], None] = _nobody
         self._on_outage: Callable[[Endpoint], None] = _nobody
         self._on_other_models: Callable[[], None] = _nobody
@@ -183,8 +192,10 @@ class LocalSlots:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls. Without endpoints, this includes calls that wait for the response to another
-        call."""
+        """The number of waiting calls.
+
+        If there are no endpoints, this includes calls that wait for the response to another call.
+        """
         return self.calls.number if self.serving else self.calls.number + self.joined
 
     def count_joined(self, change: int) -> None:
@@ -195,8 +206,10 @@ class LocalSlots:
             self.calls.on_wait()
 
     def is_busy(self, endpoint: Endpoint) -> bool:
-        """Return whether the endpoint runs a call and cannot respond to anything else during that time: servers that
-        take one call at a time, or compute each call to its end."""
+        """Return whether the endpoint runs a call and cannot respond to anything else during that time.
+
+        This is true for servers that take one call at a time, or that compute each call to its end.
+        """
         return self._one_at_a_time and endpoint.in_flight > 0
 
     # --- slots ---
@@ -204,7 +217,7 @@ class LocalSlots:
     def free(
         self, request: Request, tried: Sequence[Endpoint] = (), choice: EndpointChoice | None = None
     ) -> Endpoint | None:
-        """See `Slots.free`. With `choice`, choose among its endpoints."""
+        """See `Slots.free`. If `choice` is set, choose among its endpoints."""
         if choice is None:
             choice = self.choice
         if request.tries is not None and (request.tries.avoided or request.tries.elsewhere):
@@ -255,8 +268,10 @@ class LocalSlots:
         return endpoint
 
     def note_sequence(self, request: Request, endpoint: Endpoint) -> None:
-        """Record a request that has waited and got a slot of `endpoint`: if it belongs to a sequence, the state is
-        there now."""
+        """Record a request that has waited and got a slot of `endpoint`.
+
+        If the request belongs to a sequence, the state is there now.
+        """
         if (sequence := sequence_of(request)) is not None:
             self.sequences.note(request, sequence, endpoint)
 
@@ -275,7 +290,7 @@ class LocalSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See `Slots.again`: use another endpoint if this one got nothing."""
+        """See `Slots.again`. Use another endpoint if this one got nothing."""
         if may_try_another(error, tried, self.serving):
             return None
         raise error
@@ -285,13 +300,13 @@ class LocalSlots:
         return None
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the next waiter. Return whether there was one."""
+        """Give a free slot of `endpoint` to the next waiter. Return whether there was a waiter."""
         return self.calls.hand_over(endpoint)
 
     # --- added and removed endpoints ---
 
     def add(self, endpoint: Endpoint) -> None:
-        """Offer the slots of `endpoint`, too; waiting calls get them immediately.
+        """Also offer the slots of `endpoint`, which waiting calls get immediately.
 
         The first endpoint of a backend without endpoints might have other models than the last one, so it counts as an
         endpoint that has returned.
@@ -316,7 +331,7 @@ class LocalSlots:
             watcher(endpoint)
 
     def replace(self, previous: "Slots") -> None:
-        """See `Slots.replace`: sequences at endpoints of both backends continue."""
+        """See `Slots.replace`. Sequences at endpoints that both backends have continue."""
         self.sequences.adopt(previous.local.sequences, self.endpoints)
         adopt_drains(self.endpoints, previous.local.endpoints)
 
@@ -369,8 +384,10 @@ class LocalSlots:
 
 
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
-    """Return True if a request that failed with `error` can go to another one of the endpoints that are `able` to serve
-    it. The failed endpoint must not have got anything, and one of them must be outside `tried`."""
+    """Return True if a request that failed with `error` can go to another of the endpoints that are `able` to serve it.
+
+    This requires that the gateway could send nothing to the failed endpoint, and that one of them is not in `tried`.
+    """
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 

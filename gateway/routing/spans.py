@@ -1,4 +1,4 @@
-"""The codec of a backend, with spans in the record: one for encoding the request, one for decoding its replies."""
+"""The codec of a backend, which records one span for encoding the request and one for decoding its replies."""
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol, Target
@@ -9,8 +9,9 @@ from gateway.core.types import Answer, Message, Request, bytes_of
 
 def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
     """Return a copy of `protocol` whose `encode_request` and `decode_response` record their spans in `record`, as
-    children of `parent`. All responses in a stream share one span. Messages that pass undecoded do not have their own
-    spans; `parent` has their data."""
+    children of `parent`. All responses in a stream share one span. Messages that are relayed without decoding do not
+    have their own spans; `parent` has their data.
+    """
     decoding = Repeated(record, "decode reply", parent) if is_stream else None
     received = 0
 
@@ -43,7 +44,7 @@ def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: b
         assert protocol.relay is not None
         parent.facts["status"] = reply.status
         passing = protocol.relay.reply(reply, request, target)
-        if passing is not None:  # else the codec decodes it, and counts it there
+        if passing is not None:  # otherwise, the codec decodes it, and counts it there
             received += bytes_of(reply)
             parent.facts["reply_bytes"] = received
         return passing

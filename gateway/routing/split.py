@@ -1,4 +1,4 @@
-"""`split` and `sticky` of a route: the choice of one of several backends for a call.
+"""The keys `split` and `sticky` of a route, which choose one of several backends for a call.
 
 By default, the choice is random, by the weights. Calls of one sequence, and calls with the same value of the `sticky`
 header, always get the same backend, in every process and replica. This choice uses rendezvous hashing: each backend
@@ -23,9 +23,9 @@ RANDOM = Random()
 class Split:
     """Chooses one of several backends for each call, by their weights.
 
-    - `weights`: the name of each backend and its share of the calls. At least one weight is above 0.
-    - `header`: the header, in lower case, whose value decides. Empty: no header.
-    - `random`: returns numbers from 0 (inclusive) to 1 (exclusive).
+    - `weights`: The name of each backend and its share of the calls. At least one weight is above 0.
+    - `header`: The header, in lower case, whose value decides. If it is empty, no header decides.
+    - `random`: Returns numbers from 0 (inclusive) to 1 (exclusive).
     """
 
     def __init__(

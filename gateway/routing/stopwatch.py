@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 class Stopwatch:
-    """Runs from its creation, on `clock`, which returns seconds."""
+    """A stopwatch that runs from its creation, on `clock`, which returns seconds."""
 
     __slots__ = ("_clock", "_seconds", "_since")
 
@@ -14,7 +14,7 @@ class Stopwatch:
         self._since: float | None = clock()
 
     def stop(self) -> float:
-        """Pause, if it is running. Return the seconds that it has run."""
+        """Pause, if it is running. Return for how many seconds it has run."""
         if self._since is not None:
             self._seconds += self._clock() - self._since
             self._since = None

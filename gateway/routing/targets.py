@@ -1,4 +1,6 @@
-"""The Target of each endpoint in a backend: the data about it that codecs need, including its server type.
+"""The Target of each endpoint in a backend.
+
+A Target has the data about the endpoint that codecs need, including its server type.
 
 If the protocol has several server types and the configuration sets none, the gateway queries the server for its
 metadata before the first call. Another server can take over the address, for example a new version of a deployment. So
@@ -29,8 +31,10 @@ double the server's work."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
-"""Errors of a server, or of a proxy in front of it, that do not depend on its server type: it is queried again
-later."""
+"""Errors of a server, or of a proxy in front of it, that do not depend on its server type.
+
+The gateway queries the server again later.
+"""
 
 _NOTHING_TOLD = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INTERNAL, Status.UNKNOWN})
 """Errors that do not show the server type. The first two come from a server, or from a proxy in front of it, that
@@ -43,11 +47,11 @@ _BROKEN = frozenset({Status.INTERNAL, Status.UNKNOWN})
 """Other possible errors in response to a message for another server type, or in decoding its reply. The model might
 have run."""
 _CHANGING = CALLS | CONTROL_OPERATIONS
-"""The operations that must not be repeated after one of `_BROKEN`."""
+"""The operations that must not be repeated after an error in `_BROKEN`."""
 
 
 class _NothingToldError(Exception):
-    """A server answers, but not what it is."""
+    """A server responds, but its response does not show its server type."""
 
 
 class Targets:
@@ -75,7 +79,10 @@ class Targets:
         self._asked_at: dict[Endpoint, float] = {}
         """When a server was last queried because it had refused a call."""
         self.changes: dict[Endpoint, int] = {}
-        """How many times another server was found at an endpoint. The key is absent until the first time."""
+        """For each endpoint, how many times another server was found there.
+
+        An endpoint is missing until the first time.
+        """
         for endpoint in endpoints:
             self.add(endpoint)
 
@@ -92,15 +99,17 @@ class Targets:
             each.pop(endpoint, None)
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Forget the server type of an endpoint that is unreachable, or has returned: another server might respond to
-        the next call."""
+        """Forget the server type of an endpoint that is unreachable or has returned, because another server might
+        respond to the next call.
+        """
         if self._flavors:
             self.known.pop(endpoint, None)
 
     async def has_changed(self, endpoint: Endpoint, request: Request, error: GatewayError, changes: int) -> bool:
-        """Return whether to repeat `request`, which ended with `error`, because another server has the address now. If
-        its server type could explain the error, query the server. `changes` of the endpoint had this value before the
-        call.
+        """Return whether to repeat `request`, which ended with `error`, because another server has the address now.
+
+        If its server type could explain the error, query the server. `changes` is the value of the endpoint's `changes`
+        before the call.
 
         A request is never repeated if the model might have run.
         """
@@ -128,11 +137,14 @@ class Targets:
         return self.known.get(endpoint) or self._without_flavor(endpoint)
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
-        """Return the Target of an endpoint that is not in `known`. The gateway queries its server once for any number
-        of waiting calls. It reserves half of the time until `deadline` for another endpoint.
+        """Return the Target of an endpoint that is not in `known`.
+
+        The gateway queries its server once for any number of waiting calls. It reserves half of the time until
+        `deadline` for another endpoint.
 
         Raises:
-            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, with the backend's name. The server got no other request.
+            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, with the backend's name in the text. The server got no other
+                request.
         """
         if self._flavors is None:
             return self.of(endpoint)
@@ -181,8 +193,10 @@ class Targets:
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
-        """Return the server's metadata, or None if it has none. Raises GatewayError, UNAVAILABLE or DEADLINE_EXCEEDED;
-        and _NothingToldError."""
+        """Return the server's metadata, or None if it has none.
+
+        Raises GatewayError (UNAVAILABLE or DEADLINE_EXCEEDED) or _NothingToldError.
+        """
         try:
             async with asyncio.timeout(self._seconds):
                 info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)

@@ -1,9 +1,11 @@
-"""Errors for unknown models, with suggestions. If no route matches the model: a similar name, or the existing versions.
-If the servers behind a glob do not have the model: a similar name that another route matches.
+"""The errors for unknown models, with suggestions.
 
-The suggestions are models that routes name exactly: for this listener and protocol, without conditions on path, headers
-or input. This module does not know the models behind globs. Clients choose the names, so an error costs a limited
-number of lookups: the module compares names by looking up their `variants` in a table.
+If no route matches the model, the error suggests a similar name or the existing versions. If the servers behind a glob
+do not have the model, the error suggests a similar name that another route matches.
+
+The suggestions are models that routes name exactly, for this listener and protocol, without conditions on path, headers
+or input. This module does not know the models behind globs. Clients choose the names, so an error must cost a limited
+number of lookups. Therefore the module compares names by looking up their `variants` in a table.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +32,7 @@ _MOST_INPUTS = 5
 class Visible:
     """The models that routes name for the clients of one protocol at one listener.
 
-    `versions`: for each name, the versions in its routes' conditions. `near`: a name for each of its `variants`.
+    `versions` has, for each name, the versions in its routes' conditions. `near` has a name for each of its `variants`.
     """
 
     versions: dict[str, tuple[str, ...]]
@@ -47,8 +49,11 @@ class UnknownModels:
         self._visible = lru_cache(None)(self._find)  # unlimited: the configuration has few listeners and protocols
 
     def error(self, request: Request, candidates: Sequence[Conditions] = ()) -> GatewayError:
-        """Return the error for `request`: INVALID_ARGUMENT if only its inputs do not match the route of one of
-        `candidates`, whose conditions on names hold; else NOT_FOUND."""
+        """Return the error for `request`.
+
+        It is INVALID_ARGUMENT if the conditions on names of one of `candidates` hold and only its inputs do not match;
+        otherwise it is NOT_FOUND.
+        """
         if any(each.input and each.holds_but_for_input(request) for each in candidates):
             return invalid_input(_text_for_inputs(request))
         if not request.model:
@@ -63,8 +68,10 @@ class UnknownModels:
     def near(
         self, listener: str, protocol: str, model: str, operation: Operation, principal: Principal | None
     ) -> str | None:
-        """Return another model that the client might mean by `model` and that the principal is allowed to use. Return
-        None if routes name `model` itself, or have no similar name."""
+        """Return another model that the client might mean by `model` and that the principal is allowed to use.
+
+        Return None if routes name `model` itself or have no similar name.
+        """
         visible = self._visible(listener, protocol)
         if model in visible.versions:
             return None
@@ -98,7 +105,9 @@ class UnknownModels:
 
 
 def suggesting(handler: Handler, name: str) -> Handler:
-    """Return `handler` with a wrapper: its errors for a model that the server does not have suggest another name."""
+    """Return `handler` with a wrapper that adds a similar name to its errors about a model that the server does not
+    have.
+    """
 
     async def suggest(request: Request) -> Answer:
         try:
@@ -124,7 +133,8 @@ def _without_model(operation: Operation) -> str:
 
 
 def variants(name: str) -> Iterator[str]:
-    """Yield `name` in lower case with `_` for `-`: whole, and with each one of its characters removed.
+    """Yield variants of `name`, in lower case with `_` for `-`: the whole name, and the name with each one of its
+    characters removed.
 
     Two names that share a variant differ by one character that is added, removed or replaced, or by two adjacent
     characters in swapped order.

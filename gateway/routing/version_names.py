@@ -14,7 +14,7 @@ from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
 
 _READS = "the version in the model's name"
-"""Why requests with a version in the name are decoded: the server gets another name."""
+"""The reason for decoding requests with a version in the name: the server gets another name."""
 _JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
 
 
@@ -46,8 +46,10 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
 
 
 def whole_or_version(whole: Destination, split: Destination) -> Destination:
-    """Return a Destination that uses `whole`, and then `split` if the backend does not have this model. If it has
-    neither, the error is about the whole name, which the client used."""
+    """Return a Destination that uses `whole`, and then `split` if the backend does not have the model of `whole`.
+
+    If the backend has neither, the error is about the whole name, which the client used.
+    """
 
     async def handler(request: Request) -> Answer:
         assert whole.handler is not None
@@ -85,7 +87,10 @@ def whole_or_version(whole: Destination, split: Destination) -> Destination:
 
 @contextmanager
 def _second_attempt(unknown: GatewayError) -> Iterator[None]:
-    """Run the second attempt. If it does not find its model either, raise `unknown`, the first not-found error."""
+    """Run the second attempt.
+
+    If the backend does not have its model either, raise `unknown`, the first not-found error.
+    """
     try:
         yield
     except GatewayError as error:

@@ -1,6 +1,7 @@
-"""The wait of a call for a free slot of a backend: its place in the queue, the maximum time, and the error after it.
+"""The wait of a call for a free slot of a backend: its place in the queue, the maximum time, and the error after that
+time.
 
-While a backend has no endpoints, calls wait for the first one for up to `queue.wait_for_endpoints`.
+While a backend has no endpoints, calls wait for the first endpoint for up to `queue.wait_for_endpoints`.
 """
 
 import asyncio
@@ -29,9 +30,9 @@ def _free_endpoint(request: Request) -> str:
 class Lines:
     """The lines in which a client's calls wait.
 
-    - `of`: returns a request's line, which similar requests share.
-    - `fit`: returns True if the calls in a line can use a slot of an endpoint.
-    - `awaited`: returns the sentence for a request that has waited too long, with the event that did not happen.
+    - `of`: Returns a request's line, which similar requests share.
+    - `fit`: Returns True if the calls in a line can use a slot of an endpoint.
+    - `awaited`: Returns the sentence for a request that has waited too long, which names the event that did not happen.
     """
 
     of: Callable[[Request], Hashable] = _model
@@ -40,8 +41,10 @@ class Lines:
 
 
 class WaitingCalls:
-    """The waiting calls of one backend. `slots` is the maximum number of parallel calls on each endpoint (0: no
-    limit)."""
+    """The waiting calls of one backend.
+
+    `slots` is the maximum number of parallel calls on each endpoint (0 means no limit).
+    """
 
     def __init__(self, settings: QueueSettings, choice: EndpointChoice, slots: int, clock: Callable[[], float]) -> None:
         self._name = choice.name
@@ -50,12 +53,12 @@ class WaitingCalls:
         self._clock = clock
         self._timeout = settings.timeout
         self.patience = settings.wait_for_endpoints
-        """Maximum time that a call waits for the first endpoint, in seconds; None: it fails immediately."""
+        """Maximum time that a call waits for the first endpoint, in seconds; None means that it fails immediately."""
         self.queue: FairQueue[Endpoint] = FairQueue(self._name, settings.length, self.seconds_until)
         self.times = SlotTimes()
         self.lines = Lines()
         self.on_wait: Callable[[], None] = _nobody
-        """Callback when a call begins to wait."""
+        """A callback that is called when a call begins to wait."""
         self.without_place = 0
         """The number of calls that wait for an endpoint outside the queue."""
         self._emptied_or_filled = -math.inf
@@ -70,8 +73,10 @@ class WaitingCalls:
         self._emptied_or_filled = self._clock()
 
     def seconds_until(self, place: int) -> float | None:
-        """Return the estimated seconds until the call at this place of the queue (1: the next one) gets a slot; None
-        before the first call has ended, and if the number of slots is not limited."""
+        """Return the estimated seconds until the call at this place of the queue (1 is the next one) gets a slot.
+
+        Return None before the first call has ended, and if the number of slots is not limited.
+        """
         return self.times.until(place, self.slots * len(self._choice.endpoints))
 
     def waits_for_endpoint(self, request: Request) -> bool:
@@ -84,11 +89,12 @@ class WaitingCalls:
         return 0 < self.slots <= endpoint.in_flight
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the call whose turn it is among the calls that can use it. Return whether
-        there was one.
+        """Give a free slot of `endpoint` to the call whose turn it is among the calls that can use it.
 
-        An endpoint that is left out gets no call while another endpoint is only busy and will return its slot: it would
-        fail all waiting calls one by one.
+        Return whether there was such a call.
+
+        An endpoint that is left out gets no call while another endpoint is only busy and will return its slot, because
+        it would fail all waiting calls one by one.
         """
         if not self.queue or self.is_full(endpoint) or not endpoint.takes_calls:
             return False
@@ -164,8 +170,10 @@ class WaitingCalls:
 
 
 def note_waiting(request: Request, backend: str, place: int, seconds: float, retry_after: float | None = None) -> None:
-    """Record that the request has waited for `seconds` seconds, beginning at this place of the backend's queue;
-    `retry_after` is set if it got no slot."""
+    """Record that the request has waited for `seconds` seconds, beginning at this place of the backend's queue.
+
+    `retry_after` is set if the request got no slot.
+    """
     note_wait(place, seconds, retry_after)
     request.record.waited(seconds, backend, place)
 

@@ -16,11 +16,11 @@ PORT_RANGE = "its port is not between 1 and 65535"
 
 
 class BadAddressError(ValueError):
-    """A part of an address is invalid; the text describes the fault: "it has no port"."""
+    """A part of an address is invalid. The text describes the fault, for example "it has no port"."""
 
 
 def refuse(text: str, why: object, expected: str) -> NoReturn:
-    """Raise the ValueError for the address `text`: `why` it is invalid, and which form is `expected`."""
+    """Raise the ValueError for the address `text`, with the reason `why` it is invalid and the `expected` form."""
     raise ValueError(f"bad address {text!r}: {why}; {expected}")
 
 
@@ -28,7 +28,7 @@ def check_characters(text: str) -> None:
     """Check that `text` is printable ASCII without blanks.
 
     Raises:
-        BadAddressError: it is not.
+        BadAddressError: `text` has other characters.
     """
     if not text.isascii() or not text.isprintable() or " " in text:
         raise BadAddressError("it holds a blank or a character outside ASCII")

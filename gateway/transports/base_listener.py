@@ -12,10 +12,10 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """A Listener without its protocol, which takes no part in requests."""
+    """A Listener without the part that depends on the protocol. It takes no part in requests."""
 
     address: str
-    """`host:port`, once started."""
+    """`host:port`, after the start."""
 
     def __init__(self, settings: ListenerSettings, connections: ListenerConnections | None, timeouts: Timeouts) -> None:
         self._connections = ListenerConnections.of(settings) if connections is None else connections

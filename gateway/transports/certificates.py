@@ -1,5 +1,7 @@
-"""TLS contexts from certificate files, with the versions and ciphers of Mozilla's intermediate profile; and the reasons
-of failed handshakes in plain words."""
+"""TLS contexts from certificate files, with the versions and ciphers of Mozilla's intermediate profile.
+
+The module also describes the reasons of failed handshakes in plain words.
+"""
 
 import ssl
 from collections.abc import Sequence
@@ -28,8 +30,10 @@ CIPHERS = ":".join(
         "DHE-RSA-CHACHA20-POLY1305",
     )
 )
-"""The TLS 1.2 ciphers of Mozilla's "Server Side TLS" 5.7, intermediate. TLS 1.3 has its own ciphers, all of which are
-allowed."""
+"""The TLS 1.2 ciphers of Mozilla's "Server Side TLS" 5.7, intermediate.
+
+TLS 1.3 has its own ciphers, which are all allowed.
+"""
 
 
 def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: Sequence[str] = ()) -> ssl.SSLContext:
@@ -39,7 +43,7 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
         CertificateError: a file is not readable or not usable.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, alpn)
-    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # like in the profile: clients know their fastest cipher
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # as in the profile, because clients know their fastest cipher
     _load_pair(context, files)
     if client != "none":
         _load_authorities(context, files.authorities, "client_ca")
@@ -51,8 +55,9 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
 
 
 def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """Return the TLS context for the handshakes of a backend's connections. Without authorities, it trusts the
-    system's.
+    """Return the TLS context for the handshakes of a backend's connections.
+
+    If there are no authorities, it trusts the system's authorities.
 
     Raises:
         CertificateError: a file is not readable or not usable.
@@ -71,7 +76,7 @@ def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Seq
 
 
 def faults(files: TlsFiles, authorities: FileKey) -> list[CertificateError]:
-    """Return one error for each unusable file, with the reason. `authorities`: the key of the file with the CAs."""
+    """Return one error for each unusable file, with the reason. `authorities` is the key of the file with the CAs."""
     context, found = _context(ssl.PROTOCOL_TLS_SERVER, ()), []
     try:
         if files.certificate:
@@ -135,8 +140,9 @@ def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
 
 
 def _check_end(text: str, key: FileKey) -> None:
-    """Check that a file does not end inside a certificate: OpenSSL ignores an incomplete one, for example in a file
-    that another program is still writing, or on a full disk."""
+    """Check that a file does not end inside a certificate, for example because another program is still writing it or
+    the disk is full. OpenSSL ignores an incomplete certificate.
+    """
     if text.count("-----BEGIN ") != text.count("-----END "):
         raise CertificateError(key, "it ends within a certificate; write the whole file")
 
@@ -150,7 +156,7 @@ def _load_revocations(context: ssl.SSLContext, path: str) -> None:
 
 
 def refusal_text(error: ssl.SSLError, host: str = "") -> str:
-    """Return why a handshake failed, in plain words. `host` is the expected name of the other side."""
+    """Return the reason why a handshake failed, in plain words. `host` is the expected name of the other side."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _UNVERIFIED.get(error.verify_code, f"its certificate is not accepted: {error.verify_message}")
         return text.format(host=host)

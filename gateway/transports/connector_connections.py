@@ -1,4 +1,4 @@
-"""The open connections of one connector, and closing them all."""
+"""The open connections of one connector. The module can close them all."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,10 +20,11 @@ C = TypeVar("C", bound=Abortable)
 
 
 class ConnectorConnections(Generic[C]):
-    """The set of open connections. Each connection calls `opened` once its socket is connected and `lost` once the
-    socket is closed.
+    """The set of open connections.
 
-    A connector that opens a connection by itself calls `lost` if that fails or is cancelled: `opened` might have been
+    Each connection calls `opened` once its socket is connected and `lost` once the socket is closed.
+
+    A connector that opens a connection by itself calls `lost` if that fails or is cancelled. `opened` might have been
     called before, and uvloop closes the socket of a cancelled connection attempt without notifying the connection.
     """
 
@@ -39,7 +40,10 @@ class ConnectorConnections(Generic[C]):
         return iter(self._open)
 
     async def open(self, connection: C, place: Address, secured: Secured | None) -> None:
-        """Connect it to a TCP address or a unix socket, over TLS if it is `secured`. Raises like `tls.connect`."""
+        """Connect it to a TCP address or a unix socket, over TLS if `secured` is set.
+
+        Raises the errors of `tls.connect`.
+        """
         loop, protocol = asyncio.get_running_loop(), cast(asyncio.BaseProtocol, connection)
         try:
             if place.path:
@@ -53,7 +57,7 @@ class ConnectorConnections(Generic[C]):
             raise
 
     def opened(self, connection: C) -> None:
-        """Add a connection; after `abort_all`, abort it instead."""
+        """Add a connection. If `abort_all` was called, abort the connection instead."""
         self._open.add(connection)
         if self.is_closed:
             connection.abort()
@@ -65,7 +69,7 @@ class ConnectorConnections(Generic[C]):
             self._emptied.set()
 
     def abort_all(self) -> None:
-        """Abort every connection, and from now on every connection that is still being opened."""
+        """Abort every connection, including connections that are still being opened or are opened later."""
         self.is_closed = True
         for connection in list(self._open):
             with log_and_continue("closing a connection to an endpoint"):

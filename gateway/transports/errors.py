@@ -26,7 +26,7 @@ def deadline_passed(*, sent: bool = False) -> TransportError:
 
 
 def seconds_left(deadline: float | None, now: float) -> float | None:
-    """Return the seconds until `deadline`; None without a deadline. Both arguments are on the event loop's clock.
+    """Return the seconds until `deadline`; None if there is no deadline. Both arguments are on the event loop's clock.
 
     Raises:
         TransportError: DEADLINE_EXCEEDED if the deadline has passed.
@@ -41,11 +41,12 @@ def seconds_left(deadline: float | None, now: float) -> float | None:
 def not_connected(
     error: OSError, host: str, seconds: float, limit: float | None = None, server_name: str = ""
 ) -> TransportError:
-    """Return the error after connecting to `host` failed with `error`, with a limit of `seconds`. `server_name` is the
-    expected name in its TLS certificate, if that is not `host`.
+    """Return the error after connecting to `host` failed with `error`, with a limit of `seconds`.
 
-    If `seconds` is less than the connect timeout `limit`, the call's deadline has shortened it. A timeout is
-    DEADLINE_EXCEEDED in that case, not UNAVAILABLE, because a short deadline does not mean that the endpoint is
+    `server_name` is the expected name in its TLS certificate, if that differs from `host`.
+
+    If `seconds` is less than the connect timeout `limit`, the call's deadline has shortened the time. In this case, a
+    timeout is DEADLINE_EXCEEDED instead of UNAVAILABLE, because a short deadline does not mean that the endpoint is
     unreachable.
     """
     if isinstance(error, TimeoutError):
@@ -64,8 +65,10 @@ def not_connected(
 
 
 def how_lost(error: Exception | None) -> str:
-    """Return how a connection ended, for texts such as "the connection was reset without a reply". A server that
-    requires another client certificate often reports this only by an alert after the handshake."""
+    """Return how a connection ended, for texts such as "the connection was reset without a reply".
+
+    A server that requires another client certificate often reports this only with an alert after the handshake.
+    """
     if isinstance(error, ssl.SSLError):
         return f"ended by TLS ({refusal_text(error)})"
     return "closed" if error is None else "reset"

@@ -21,9 +21,9 @@ from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.listener_connections import AcceptedConnection
 
 SCRATCH_BYTES = 64 * 2**10
-"""The number of bytes received at a time. Every transport's own buffer is at least as large."""
+"""The number of bytes to receive in one step. Every transport's own buffer is at least as large."""
 
-# RFC 9110, section 5.6.2: `tchar`, the characters of methods; and an empty line, which can come before.
+# RFC 9110, section 5.6.2: `tchar`, the characters of methods, and an empty line, which can come before the method.
 _HTTP1 = frozenset(b"!#$%&'*+-.^_`|~\r\n") | frozenset(range(0x30, 0x3A)) | frozenset(range(0x41, 0x5B))
 _HTTP1 |= frozenset(range(0x61, 0x7B))
 _LONGEST = 24
@@ -32,19 +32,23 @@ _LONGEST = 24
 
 @frozen
 class Opening:
-    """The beginning of connections of one transport. `magic` is empty for HTTP/1.1, which begins with any method;
-    `alpn` is the name that both sides announce over TLS, or empty."""
+    """The beginning of connections of one transport.
+
+    `magic` is empty for HTTP/1.1, which begins with any method. `alpn` is the name that both sides announce over TLS,
+    or empty.
+    """
 
     magic: bytes = b""
     alpn: str = ""
 
 
 def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
-    """Return the index of the opening at the beginning of `data`, which is everything that the client has sent. Return
-    None if more bytes are needed.
+    """Return the index of the opening with which `data` begins.
+
+    `data` is everything that the client has sent. Return None if more bytes are needed.
 
     Raises:
-        DecodeError: `data` begins with another opening.
+        DecodeError: `data` begins with none of the openings.
     """
     for at, opening in enumerate(openings):
         if opening.magic and data.startswith(opening.magic):
@@ -78,9 +82,12 @@ class SharedContext(ConnectionContext):
 
 
 class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
-    """A connection that is not recognized yet. The connection counts for the listener, can be silent for the same time
-    as an idle one, and has `Timeouts.head` seconds from its first byte. If it exceeds the connection limit, the
-    transport that it turns out to use sends the error; in that case both times are `Timeouts.grace` seconds."""
+    """A connection whose transport is not recognized yet.
+
+    The connection counts for the listener, can be silent for the same time as an idle connection, and has
+    `Timeouts.head` seconds from its first byte. If it exceeds the connection limit, the transport that it turns out to
+    use sends the error. In this case, both times are `Timeouts.grace` seconds.
+    """
 
     HEAD_NAME = "the first bytes"
 
@@ -91,7 +98,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self._early = b""
         """The bytes that have arrived, at most the length of the longest magic."""
         self._head_seconds = context.timeouts.head
-        """The maximum time from the first byte until it is recognized, in seconds."""
+        """The maximum time from the first byte until the transport is recognized, in seconds."""
 
     @property
     def unanswered(self) -> int:
@@ -141,7 +148,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
             self._alarm.set(self._head_seconds)
 
     def eof_received(self) -> None:
-        """Close the connection, because the client has closed it, or will send no more."""
+        """Close the connection, because the client has closed it or will send nothing more."""
         self.close()
 
     def _hand_over(self, at: int, received: memoryview | bytes) -> None:
@@ -183,7 +190,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self.linger()
 
     def proceed(self) -> None:
-        """Do nothing: nothing waits for the client to read."""
+        """Do nothing, because no response is waiting for the client to read it."""
 
 
 def _http_reply(error: GatewayError) -> bytes:

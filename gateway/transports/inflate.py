@@ -1,4 +1,7 @@
-"""Decompresses bodies: counted in a Memory, and in a thread if it would block the loop for long."""
+"""Decompresses bodies.
+
+The memory is counted in a Memory, and a thread does the work if it would block the loop for long.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +19,7 @@ ms."""
 
 
 def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """Return `data` decompressed; `coding` is one of inflation.WINDOWS.
+    """Return `data` decompressed. `coding` is one of inflation.WINDOWS.
 
     Raises:
         DecodeError, GatewayError: like `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded) if the process has no
@@ -31,7 +34,7 @@ def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory
 def inflate_small(
     data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
 ) -> Buffer | None:
-    """Like `inflate`; None if the content is too large to be decompressed without a thread."""
+    """Like `inflate`, but return None if the content is too large to be decompressed without a thread."""
     if len(data) > IN_THREAD:
         return None
     try:

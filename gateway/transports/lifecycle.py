@@ -1,4 +1,4 @@
-"""The phases of a client's connection, the time limits of each, and how the connection ends.
+"""The phases of a client's connection, the time limits of each phase, and how the connection ends.
 
             first byte         head read            body read            reply being read by the client
       IDLE ────────────→ HEAD ───────────→ BODY ───────────→ ANSWERING ────────────────→ FLUSHING
@@ -46,7 +46,7 @@ from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
-    """The phase of a connection, by what it waits for; the module docstring shows their order."""
+    """The phase of a connection, which depends on what it waits for. The module docstring shows their order."""
 
     IDLE = "waiting for the next message"
     HEAD = "receiving a message's head"
@@ -56,7 +56,7 @@ class Phase(Enum):
     LINGERING = "after the last reply; dropping data that the client still sends"
     CLOSED = "closed, or closing after the last reply"
 
-    # Members are singletons: identity is equality.
+    # Members are singletons, so identity is equality.
     __hash__ = object.__hash__
 
 
@@ -74,8 +74,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     replies, and closing.
 
     A subclass receives messages and sends replies. It sets `_phase`, and sets `_alarm` to the time limit of the new
-    phase. It implements `reject` and `proceed`, and can add to the other public methods: they are called when their
-    docstrings say, by this class, the listener and the event loop.
+    phase. It implements `reject` and `proceed`, and can extend the other public methods. This class, the listener and
+    the event loop call them when their docstrings say.
     """
 
     HEAD_NAME = "the message's head"
@@ -84,7 +84,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     _transport: asyncio.Transport
     _peer: str
-    """`host:port`; empty on a unix socket."""
+    """`host:port` of the client; empty on a unix socket."""
     _identity: str = ""
     """The identity in the client's certificate; empty without a certificate."""
 
@@ -102,7 +102,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._idle_seconds = context.timeouts.idle
         """How long the connection can stay IDLE, in seconds."""
         self._body_begun: float | None = None
-        """When the connection began to wait for the rest of the message; None before that."""
+        """The time when the connection began to wait for the rest of the message; None before that."""
         self._body_bytes = 0
         """The number of bytes of the rest that have arrived."""
         self._writable = True
@@ -122,7 +122,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """True if nothing happens until the client sends or reads something."""
         return self._phase is not Phase.ANSWERING
 
-    # For subclasses to implement.
+    # Subclasses implement these.
 
     @property
     @abstractmethod
@@ -132,8 +132,10 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     @abstractmethod
     def reject(self, error: GatewayError) -> None:
-        """Refuse the message that is arriving, because its end is unknown or not worth waiting for: write an error
-        reply, then linger."""
+        """Refuse the message that is arriving, because its end is unknown or not worth waiting for.
+
+        Write an error reply, then linger.
+        """
 
     @abstractmethod
     def proceed(self) -> None:
@@ -144,10 +146,10 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._is_yielding = False
 
     def reject_connection(self, error: GatewayError) -> None:
-        """Refuse the connection, because it exceeds the limit: write an error reply, then linger."""
+        """Refuse the connection, because it exceeds the limit. Write an error reply, then linger."""
         self.reject(error)
 
-    # Called by the listener.
+    # The listener calls these.
 
     def drain(self) -> None:
         """Close after the last reply. Close an idle connection after `Timeouts.grace`."""
@@ -223,7 +225,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     # Time limits.
 
     def _await_body(self, received: int) -> None:
-        """Wait for more of the message's rest, `received` bytes of which have just arrived."""
+        """Wait for more of the message's rest, of which `received` bytes have just arrived."""
         now, timeouts = self._loop.time(), self._context.timeouts
         if self._body_begun is None:
             self._body_begun, self._body_bytes = now, 0
@@ -249,7 +251,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm.set(self._context.timeouts.write)
 
     async def _until_read(self) -> None:
-        """Wait until the client has read most of the written data; always give other tasks of the loop one turn."""
+        """Wait until the client has read most of the written data. Always give other tasks of the loop one turn."""
         await asyncio.sleep(0)
         if not self._writable:
             self._read = self._loop.create_future()
@@ -282,8 +284,10 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     @property
     def unread_bytes(self) -> int:
-        """The number of bytes of replies that wait because the client reads too slowly. While it keeps up, there are
-        few, and they count as 0."""
+        """The number of bytes of replies that wait because the client reads too slowly.
+
+        While the client keeps up, there are few such bytes, and they count as 0.
+        """
         return 0 if self._writable else self._transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -305,10 +309,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._context.connections.hand_over(self, after)
 
     def linger(self) -> None:
-        """Half-close, and drop the data that the client still sends until it closes, too, for at most
-        `Timeouts.linger`. If the gateway closed the connection immediately, the system would send a reset, and a client
-        that is still sending would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed:
-        there, the loop drops the remaining data. If the client has closed its side, close."""
+        """Half-close the connection.
+
+        Until the client also closes it, drop the data that the client still sends, for at most `Timeouts.linger`. If
+        the gateway closed the connection immediately, the system would send a reset, and a client that is still sending
+        would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed, so the loop drops the
+        remaining data there. If the client has closed its side, close.
+        """
         if self._has_peer_ended:
             self.close()
             return
@@ -331,8 +338,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             self.close()
 
     def close_idle(self) -> None:
-        """Close, unless the next message has arrived and is still unread: a busy loop runs its timers before
-        it reads."""
+        """Close the connection, unless the next message has arrived and is still unread, because a busy loop runs its
+        timers before it reads.
+        """
         if has_unread(self._transport.get_extra_info("socket")):
             self._alarm.set(self._idle_seconds)
         else:

@@ -8,7 +8,7 @@ from random import uniform
 from gateway.core.protocol import Limits
 
 _JITTER = 0.1
-"""The share by which ages are randomly different: clients that connected together should not return together."""
+"""The share by which ages differ randomly, because clients that connected together should not return together."""
 
 
 class Lifespan:
@@ -21,7 +21,7 @@ class Lifespan:
         requests, age = limits.requests_per_connection, limits.connection_age
         self._requests_left = math.inf if requests is None else requests
         self.ends_at = math.inf if age is None else now + age * uniform(1 - _JITTER, 1 + _JITTER)
-        """When it is too old; infinite without a limit."""
+        """The time when the connection is too old; infinite if there is no limit."""
         self._timer: asyncio.TimerHandle | None = None
 
     def is_last(self, now: float) -> bool:

@@ -1,11 +1,11 @@
-"""The open connections of one listener: how many are admitted, and how they all end.
+"""The open connections of one listener. The module decides how many are admitted, and ends them.
 
     serving ──announce_end──→ ending ──drain──→ draining ──all closed, or time over──→ no connections
 
 While `ending`, every request is served, and replies announce that the connection will close, if the protocol can
 express that. While `draining`, the listener accepts no connections, and each connection closes after its last reply. An
-idle connection stays open for `Timeouts.grace`: its client might have sent a request that has not arrived yet and would
-be lost if the connection closed immediately.
+idle connection stays open for `Timeouts.grace`, because its client might have sent a request that has not arrived yet
+and would be lost if the connection closed immediately.
 """
 
 import asyncio
@@ -31,8 +31,10 @@ log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 10_000
 DEFAULT_HANDSHAKES = 500
-"""The maximum number of parallel TLS handshakes: they take 50 MiB together, and end within a second unless their
-clients stall."""
+"""The maximum number of parallel TLS handshakes.
+
+They take 50 MiB together, and end within a second unless their clients stall.
+"""
 _MIN_RESERVED = 64
 _RESERVED_SHARE = 10
 
@@ -42,7 +44,7 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ValueError, OSError):  # macOS: `hard` exceeds its kernel's limit
+    except (ValueError, OSError):  # On macOS, `hard` exceeds the kernel's limit
         log.warning("the limit of open files stays at %d", soft)
 
 
@@ -74,21 +76,23 @@ class ClientConnections:
         return self.limit is not None and self._open.get(client, 0) >= self.limit
 
     def add(self, client: str) -> None:
-        """Count one more."""
+        """Count one more connection."""
         if client and self.limit is not None:
             self._open[client] = self._open.get(client, 0) + 1
 
     def remove(self, client: str) -> None:
-        """Count one less. Ignore connections that opened without a limit."""
+        """Count one connection less. This ignores connections that opened without a limit."""
         left = self._open.pop(client, 0) - 1
         if left > 0:
             self._open[client] = left
 
 
 class Handshakes:
-    """Limits TLS handshakes to `limit` in parallel. The other handshakes wait for their turn, first come, first served.
-    A handshake takes about 100 KiB, and is cancelled after `Timeouts.handshake`, which begins when the client
-    connects."""
+    """Limits TLS handshakes to `limit` in parallel.
+
+    The other handshakes wait for their turn, in the order in which they arrive. A handshake takes about 100 KiB, and is
+    cancelled after `Timeouts.handshake`, which begins when the client connects.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -96,7 +100,10 @@ class Handshakes:
         self._waiting: dict[Callable[[], None], None] = {}
 
     def enter(self, begin: Callable[[], None]) -> None:
-        """Call `begin` when its turn has come: now, or after others have ended. It must be followed by `end`."""
+        """Call `begin` when its turn has come, which is now or after other handshakes have ended.
+
+        A call of `end` must follow.
+        """
         self._waiting[begin] = None
         self._begin_waiting()
 
@@ -119,7 +126,9 @@ class Handshakes:
 
 class ConnectionLimit:
     """The limits of client connections that several listeners share: `limit` in total, and `per_client` for each
-    client. With `makes_room`, a new connection replaces the oldest one that waits for its client, if there is one."""
+    client. If `makes_room` is True, a new connection replaces the oldest connection that waits for its client, if there
+    is one.
+    """
 
     def __init__(self, limit: int, per_client: int | None = None, *, makes_room: bool = False) -> None:
         self.limit = limit
@@ -133,8 +142,10 @@ class ConnectionLimit:
         """The number of refused connections that stay open until their clients have read the error."""
 
     def fit(self, configured: int) -> None:
-        """Set the limit to `configured`, or to the number that the system's limit of descriptors allows, with a warning
-        in the log."""
+        """Set the limit to `configured`.
+
+        If the system's limit of descriptors allows fewer, set it to that number and log a warning.
+        """
         available = descriptors()
         self.limit = min(configured, max(1, available - reserve(available)))
         if self.limit < configured:
@@ -180,12 +191,17 @@ class AcceptedConnection(typing.Protocol):
         """Close after the last reply."""
 
     def terminate(self) -> None:
-        """End all requests in flight, and close: immediately, or after the client has received the error."""
+        """End all requests in flight, and close the connection immediately or after the client has received the
+        error.
+        """
 
 
 class ListenerConnections:
-    """The open connections of the listener `name`: at most `limit`, and `per_client` of each client (None: no own
-    limit), and together with other listeners at most `shared_limit`."""
+    """The open connections of the listener `name`.
+
+    There are at most `limit`, at most `per_client` for each client (None means no own limit), and together with other
+    listeners at most `shared_limit`.
+    """
 
     def __init__(
         self,
@@ -207,9 +223,9 @@ class ListenerConnections:
         self._shared_limit = shared_limit
         self._clients = ClientConnections(per_client)
         self._open: dict[AcceptedConnection, GatewayError | None] = {}
-        """The open connections; for refused ones, the reason."""
+        """The open connections. For a refused connection, the value is the reason."""
         self._accepted: dict[AcceptedConnection, str] = {}
-        """The accepted connections, with their clients for limits per client; empty without such limits."""
+        """The accepted connections, with their clients if there are limits per client."""
         self._created: WeakSet[object] = WeakSet()
         """The connections that the event loop has created and not announced yet (`connection_made`)."""
         self._limited_log = LogLimit(log, lines=1)
@@ -229,12 +245,17 @@ class ListenerConnections:
         return sum(each.unanswered for each in tuple(self._accepted))
 
     def add_created(self, connection: object) -> None:
-        """Note a connection that the event loop is about to announce: a reload in between must reach it, too."""
+        """Note a connection that the event loop is about to announce, because a reload in between must also reach
+        it.
+        """
         self._created.add(connection)
 
     def renew(self, settings: ListenerSettings) -> tuple[object, ...]:
-        """Change the listener's name and limits. Return the open connections, and the connections that open in the
-        next turn of the loop; connections beyond a lower limit stay open."""
+        """Change the listener's name and limits.
+
+        Return the open connections, and the connections that open in the next turn of the loop. Connections beyond a
+        lower limit stay open.
+        """
         limits = settings.limits
         self._name, self._limit, self._clients.limit = settings.name, limits.connections, limits.connections_per_client
         return (*self._open, *self._created)
@@ -337,11 +358,11 @@ class ListenerConnections:
         return refusal(Reason.NOT_READY, "this client has too many connections open; close some, or try again later")
 
     def log_mistake(self, kind: str, peer: str, why: str) -> None:
-        """Log a client's mistake with TLS: one line a minute for each `kind`."""
+        """Log a client's mistake with TLS, at most one line per minute for each `kind`."""
         self._limited_log.write(kind, logging.WARNING, "listener %r: TLS with %s failed: %s", self._name, peer, why)
 
     def log_unrecognised(self, peer: str, why: str) -> None:
-        """Log that a client of a shared address uses an unknown protocol: one line a minute."""
+        """Log that a client of a shared address uses an unknown protocol, at most one line per minute."""
         text = "listener %r refuses a connection of %s: %s"
         self._limited_log.write("unrecognised", logging.WARNING, text, self._name, peer or "a unix socket", why)
 
@@ -380,7 +401,7 @@ class ListenerConnections:
             with log_and_continue("closing a client's connection"):
                 connection.terminate()
         await self._until_empty()
-        await asyncio.sleep(0)  # lets exchanges that were cancelled with their connections end
+        await asyncio.sleep(0)  # this lets exchanges that were cancelled with their connections end
         return unanswered
 
     async def _until_empty(self) -> None:

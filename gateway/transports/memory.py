@@ -2,11 +2,11 @@
 
 These count against `limits.memory`:
 
-- a body of at least MIN_COUNTED bytes, of a request or a reply, compressed or decompressed: each byte from its arrival
-  until the last view of the body is freed;
+- a body of at least MIN_COUNTED bytes, of a request or a reply, compressed or decompressed. Each byte counts from its
+  arrival until the last view of the body is freed;
 - a written reply until the client reads it;
-- the other memory of a client's connection (`ConnectionMemory`): heads, messages that wait for their turn, and calls
-  with their small bodies, beyond UNCOUNTED bytes for each connection.
+- the other memory of a client's connection (`ConnectionMemory`), beyond UNCOUNTED bytes for each connection: heads,
+  messages that wait for their turn, and calls with their small bodies.
 
 Memory for one client's messages also counts against `limits.memory_per_client`, if that is set.
 
@@ -44,19 +44,25 @@ log = logging.getLogger(__name__)
 MIN_COUNTED = 16 * 2**10
 """Minimum size of a body to count, in bytes. Counting costs about 1 us, which is too much for smaller bodies."""
 UNCOUNTED = 64 * 2**10
-"""Size of a connection's `ConnectionMemory` without counting, in bytes: one small call at a time costs nothing."""
+"""Size of a connection's `ConnectionMemory` that is not counted, in bytes, so one small call at a time costs
+nothing.
+"""
 FIELD_BYTES = 200
-"""The memory of a header field in addition to its text, in bytes: two byte strings, a pair, places in a list and in a
-dictionary."""
+"""The memory of a header field in addition to its text, in bytes: two byte strings, a pair, and entries in a list and
+in a dictionary.
+"""
 CALL_BYTES = 32 * 2**10
 """The memory of a waiting call with a body below MIN_COUNTED, in bytes: its task, the request in the forms of both
-sides, and its part of a connection to a model server."""
+sides, and its part of a connection to a model server.
+"""
 _WAITING_BYTES = 512
 """The memory of a waiting message in addition to its content, in bytes."""
 FIRST_BUFFER = 2**20
-"""The size of the first buffer for a larger body, in bytes. The second buffer has the body's full size. The kernel
-allocates a page at its first write, but for arrays of 4 MiB and more it allocates 2 MiB at a time. Therefore the large
-array is created after 1 MiB has arrived."""
+"""The size of the first buffer for a larger body, in bytes.
+
+The second buffer has the body's full size. The kernel allocates a page at its first write. For arrays of 4 MiB and
+more, it allocates 2 MiB at a time. Therefore the large array is created after 1 MiB has arrived.
+"""
 STEP = 64 * 2**10
 """Memory counts an arriving body in steps of this number of bytes."""
 
@@ -78,12 +84,12 @@ _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 class Memory:
-    """Counts the memory of message bodies, and refuses a body that would exceed `limit` bytes. Thread-safe."""
+    """Counts the memory of message bodies, and refuses a body that would exceed `limit` bytes. It is thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.per_client: int | None = None
-        """The maximum number of bytes of one client's messages; None: only the total limit."""
+        """The maximum number of bytes of one client's messages; None means that only the total limit applies."""
         self._clients: weakref.WeakValueDictionary[str, ClientMemory] = weakref.WeakValueDictionary()
         self._limited_log = LogLimit(log, lines=1)
         self.peak = 0
@@ -97,8 +103,11 @@ class Memory:
         the lock, so it only appends to this deque."""
 
     def of_client(self, peer: str) -> "Memory":
-        """Return the counter for messages of the client at `peer` (`host:port`): a ClientMemory, which all connections
-        of the client share, if there is a limit per client and the client has an address."""
+        """Return the counter for messages of the client at `peer` (`host:port`).
+
+        If there is a limit per client and the client has an address, this is a ClientMemory, which all connections of
+        the client share.
+        """
         client = client_of(peer) if self.per_client is not None else ""
         if self.per_client is None or not client:
             return self
@@ -146,7 +155,7 @@ class Memory:
             self._set_used(self._settle() + size)
 
     def free(self, size: int) -> None:
-        """Count `size` bytes less."""
+        """Subtract `size` bytes from the count."""
         self._freed.append(size)
 
     def freed_uncounted(self, size: int) -> None:
@@ -235,14 +244,14 @@ class ClientMemory(Memory):
 
 
 class _End(weakref.ref["_Bytes"]):
-    """Calls `then` when its array is freed. `weakref.finalize` takes 2.6 us for the same, this takes 0.8 us."""
+    """Calls `then` when its array is freed. This takes 0.8 us, whereas `weakref.finalize` takes 2.6 us."""
 
     __slots__ = ("then",)
     then: Callable[[], None]
 
 
 _ends: dict[int, _End] = {}
-"""Keeps the references alive: a reference that is freed before its array does not call back."""
+"""Keeps the references alive, because a reference that is freed before its array does not call back."""
 
 
 def _at_the_end_of(array: _Bytes, then: Callable[[], None]) -> None:
@@ -272,13 +281,13 @@ def resident_memory() -> int:
 
 def physical_memory() -> int:
     """Return the memory of the machine, in bytes."""
-    if not hasattr(os, "sysconf"):  # Windows: a size that every machine has
+    if not hasattr(os, "sysconf"):  # on Windows: a size that every machine has
         return 4 << 30
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def machine_memory() -> int:
-    """Return the memory that this process can use, in bytes: the limit of its cgroup, else the machine's memory."""
+    """Return the memory that this process can use, in bytes: the limit of its cgroup, or else the machine's memory."""
     found = [physical_memory()]
     for path in _CGROUP_LIMITS:
         try:
@@ -291,8 +300,10 @@ def machine_memory() -> int:
 
 
 def default_limit() -> int:
-    """Return the default of `limits.memory`: half of the memory that this process can use, because a body is copied at
-    most once on its way through."""
+    """Return the default of `limits.memory`.
+
+    This is half of the memory that this process can use, because a body is copied at most once on its way through.
+    """
     return machine_memory() // 2
 
 
@@ -303,11 +314,11 @@ PROCESS_MEMORY = Memory(default_limit())
 def set_allocator() -> None:
     """Set how glibc's allocator keeps freed memory; other allocators are not changed.
 
-    - Memory freed by messages below FROM_KERNEL is kept for the next ones, until `give_back`. By default, the allocator
-      returns the top of its heap after each message, and the kernel clears those pages for the next one: 0.6 ms for 1.6
-      MB.
+    - Memory that was freed by messages below FROM_KERNEL is kept for the next messages, until `give_back`. By default,
+      the allocator returns the top of its heap after each message, and the kernel clears those pages for the next
+      message, which takes 0.6 ms for 1.6 MB.
     - Threads that start from now on share the loop's arena. By default, each thread has its own arena, and
-      `malloc_trim` does not return the free end of an arena: six threads that had decompressed 17 MiB each left 120
+      `malloc_trim` does not return the free end of an arena. Six threads that had decompressed 17 MiB each left 120
       MiB. Python runs one thread at a time, so they rarely wait for one another.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -319,7 +330,8 @@ def set_allocator() -> None:
 
 async def give_back(memory: Memory) -> None:
     """Return free memory to the system after large messages and many connections, in an endless loop. glibc would keep
-    it: 6 requests of 40 MiB left 280 MiB."""
+    the memory; 6 requests of 40 MiB left 280 MiB.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(TRIM_SECONDS)
@@ -340,7 +352,7 @@ class ConnectionMemory:
         self._memory = memory
         self.size = 0
         self._room = UNCOUNTED
-        """The `size` above which more bytes are counted: the counted bytes plus UNCOUNTED."""
+        """The `size` above which more bytes are counted. It is the number of counted bytes plus UNCOUNTED."""
         self._floor = -math.inf
         """The `size` below which fewer bytes are counted."""
 
@@ -384,7 +396,7 @@ def _steps(size: int) -> int:
 
 
 class _Share:
-    """The count of one body, shared by its successive buffers; freed with the last of them."""
+    """The count of one body, which its successive buffers share, and which is freed with the last of them."""
 
     __slots__ = ("_buffers", "_memory", "size")
 
@@ -412,7 +424,7 @@ class _Share:
 
 
 class ArrivingBody:
-    """One body as it arrives. `size`: its size, at least 1, or its maximum size.
+    """One body as it arrives. `size` is its size, at least 1, or its maximum size.
 
     The caller adds bytes with `append`, or receives them into `unfilled` and reports them with `filled`; `reserve`
     makes more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not
@@ -426,7 +438,7 @@ class ArrivingBody:
         self._is_counted = size >= least
         self.filled_bytes = 0
         self._share = _Share(memory)
-        # A view, because creating one for each use costs more; it keeps its array alive.
+        # This is a view because creating a view for each use costs more. It keeps its array alive.
         self._buffer = self._share.buffer(min(size, FIRST_BUFFER)).data
 
     @property
@@ -456,7 +468,7 @@ class ArrivingBody:
             self._share.add(min(max(more, STEP), self.size - self._share.size))
 
     def reserve(self) -> None:
-        """Make sure that `unfilled` has at least one byte, if any is missing."""
+        """Make sure that `unfilled` has at least one byte if any bytes are missing."""
         if self.filled_bytes == len(self._buffer) < self.size:
             self._grow()
 

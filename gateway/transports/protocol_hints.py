@@ -13,7 +13,7 @@ _MIP = "it seems to be a server of KubeMo's MIP, for the protocol mip"
 _TLS = "it seems to be a server with TLS, which needs `tls` or an address such as https://"
 
 _HTML = (b"<!doctype html", b"<html")
-"""Some HTTP/1.1 servers respond to unknown input with only a page, like HTTP/0.9."""
+"""Some HTTP/1.1 servers respond to unknown input with only a page, as in HTTP/0.9."""
 
 FIRST_BYTES = 16
 """The number of bytes that is enough to recognize a server."""
@@ -26,9 +26,11 @@ _MIP_ERRORS = 5
 
 
 def foreign(first: bytes, expected: str = "") -> str:
-    """Return the protocol that the server seems to use, from the `first` bytes of a connection that does not begin like
-    a valid reply, as text for the end of an error. Empty if it is unknown, or is the `expected` transport, `http` or
-    `grpc`."""
+    """Return the protocol that the server seems to use, as text for the end of an error.
+
+    `first` are the first bytes of a connection that does not begin like a valid reply. The text is empty if the
+    protocol is unknown, or is the `expected` transport, `http` or `grpc`.
+    """
     transport, found = _of_another_transport(first)
     if expected and transport == expected:
         return ""
@@ -39,8 +41,10 @@ def foreign(first: bytes, expected: str = "") -> str:
 
 
 def foreign_to_byte_streams(first: bytes) -> str:
-    """Return the same for the first bytes of any connection of a byte stream, even if they could be a valid reply: an
-    HTTP/2 server's could be a MIP error."""
+    """Return the same for the first bytes of any connection of a byte stream, even if they could be a valid reply.
+
+    For example, the bytes of an HTTP/2 server could be a MIP error.
+    """
     _, found = _of_another_transport(first)
     return f"; {found}" if found else ""
 

@@ -1,6 +1,8 @@
-"""The listener of several transports at one address: accepts connections, and hands each to the listener of the
-transport that its first bytes identify (`first_bytes`). These listeners, its parts, bind no address. They share one set
-of connections, so limits, counts and the end of connections work like in one listener.
+"""The listener of several transports at one address.
+
+It accepts connections, and hands each to the listener of the transport that the first bytes identify (`first_bytes`).
+These listeners, its parts, bind no address. They share one set of connections, so limits, counts and the end of
+connections work as in one listener.
 
 A connection costs about 15 us more than at an address with one transport; its requests cost the same.
 """
@@ -32,8 +34,10 @@ class Part(Listener, typing.Protocol):
 
 
 def parts(rows: Rows) -> dict[str, Rows]:
-    """Return the rows of each part by name: the transport, or the protocol for byte streams, which do not name their
-    protocol."""
+    """Return the rows of each part, by the part's name.
+
+    The name is the transport, or the protocol for byte streams, which do not name their protocol.
+    """
     found: dict[str, list[tuple[Protocol, str]]] = {}
     for protocol, prefix in rows:
         name = protocol.name if isinstance(protocol.carrier, StreamForm) else protocol.transport
@@ -42,14 +46,19 @@ def parts(rows: Rows) -> dict[str, Rows]:
 
 
 def settings_of_parts(settings: ListenerSettings, names: Collection[str]) -> ListenerSettings:
-    """Return the settings of the parts with these names: without TLS, because the handshake is over when a part takes
-    over."""
+    """Return the settings of the parts with these names.
+
+    They have no TLS, because the handshake is over when a part takes over.
+    """
     return replace(settings, tls=None, shares_http1="http" in names)
 
 
 class SharedListener(BaseListener):
-    """Accepts the clients of `listeners`, its parts by name. The parts have `settings_of_parts`, because this listener
-    makes the TLS handshake before the first bytes; and they all have `connections`."""
+    """Accepts the clients of `listeners`, its parts by name.
+
+    The parts have `settings_of_parts`, because this listener makes the TLS handshake before the first bytes. They all
+    have `connections`.
+    """
 
     def __init__(
         self,
@@ -73,8 +82,10 @@ class SharedListener(BaseListener):
         )
 
     def why_not_renewed(self, protocols: Rows) -> str:
-        """Return why it cannot be renewed: its parts cannot change, because open connections belong to them; their
-        protocols can."""
+        """Return why it cannot be renewed.
+
+        Its parts cannot change, because open connections belong to them, but the protocols of the parts can.
+        """
         wanted, own = parts(protocols), self._listeners
         if set(wanted) != set(own):
             return f"the parts of the address cannot change from {', '.join(own)} to {', '.join(wanted)}"

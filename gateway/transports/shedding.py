@@ -1,12 +1,14 @@
-"""Load shedding: while the process is overloaded, the gateway refuses new work early, before it has a high cost.
+"""Load shedding. While the process is overloaded, the gateway refuses new work early, before it has a high cost.
 
 Every LOOK_SECONDS it measures the load: how late the event loop was for the measurement, and how full the memory is.
-After UP_LOOKS measurements in a row over a limit, it refuses one more kind of work, the cheapest to refuse first:
+After UP_LOOKS measurements in a row over a limit, it refuses one more kind of work. The kinds that are cheapest to
+refuse come first:
 
     NOTHING → CONNECTIONS → LARGE → ALL
 
 After DOWN_LOOKS measurements in a row clearly below the limits, it refuses one kind less. So a single long turn of the
-loop sheds nothing. Requests without a body (health, readiness, metadata over HTTP, MIP's pings) are never refused.
+loop does not cause load shedding. Requests without a body (health, readiness, metadata over HTTP, MIP's pings) are
+never refused.
 """
 
 import asyncio
@@ -32,7 +34,7 @@ RETRY_AFTER = 1.0
 """The retry delay in responses to clients, in seconds."""
 
 _CALM_LAG, _CALM_MEMORY = 0.5, 0.9
-"""Below these shares of the limits, the load is clearly below them."""
+"""If the load is below these shares of the limits, it is clearly below the limits."""
 
 
 class Level(IntEnum):
@@ -52,23 +54,26 @@ _REFUSED = {
 
 
 class SheddingState(typing.Protocol):
-    """The state of load shedding: of one process, or of all workers together."""
+    """The state of load shedding in one process, or in all workers together."""
 
     level: Level
     since: datetime | None
-    """When it began; None while nothing is refused."""
+    """The time when it began; None while nothing is refused."""
     refused: int
     """The number of refused connections and requests since the start."""
 
 
 class Shedding:
-    """The load shedding of the process. `lag`: the maximum lateness of the event loop, in seconds. `memory`: the
-    maximum share of `limits.memory` for messages, and of the cgroup's limit for the process."""
+    """The load shedding of the process.
+
+    `lag` is the maximum lateness of the event loop, in seconds. `memory` is the maximum share of `limits.memory` for
+    messages, and of the cgroup's limit for the process.
+    """
 
     def __init__(self, lag: float, memory: float) -> None:
         self.level = Level.NOTHING
         self.since: datetime | None = None
-        """When it began; None while it refuses nothing."""
+        """The time when it began; None while nothing is refused."""
         self.refused = 0
         """The number of refused connections and requests since the start."""
         self._lag = lag
@@ -80,8 +85,9 @@ class Shedding:
         self._timer: asyncio.TimerHandle | None = None
 
     def refusal(self, size: int | None) -> GatewayError | None:
-        """Return the error for a new request with a body of `size` bytes (None: unknown), or None to serve
-        the request."""
+        """Return the error for a new request with a body of `size` bytes (None means unknown), or None to serve the
+        request.
+        """
         level = self.level
         if level < Level.LARGE or size == 0:
             return None
@@ -94,7 +100,7 @@ class Shedding:
         return self._refuse() if self.level else None
 
     def look(self, lag: float, memory: float) -> None:
-        """Process a measurement: the loop is `lag` seconds late, and the share `memory` is in use."""
+        """Process a measurement, in which the loop is `lag` seconds late and the share `memory` is in use."""
         is_late = lag > self._lag
         self._over = self._over + 1 if is_late or memory > self._memory else 0
         is_calm = lag < self._lag * _CALM_LAG and memory < self._memory * _CALM_MEMORY

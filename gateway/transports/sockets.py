@@ -21,13 +21,15 @@ if sys.platform != "win32":  # only the client runs on Windows
     import termios
 
 BACKLOG = 2048
-"""The number of connections that the kernel can complete before the gateway accepts them; Linux limits it to
-net.core.somaxconn."""
+"""The number of connections that the kernel can complete before the gateway accepts them.
+
+Linux limits it to net.core.somaxconn.
+"""
 
 _SO_ATTACH_FILTER = 26
 
-# A host that disappears without closing its connections is noticed after two minutes: 60 s of silence, then six probes
-# 10 s apart. macOS has no TCP_KEEPIDLE.
+# The gateway notices after two minutes that a host has disappeared without closing its connections: 60 s of silence,
+# then six probes 10 s apart. macOS has no TCP_KEEPIDLE.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
@@ -44,8 +46,10 @@ _DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
 
 
 def keep_probing(sock: socket.socket | TransportSocket) -> None:
-    """Enable TCP keepalive: the kernel then notices a peer that has disappeared. Accepted sockets inherit it from the
-    listening one. TCP_NODELAY is the event loops' default."""
+    """Enable TCP keepalive, so the kernel notices a peer that has disappeared.
+
+    Accepted sockets inherit it from the listening socket. TCP_NODELAY is the event loops' default.
+    """
     if sock.family == _UNIX:
         return
     # uvloop's socket duplicates its descriptor for each option, which takes 3 us
@@ -65,7 +69,7 @@ def has_unread(sock: socket.socket | TransportSocket) -> bool:
 
 
 def unread(sock: socket.socket | TransportSocket, size: int) -> bytes:
-    """Return the first `size` bytes that the peer has sent and the loop has not read yet; they stay unread."""
+    """Return the first `size` bytes that the peer has sent and the loop has not read yet. They stay unread."""
     try:
         return _peek(sock, size)
     except OSError:
@@ -84,8 +88,10 @@ class Polled(Protocol):
     """Checks whether a connection is quiet."""
 
     def poll(self, timeout: float, /) -> list[Any]:
-        """Return an empty list while the peer has neither closed nor sent unread data. With a `timeout` of 0, do not
-        wait."""
+        """Return an empty list while the peer has neither closed nor sent unread data.
+
+        If `timeout` is 0, do not wait.
+        """
 
 
 def listening_to(descriptor: int) -> Polled:
@@ -98,7 +104,7 @@ def listening_to(descriptor: int) -> Polled:
 
 
 class _Selected:
-    """`poll` based on `select`, which is all that Windows has."""
+    """A `poll` that uses `select`, because Windows has nothing else."""
 
     __slots__ = ("_descriptors",)
 
@@ -120,7 +126,7 @@ class Unconfirmed:
         self._ask = partial(fcntl.ioctl, descriptor, termios.TIOCOUTQ, self._answer) if _HAS_UNCONFIRMED else int
 
     def count(self) -> int:
-        """Return the current number of bytes; 0 on systems that do not report it."""
+        """Return the current number of bytes, or 0 on systems that do not report it."""
         self._ask()
         return self._answer[0]
 
@@ -140,14 +146,16 @@ async def bound_server(protocol: Callable[[], asyncio.BaseProtocol], address: Ad
 
 
 async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Accept the connections that wait in the queues of the server's sockets, then close these sockets. For its client,
-    a waiting connection is established, and closing the socket would reset it. When this returns, `protocol` and
-    `connection_made` have run for every accepted connection."""
+    """Accept the connections that wait in the queues of the server's sockets, then close these sockets.
+
+    Its client sees a waiting connection as established, and closing the socket would reset it. When this returns,
+    `protocol` and `connection_made` have run for every accepted connection.
+    """
     loop = asyncio.get_running_loop()
     copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
     for each in copies:
         _refuse_handshakes(each)
-    # asyncio hands over accepted connections in later turns of the loop, and fails to after the server is closed.
+    # asyncio hands over accepted connections in later turns of the loop, and fails to do so after the server is closed.
     # uvloop has no readers to remove, and hands over in the next turn, even after the server is closed.
     for each in server.sockets:
         loop.remove_reader(each.fileno())
@@ -164,12 +172,13 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
 
 
 def _refuse_handshakes(listening: socket.socket) -> None:
-    """Make the kernel drop new SYNs (Linux): a connection that is established between the last `accept` and `close`
-    would be reset. The client repeats its SYN after a second, and is then refused. Handshakes in progress are
-    completed."""
+    """Make the kernel drop new SYNs (Linux), because a connection that is established between the last `accept` and
+    `close` would be reset. The client repeats its SYN after a second, and is then refused. Handshakes in progress are
+    completed.
+    """
     if sys.platform != "linux" or listening.family == _UNIX:
         return
-    # Classic BPF; offset 0 is the TCP header, whose byte 13 has the flags: SYN is 0x02, ACK 0x10.
+    # This is classic BPF. Offset 0 is the TCP header, whose byte 13 has the flags. SYN is 0x02, ACK 0x10.
     program = (
         (0x30, 0, 0, 13),  # load byte 13
         (0x54, 0, 0, 0x12),  # and 0x12
@@ -178,7 +187,7 @@ def _refuse_handshakes(listening: socket.socket) -> None:
         (0x06, 0, 0, 0x40000),  # accept
     )
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
-    with suppress(OSError):  # without the filter, stopping works like on other systems
+    with suppress(OSError):  # without the filter, stopping works as on other systems
         listening.setsockopt(
             socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(code))
         )
@@ -196,7 +205,7 @@ def _accept_queued(listening: socket.socket) -> Iterator[socket.socket]:
             connection, _ = listening.accept()
         except ConnectionAbortedError:  # the client disconnected while it waited
             continue
-        except OSError:  # none is left, or there are too many open files
+        except OSError:  # no connection is left, or there are too many open files
             return
         connection.setblocking(False)
         yield connection

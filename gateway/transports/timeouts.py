@@ -13,39 +13,47 @@ class Timeouts:
     not limit the wait for a reply; deadlines and policies do."""
 
     head: float = 20.0
-    """From the first byte of a message to the end of its head."""
+    """The maximum time from the first byte of a message to the end of its head."""
     body: float = 30.0
-    """Between two pieces of the rest of the message."""
+    """The maximum time between two pieces of the rest of the message."""
     message: float = 900.0
-    """From the end of a message's head to its end; and for the client to read a reply."""
+    """The maximum time from the end of a message's head to its end, and for the client to read a reply."""
     rate: float = 4096.0
-    """Bytes per second (not seconds): the minimum average at which the rest must arrive, after the first `body`
-    seconds, and at which the client must read a reply, after the first `write` seconds."""
+    """A number of bytes per second (not seconds).
+
+    It is the minimum average rate at which the rest of a message must arrive after the first `body` seconds, and at
+    which the client must read a reply after the first `write` seconds.
+    """
     handshake: float = 10.0
-    """For the complete TLS handshake, from the time when the client connects."""
+    """The maximum time for the complete TLS handshake, from the time when the client connects."""
     first_byte: float = 75.0
-    """From the time when the client connects to its first byte."""
+    """The maximum time from the connection of the client to its first byte."""
     idle: float = 75.0
-    """Between two messages. A client that multiplexes requests keeps its idle connection without a limit once it has
-    sent one. brpc needs this: its server never closes an idle connection, and its client fails calls for 3 s after the
-    connection closes."""
+    """The maximum time between two messages.
+
+    A client that multiplexes requests keeps its idle connection without a limit after it has sent one request. brpc
+    needs this, because its server never closes an idle connection, and its client fails calls for 3 s after the
+    connection closes.
+    """
     write: float = 30.0
     """Maximum time in which the client reads no byte of its reply."""
     grace: float = 1.0
     """How long an idle connection stays open when the listener drains, because a request might be on its way."""
     linger: float = 2.0
-    """For the client to read the last reply and close."""
+    """The maximum time for the client to read the last reply and close the connection."""
 
 
 DEFAULT_TIMEOUTS = Timeouts()
 PORT_TIMEOUTS = Timeouts(first_byte=5.0, head=5.0, body=5.0)
-"""For the ports other than the listeners, whose clients are probes, monitoring and people."""
+"""The timeouts of the ports other than the listeners, whose clients are probes, monitoring and people."""
 
 CONNECT_SECONDS = 5.0
-"""For connecting to an endpoint: name resolution, the TCP connection, and TLS."""
+"""The maximum time to connect to an endpoint, in seconds: name resolution, the TCP connection, and TLS."""
 
 
 def connect_seconds(limit: float, deadline: float | None, now: float) -> float:
-    """Return how long a call with `deadline` can wait for a connection: `limit`, but at most half of the remaining
-    time; the rest is reserved for another endpoint."""
+    """Return how long a call with `deadline` can wait for a connection.
+
+    This is `limit`, but at most half of the remaining time, because the rest is reserved for another endpoint.
+    """
     return limit if deadline is None else min(limit, max(deadline - now, 0.0) / 2)

@@ -1,15 +1,15 @@
-"""TLS on a connection: the handshake, and the transport that its protocol uses afterwards.
+"""TLS on a connection: the handshake, and the transport that its protocol uses after it.
 
-The event loop does the TLS (`loop.start_tls`). Its transport differs from the transport of a plain socket in ways that
-the protocols depend on, so they get a TlsTransport instead, which is between the two:
+The event loop does the TLS (`loop.start_tls`). The loop's TLS transport differs from the transport of a plain socket in
+ways that the protocols depend on. Therefore the protocols get a TlsTransport instead, which is between the two:
 
 - The loop encrypts all data immediately, even 64 MiB for a client that does not read. TlsTransport hands it PIECE bytes
   at a time, only as fast as the peer reads, and counts all unread data in `get_write_buffer_size`.
 - Data that a peer sends directly after its handshake reaches the loop's protocol before `connection_made`.
-- TLS connections of the loop cannot be half-closed. `write_eof` ends the stream: the written data is sent, then
-  close_notify, and data that still arrives is dropped until the peer closes, too, or until `abort`.
-- The loop waits 30 s for the peer's close_notify. `close` sends the gateway's own and closes the socket, which RFC
-  8446, section 6.1, allows: idle clients respond only when they use the connection again.
+- TLS connections of the loop cannot be half-closed. `write_eof` ends the stream. The written data is sent, then
+  close_notify. Data that still arrives is dropped until the peer also closes, or until `abort`.
+- The loop waits 30 s for the peer's close_notify. `close` sends the gateway's own close_notify and closes the socket,
+  which RFC 8446, section 6.1, allows. This is because idle clients respond only when they use the connection again.
 
     accepted ── ServerHandshake ──→ TlsTransport ── connection_made ──→ the listener's protocol
     connected ─ connect ──────────→ TlsTransport ── connection_made ──→ the connector's protocol
@@ -38,21 +38,26 @@ from gateway.transports.timeouts import Timeouts
 log = logging.getLogger(__name__)
 
 PIECE = 64 * 2**10
-"""The number of bytes that the loop gets to encrypt at a time."""
+"""The number of bytes that the loop gets to encrypt in one step."""
 SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
 """The maximum size of one TLS record, in bytes."""
 _MOST_EARLY = 2 * _RECORD_BYTES
-"""The maximum number of bytes that a client can send before the handshake begins: its first message, which is one
-record."""
+"""The maximum number of bytes that a client can send before the handshake begins.
+
+This is its first message, which is one record.
+"""
 HANDSHAKE_BYTES = 100 * 2**10
 """The approximate memory of a handshake, and of a connection with TLS after it, in bytes."""
 
 IDENTITY = "identity"
-"""The extra info of a TlsTransport with the identity of the client's certificate."""
+"""The name of a TlsTransport's extra info with the identity of the client's certificate."""
 
 HELLO = b"\x16"
-"""The first byte of a TLS client: the type of a record with a handshake. No other supported protocol begins with it."""
+"""The first byte of a TLS client, which is the type of a record with a handshake.
+
+No other supported protocol begins with it.
+"""
 
 _HTTP_TEXT = b"This port is served over TLS: use https\n"
 _HTTP_REPLY = (
@@ -65,8 +70,11 @@ CLIENT_HELLO_TEXT = "the client began a TLS handshake at a port without TLS; use
 
 @frozen
 class ClientTls:
-    """TLS to an endpoint. `context` returns the context of the next handshake, and follows changes of the files;
-    `server_name` is the required name in the endpoint's certificate, if it is not the endpoint's host."""
+    """TLS to an endpoint.
+
+    `context` returns the context of the next handshake, and follows changes of the files. `server_name` is the required
+    name in the endpoint's certificate, if it differs from the endpoint's host.
+    """
 
     context: Callable[[], ssl.SSLContext]
     server_name: str = ""
@@ -74,7 +82,7 @@ class ClientTls:
 
 @frozen
 class Secured:
-    """TLS to the endpoint with the name `host`, which must support `alpn` over it, unless that is empty."""
+    """TLS to the endpoint with the name `host`. The endpoint must support `alpn` over TLS, unless `alpn` is empty."""
 
     tls: ClientTls
     host: str
@@ -88,13 +96,16 @@ class Secured:
 
 @cache
 def default_tls(alpn: str = "") -> ClientTls:
-    """Return TLS with the certificates of the system, created once, because reading them takes 10 ms."""
+    """Return TLS with the certificates of the system.
+
+    It is created once, because reading the certificates takes 10 ms.
+    """
     context = client_context(alpn=(alpn,) if alpn else ())
     return ClientTls(lambda: context)
 
 
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
-    """The transport of a gateway protocol, over TLS. For the loop, it is the protocol of the connection `raw`.
+    """The transport of a gateway protocol, over TLS. The loop uses it as the protocol of the connection `raw`.
 
     `scratch` is the buffer for protocols that take `bytes`. All connections of a loop can share it.
     """
@@ -124,7 +135,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """True if the protocol was notified of that."""
 
     def open(self, tls: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
-        """Serve `protocol` from now on, after the handshake; `tls` is the loop's transport."""
+        """Serve `protocol` from now on, after the handshake. `tls` is the loop's transport."""
         if self._is_lost:
             return
         tls.set_write_buffer_limits(high=PIECE)
@@ -168,7 +179,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
             self._protocol = None
-        # The loop's objects keep references to this one: without this, they would stay until garbage collection.
+        # The loop's objects keep references to this one. If these stayed, the objects would stay until garbage
+        # collection.
         self._tls = None
 
     def pause_writing(self) -> None:
@@ -197,7 +209,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._write_on()
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Send the pieces one after the other; small ones in one record."""
+        """Send the pieces one after the other. Small pieces are sent in one record."""
         pieces = list(list_of_data)
         if sum(map(len, pieces)) <= PIECE:
             self.write(b"".join(pieces))
@@ -206,14 +218,16 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self.write(each)
 
     def write_eof(self) -> None:
-        """End the stream, and close once the peer has: TLS connections of the loop cannot be half-closed."""
+        """End the stream, and close the connection when the peer has closed it, because TLS connections of the loop
+        cannot be half-closed.
+        """
         if not self._is_closing:
             self._is_closing = True
             if not self._unwritten and self._tls is not None:
                 self._tls.close()
 
     def can_write_eof(self) -> bool:
-        """Return False, like the loop's transport."""
+        """Return False, as the loop's transport does."""
         return False
 
     def close(self) -> None:
@@ -260,7 +274,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return self._unwritten_bytes + self._tls.get_write_buffer_size() + self._raw.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return the extra info like the loop's transport, and IDENTITY."""
+        """Return the extra info of the loop's transport, or IDENTITY."""
         if name == IDENTITY:
             return self.identity
         return (self._tls or self._raw).get_extra_info(name, default)
@@ -342,9 +356,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 class ServerHandshake(asyncio.Protocol):
-    """An accepted connection, until its TLS handshake is over; then `protocol()` serves it. The connection counts for
-    the listener from the beginning. Beyond the limits, the gateway closes it before the handshake, which costs far more
-    than a refusal."""
+    """An accepted connection until its TLS handshake is over.
+
+    After that, `protocol()` serves it. The connection counts for the listener from the beginning. If the connection
+    exceeds the limits, the gateway closes it before the handshake, which costs far more than a refusal.
+    """
 
     unanswered = 0
     awaits_client = True
@@ -377,7 +393,7 @@ class ServerHandshake(asyncio.Protocol):
             self._raw.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Handle the client's first bytes: a handshake, or by mistake something else."""
+        """Handle the client's first bytes, which are a handshake, or something else by mistake."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -393,7 +409,7 @@ class ServerHandshake(asyncio.Protocol):
         self._raw.write_eof()
 
     def _begin(self) -> None:
-        """Begin the handshake when it is its turn."""
+        """Begin the handshake when its turn has come."""
         spawn(self._run())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -443,8 +459,10 @@ def accepting(
     connections: ListenerConnections,
     timeouts: Timeouts,
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """Return the factory of the protocol for each accepted connection: its `protocol`, or the TLS handshake before
-    it."""
+    """Return the factory of the protocol for each accepted connection.
+
+    It makes its `protocol`, or the TLS handshake before it.
+    """
     tls = settings.tls
     if tls is None:
         return protocol
@@ -465,7 +483,7 @@ class Connecting(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.early = bytearray()
-        """Bytes that the endpoint has sent; a TLS endpoint sends none."""
+        """Bytes that the endpoint has sent. A TLS endpoint sends none at this time."""
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes from the endpoint."""
@@ -499,11 +517,11 @@ async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
 async def _start(
     raw: asyncio.Transport, transport: TlsTransport, early: bytearray, context: ssl.SSLContext, **side: Any
 ) -> asyncio.Transport:
-    """Make the handshake on `raw`; `early` is the data that the peer has sent. Raises like `connect`.
+    """Make the handshake on `raw`; `early` is the data that the peer has sent. Raises the errors of `connect`.
 
     The loop has no place for `early`, so it is handed to the protocol that the loop sets on `raw`. The order of the
-    calls puts it before all data that is still to be received: `start_tls` begins, and schedules the connection of its
-    protocol and the resumption of reading on `raw`; `_feed` is scheduled after these, for the same turn of the loop.
+    calls puts it before all data that is still to be received. `start_tls` begins, and schedules the connection of its
+    protocol and the resumption of reading on `raw`. `_feed` is scheduled after these, for the same turn of the loop.
     """
     loop = asyncio.get_running_loop()
     handshake = spawn(loop.start_tls(raw, transport, context, **side))
@@ -515,7 +533,7 @@ async def _start(
 
 
 def _feed(raw: asyncio.Transport, early: bytearray) -> None:
-    protocol: Any = raw.get_protocol()  # a BufferedProtocol, though uvloop's has another type
+    protocol: Any = raw.get_protocol()  # this is a BufferedProtocol, though uvloop's has another type
     while early and not raw.is_closing():
         buffer = protocol.get_buffer(len(early))
         size = min(len(buffer), len(early))

@@ -1,4 +1,7 @@
-"""The routing decision for a request: every route in the order of evaluation, and why it does not match."""
+"""The routing decision for a request.
+
+It has every route in the order of evaluation, with the reasons why it does not match.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,8 +25,11 @@ ANSWERED_HERE = "the gateway answers this operation itself; it takes no route"
 
 @frozen
 class RouteTried:
-    """One route. `unmet` are the conditions that do not hold. A route without unmet conditions that comes after the
-    matching route is not `taken`."""
+    """One route.
+
+    `unmet` are the conditions that do not hold. A route without unmet conditions that comes after the matching route is
+    not `taken`.
+    """
 
     route: str
     taken: bool
@@ -34,7 +40,8 @@ class RouteTried:
 class BackendNames:
     """A backend that the request might go to, and its names for the model.
 
-    `role`: `backend`, `split` with a weight, or `fallback`. `error`: why the backend cannot have this model.
+    `role` is `backend`, `split` with a weight, or `fallback`. `error` is the reason why the backend cannot have this
+    model.
     """
 
     backend: str
@@ -48,7 +55,8 @@ class BackendNames:
 @frozen
 class StepTaken:
     """A step of a graph, the model that it calls, the values of its inputs (`x = $theta`), and the route and the
-    backends of its requests. `error`: the reason why a route is missing."""
+    backends of its requests. `error` is the reason why there is no route.
+    """
 
     step: str
     model: str
@@ -60,8 +68,11 @@ class StepTaken:
 
 @frozen
 class Decision:
-    """The route of a request. `readings`: the possible meanings of its names, if the gateway changes the names.
-    `error`: the text that the client gets if no route matches."""
+    """The route of a request.
+
+    `readings` are the possible meanings of the names in the request, if the gateway changes the names. `error` is the
+    text that the client gets if no route matches.
+    """
 
     listener: str
     protocol: str
@@ -72,20 +83,24 @@ class Decision:
     route: str = ""
     backends: tuple[BackendNames, ...] = ()
     steps: tuple[StepTaken, ...] = ()
-    """If the model is a graph: its steps in their order."""
+    """The steps in their order, if the model is a graph."""
     passes_unread: bool = False
-    """Messages of this kind pass to the servers undecoded, unless a message contains something that the gateway acts
-    on."""
+    """True if messages of this kind are relayed to the servers without decoding, unless a message has content that the
+    gateway must process.
+    """
     reads: str = ""
-    """The first configuration key that makes the gateway decode them."""
+    """The first configuration key that makes the gateway decode the messages."""
     readings: tuple[str, ...] = ()
     note: str = ""
     error: str = ""
 
 
 def decide(request: Request, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Decision:
-    """Return the decision for `request`. With `passthrough`, only the routes with `passthrough` are evaluated,
-    otherwise only the others. For an undecoded request, only the names are evaluated."""
+    """Return the decision for `request`.
+
+    If `passthrough` is True, only the routes with `passthrough` are evaluated; otherwise, only the other routes. For a
+    request that is not decoded, only the names are evaluated.
+    """
     if request.unread is not None:
         request = replace(request, inputs=(), outputs=(), parameters={}, unread=None)
     decision = Decision(request.listener, request.protocol, request.operation.value, request.model, request.version)
@@ -132,8 +147,10 @@ def _key(request: Request) -> RoutingKey:
 def _tried(
     request: Request, router: Router, readings: Sequence[Reading], places: dict[int, str]
 ) -> tuple[tuple[RouteTried, ...], str | None]:
-    """Return every route that the client has permission to see, and the name of the matching route. `places` are their
-    names by identity."""
+    """Return every route that the client has permission to see, and the name of the matching route.
+
+    `places` has their names by identity.
+    """
     found: list[RouteTried] = []
     taken: str | None = None
     for route, destination in router.tried(_key(request)):

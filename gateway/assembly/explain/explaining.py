@@ -1,14 +1,14 @@
 """Explanations in responses, for listeners with `allow_explain`.
 
 A request with the header or metadata `gateway-explain: 1` records its spans, and its response has the header
-`gateway-explanation`: compact JSON of at most LONGEST bytes. Its keys:
+`gateway-explanation`: compact JSON of at most LONGEST bytes. The explanation has these keys:
 
-- `route`, `backend`, `model`, `version`: the matching route, and the backend's names.
-- `routes`: the other routes in the order of evaluation, with name and the reason for the mismatch.
+- `route`, `backend`, `model`, `version`: The matching route, and the backend's names.
+- `routes`: The other routes in the order of evaluation, each with its name and the reason for the mismatch.
 - `inputs`, `outputs`: `[before, after]` for each converted tensor, with the largest error of a `cast`.
-- `spans`: the parts of the work in the order of their start: `name`, `ms`, and their attributes.
-- `ms`: milliseconds since the request arrived. `tries`, `status`, `reason`: like in the log.
-- `shortened`: true if parts were left out because the explanation is too long.
+- `spans`: The parts of the work in the order of their start, with `name`, `ms`, and their attributes.
+- `ms`: Milliseconds since the request arrived. `tries`, `status`, `reason`: The same as in the log.
+- `shortened`: True if parts were left out because the explanation is too long.
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,10 @@ _FITTED = (("fit", "inputs"), ("fit reply", "outputs"))
 
 
 class LiveExplanation:
-    """The explanation of one request: the data that its record does not have. `needed`: the permissions that the client
-    must have to see it."""
+    """The explanation of one request: the data that its record does not have.
+
+    `needed` are the permissions that the client must have to see it.
+    """
 
     def __init__(self, needed: tuple[Permission, ...]) -> None:
         self.decision: Decision | None = None
@@ -47,7 +49,7 @@ class LiveExplanation:
         self._is_permitted = not needed
 
     def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
-        """Return the header of the response; empty for a client without the permissions."""
+        """Return the header of the response. It is empty for a client without the permissions."""
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:
@@ -59,15 +61,17 @@ class LiveExplanation:
 
 
 def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
-    """Return the permissions that clients need for explanations: on listeners that require credentials, and on
-    listeners whose errors do not name backends."""
+    """Return the permissions that clients need for explanations, on listeners that require credentials and on listeners
+    whose errors do not name backends.
+    """
     needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
     return (*needed, "details") if listener.errors.detail == "brief" else needed
 
 
 def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
-    """Return the function that explains the request of a new Record, if its client requests that and has the
-    permissions `needed`."""
+    """Return the function that explains the request of a new Record, if the client requests that and has the
+    permissions `needed`.
+    """
 
     def start(record: Record, message: Message, protocol: Protocol) -> None:
         if message.headers.get(ASKED.decode()) == "1":
@@ -79,7 +83,7 @@ def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
 
 
 def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
-    """Return `select`. It also stores the routing decision of requests that need an explanation."""
+    """Return `select` with an addition: it also stores the routing decision of requests that need an explanation."""
 
     def selected(request: Request) -> Destination:
         explanation = request.record.explain
@@ -93,12 +97,12 @@ def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool =
 def compact(record: Record, decision: Decision | None) -> bytes:
     """Return the explanation as ASCII JSON of at most LONGEST bytes."""
     whole = _whole(record, decision)
-    # In the order in which they are dropped if the header is too long.
+    # These are in the order in which they are dropped if the header is too long.
     for key in ("", "routes", "spans", "outputs", "inputs"):
         if key in whole:
             del whole[key]
             whole["shortened"] = True
-        # JSON with all non-ASCII characters escaped, because many clients read headers as Latin-1.
+        # This is JSON with all non-ASCII characters escaped, because many clients read headers as Latin-1.
         written = orjson.dumps(whole).decode()
         text = "".join(each if each.isascii() else _escaped(each) for each in written).encode()
         if len(text) <= LONGEST:

@@ -21,7 +21,7 @@ UNKNOWN_ENDPOINT = "not-yet-discovered:1"
 
 @frozen
 class Assumption:
-    """An assumption about the backend or the route with the name `place`."""
+    """An assumption about the backend or the route that has the name `place`."""
 
     place: str
     text: str
@@ -71,7 +71,8 @@ def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[
     routes = tuple(
         each.model_copy(update={"policies": _local(each.policies, each.name, notes)}) for each in config.routes
     )
-    # There are no responses, so the first sent step ends the request: parallel steps would be missing.
+    # There are no responses, so the first step that is sent ends the request. If steps ran in parallel, the others
+    # would be missing.
     models = {name: replace(each, steps_at_once=1) for name, each in config.models.items()}
     return config.model_copy(update={"backends": backends, "routes": routes, "models": models}), tuple(notes)
 
@@ -94,7 +95,7 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
 
 
 def _local(policies: tuple[PolicyConfig, ...], place: str, notes: list[Assumption]) -> tuple[PolicyConfig, ...]:
-    """Return the policies except policies that keep their state on a server."""
+    """Return the policies, except policies that keep their state on a server."""
     local = tuple(each for each in policies if getattr(each.settings, "redis", None) is None)
     left_out = [each for each in policies if each not in local]
     notes.extend(

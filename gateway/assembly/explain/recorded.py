@@ -1,4 +1,4 @@
-"""Recorded requests: the conversion of a file's bytes to the Message that the listener's transport would make from
+"""Converts the bytes of a file with a recorded request to the Message that the listener's transport would make from
 them.
 
 A file holds one of the following:
@@ -34,7 +34,7 @@ _GRPC_PREFIX = 5
 
 
 class RecordingError(Exception):
-    """The file does not contain a request; the text names the error and the expected content."""
+    """The file does not contain a request. The text names the error and the expected content."""
 
 
 class Document(Documented):
@@ -43,25 +43,28 @@ class Document(Documented):
     model_config = ConfigDict(extra="forbid")
 
     protocol: str = ""
-    """The protocol. HTTP requests do not need it: the listener finds it by the path."""
+    """The protocol. HTTP requests do not need it, because the listener finds the protocol by the path."""
     listener: str = ""
-    """The listener that gets the request; by default, the first listener that serves it."""
+    """The listener that gets the request. The default is the first listener that serves it."""
     method: str = "POST"
     """The HTTP method."""
     path: str = ""
-    """The path with its query; over gRPC `/package.Service/Method`."""
+    """The path with its query. Over gRPC, it is `/package.Service/Method`."""
     headers: Mapping[str, str] = {}
     """Headers, or gRPC metadata."""
     body: Any = None
-    """The body: a text as it is, anything else as JSON."""
+    """The body. A text is used unchanged, anything else as JSON."""
     body_base64: str = ""
     """The body in base64, instead of `body`."""
 
 
 @frozen
 class Arrival:
-    """A request on arrival. `refused`: the reason why the transport refuses the request before a codec reads it;
-    `notes`: parts of the file that a real request does not have."""
+    """A request on arrival.
+
+    `refused` is the reason why the transport refuses the request before a codec reads it. `notes` describe parts of the
+    file that a real request does not have.
+    """
 
     listener: ListenerConfig
     protocol: Protocol
@@ -71,10 +74,10 @@ class Arrival:
 
 
 def document_of(data: bytes) -> Document | None:
-    """Return the Document in `data`; None if it is not a JSON object.
+    """Return the Document in `data`, or None if `data` is not a JSON object.
 
     Raises:
-        RecordingError: a JSON object with other keys.
+        RecordingError: `data` is a JSON object with other keys.
     """
     if data.lstrip()[:1] != b"{":
         return None
@@ -92,8 +95,9 @@ def document_of(data: bytes) -> Document | None:
 def arrive(
     data: bytes, config: Config, protocols: Mapping[str, Protocol], protocol: str, listener: str, path: str
 ) -> Arrival:
-    """Return the request in `data` at the listener that serves it. `protocol`, `listener` and `path` are empty, or
-    override the file.
+    """Return the request in `data` at the listener that serves it.
+
+    If `protocol`, `listener` and `path` are not empty, they override the file.
 
     Raises:
         RecordingError: the file does not contain a request, or no listener serves its protocol.
@@ -247,7 +251,7 @@ def _grpc(
 
 
 def _uncounted(size: int) -> None:
-    """The memory of an explanation does not count."""
+    """Do nothing, because the memory of an explanation does not count."""
 
 
 def _packet(data: bytes, framing: Framing, protocol: Protocol, listener: ListenerConfig) -> Arrival:

@@ -1,5 +1,7 @@
-"""An explanation of one request: each stage of its processing, up to the bytes for the backend or, with sending
-enabled, up to the response.
+"""An explanation of one request.
+
+It has each stage of the request's processing, up to the bytes for the backend or, if sending is enabled, up to the
+response.
 
 The request goes through a complete gateway (`assemble`). A Watch wraps the codecs and Connectors of its backends, and
 records every message to a backend and every response.
@@ -38,7 +40,7 @@ MOST_RESPONSES = 16
 
 @frozen
 class MessageShown:
-    """A message: its address, its headers, and the first bytes of its body as text."""
+    """A message, with its address, its headers, and the first bytes of its body as text."""
 
     method: str
     path: str
@@ -47,7 +49,7 @@ class MessageShown:
     beginning: str
     status: int = 0
     as_it_came: bool = False
-    """The gateway sends the body on unchanged."""
+    """True if the gateway sends the body on unchanged."""
 
 
 @frozen
@@ -65,7 +67,7 @@ class RequestShown:
 
 @frozen
 class ErrorShown:
-    """The error that ends a request. `stage`: transport, decode, route, fit, backend or encode."""
+    """The error that ends a request. `stage` is transport, decode, route, fit, backend or encode."""
 
     stage: str
     status: str
@@ -75,8 +77,10 @@ class ErrorShown:
 
 @frozen
 class CallShown:
-    """A message to a backend. `reply`, `error` and the seconds after `encode` have values only after sending the
-    request to the backend."""
+    """A message to a backend.
+
+    `reply`, `error` and the seconds after `encode` have values only after the request was sent to the backend.
+    """
 
     backend: str
     endpoint: str
@@ -116,7 +120,7 @@ class Explanation:
 
 
 class Call:
-    """A Watch's record of one message to a backend."""
+    """A record of one message to a backend."""
 
     def __init__(self, target: Target, request: Request | None, message: Message, encode: float) -> None:
         self.target, self.request, self.message, self.encode = target, request, message, encode
@@ -135,12 +139,15 @@ class Watch:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._awaited: dict[int, Call] = {}
-        """By the identity of the message or response that the next step gets; the Call keeps it alive."""
+        """The Calls by the identity of the message or response that the next step gets.
+
+        The Call keeps this object alive.
+        """
         self.backend_of: Callable[[str], str] = lambda address: ""
         """Returns the backend name for an address."""
 
     def protocol(self, protocol: Protocol) -> Protocol:
-        """Return `protocol` with its upstream side watched."""
+        """Return `protocol` with a Watch on its upstream side."""
 
         def encode(request: Request, target: Target) -> Message:
             began = perf_counter()
@@ -177,8 +184,10 @@ class Watch:
         return WatchedConnector(self, address, not_connected(address, protocol, limits, ip), headers)
 
     def call(self, message: Message, address: str, headers: FixedFields) -> Call:
-        """Return the Call of this message, with its `headers`. Create a new Call if no codec encoded the message
-        because it passes undecoded."""
+        """Return the Call of this message, with its `headers`.
+
+        Create a new Call if no codec encoded the message because it is relayed without decoding.
+        """
         call = self._awaited.get(id(message))
         if call is None:
             call = Call(Target(self.backend_of(address), address), None, message, 0.0)
@@ -199,7 +208,7 @@ class WatchedConnector:
         self._watch, self._address, self._inner, self._headers = watch, address, inner, headers
 
     async def exchange(self, message: Message) -> Message:
-        """Same as the inner Connector."""
+        """Same as the method of the inner Connector."""
         call, began = self._watch.call(message, self._address, self._headers), perf_counter()
         try:
             reply = await self._inner.exchange(message)
@@ -212,7 +221,7 @@ class WatchedConnector:
         return reply
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Same as the inner Connector."""
+        """Same as the method of the inner Connector."""
         call, began = self._watch.call(message, self._address, self._headers), perf_counter()
         try:
             async with aclosing(self._inner.stream(message)) as replies:
@@ -231,7 +240,7 @@ class WatchedConnector:
 
 
 async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Protocol], *, send: bool) -> Explanation:
-    """Explain the request in `arrival` at a gateway of `config`; with `send`, also send it to a backend."""
+    """Explain the request in `arrival` at a gateway of `config`. If `send` is True, also send it to a backend."""
     watch = Watch()
     loop = asyncio.get_running_loop()
     assumed: tuple[Assumption, ...] = ()
@@ -278,7 +287,9 @@ class _Journey:
         self._request: Request | None = None
 
     async def end(self) -> Explanation:
-        """Return the explanation at the end of the request: a response, a refusal, or the point before sending."""
+        """Return the explanation at the end of the request, which is a response, a refusal, or the point before
+        sending.
+        """
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:
@@ -341,7 +352,10 @@ class _Journey:
         return reply
 
     def _passing(self, message: Message, protocol: Protocol, settings: ListenerSettings) -> Request | None:
-        """Return the request if it passes undecoded; the explanation shows its content, if it can be decoded."""
+        """Return the request if it is relayed without decoding.
+
+        The explanation shows its content if it can be decoded.
+        """
         request = unread(message, protocol, settings)
         if request is None or self._assembly.router.select(request).relay is not protocol.relay:
             return None
@@ -501,8 +515,10 @@ def shown_message(message: Message) -> MessageShown:
 
 
 def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:
-    """Return `message` with references instead of texts from files or variables, which could be secrets. A form can
-    have such texts in headers and bodies."""
+    """Return `message` with references instead of texts from files or variables, which could be secrets.
+
+    A form can have such texts in headers and bodies.
+    """
     beginning = message.beginning
     for text, reference in references.items():
         beginning = beginning.replace(json.dumps(text), json.dumps(reference))

@@ -1,2 +1,1 @@
-"""Model graphs: models that call other models. Their steps, the values between the steps, and derivatives by the chain
-rule."""
+"""Model graphs: models that call other models in steps, with derivatives by the chain rule."""

@@ -41,15 +41,18 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INT
 
 
 CALLS_COUNTED, ERRORS, CANCELLED, FALLBACKS, SECONDS = "calls", "errors", "cancelled", "fallbacks", "seconds"
-"""The counters of one step. They count completed calls, failed calls, calls cancelled because the client left or
-another step failed, and calls to a `fallback` model. The last one is the total duration of all calls."""
+"""The counters of one step.
+
+The first four count completed calls, failed calls, calls that were cancelled because the client left or another step
+failed, and calls to a `fallback` model. The last is the total duration of all calls.
+"""
 
 _ANSWERED = ""
-"""The result of a call that is not ERRORS or CANCELLED."""
+"""The result of a call that is neither ERRORS nor CANCELLED."""
 
 
 class StepCalls:
-    """Calls the models of the steps of one graph.
+    """Calls the models of one graph's steps.
 
     - `select`: Finds the destination of a step's request.
     - `is_safe`: Returns whether the gateway can repeat a call to a destination after sending it.
@@ -61,7 +64,7 @@ class StepCalls:
         self._is_safe = is_safe
         self._most = most
         self.counts: dict[str, Counter[str]] = {}
-        """The counts of each called step, by its name."""
+        """The counts of each called step, by the step's name."""
 
     def begun(self, request: Request) -> Request:
         """Return a request for the graph that counts its steps' calls. If the graph is itself a step of another graph,
@@ -220,12 +223,12 @@ class StepCalls:
         """Return the answer to a query about a step's `model`.
 
         Raises:
-            GatewayError: with the name of the step.
+            GatewayError: the error of the query, with the name of the step.
         """
-        if operation is Operation.MODEL_READY:  # the models' metadata is stored
+        if operation is Operation.MODEL_READY:  # the metadata of models is cached
             self._count_call(request)
         asked = replace_struct(_asked(request, operation, model, step, ()), part=part)
-        record = request.record.of_step(operation.value, model)  # not ended: queries are not counted
+        record = request.record.of_step(operation.value, model)  # not ended, because queries are not counted
         try:
             return await answer_of(replace_struct(asked, record=record), self._select(asked))
         except GatewayError as error:
@@ -235,9 +238,11 @@ class StepCalls:
 
 
 def _asked(request: Request, operation: Operation, model: str, step: GraphStep, inputs: tuple[Tensor, ...]) -> Request:
-    """Return a step's request. The request keeps only the deadline, headers, address and principal name of the client's
-    request. So fair queueing treats it like a request of that client. The step can call every model that the graph
-    calls."""
+    """Return a step's request.
+
+    The step's request has only the deadline, headers, address and principal name of the client's request. So fair
+    queueing treats it like a request from that client. It has permission for every model that the graph calls.
+    """
     if operation in CALLS:
         parameters = dict(step.parameters)
     else:
@@ -304,8 +309,10 @@ def _has_run(request: Request) -> bool:
 
 
 def of_step(error: GatewayError, step: GraphStep, model: str, *, others_ran: bool = False) -> GatewayError:
-    """Return the error of a step's model, with the names of both. `others_ran`: an earlier step has run, so a retry
-    policy must not treat the request as unsent."""
+    """Return the error of a step's model, with the names of both.
+
+    `others_ran` is True if an earlier step has run, so a retry policy must not treat the request as unsent.
+    """
     text = f"step {step.name!r} (model {model!r}): {error.message}"
     if isinstance(error, DetailedError):
         brief = f"step {step.name!r} (model {model!r}): {error.brief}"

@@ -1,12 +1,12 @@
 """The derivatives of a graph, by the chain rule.
 
 - GRADIENT uses reverse accumulation, from the output back to the input. It makes one Gradient call for each pair of an
-  output and an input of a step on the way, and adds the results if several steps use a tensor.
+  output and an input of a step on the way. If several steps use a tensor, it adds the results.
 - APPLY_JACOBIAN uses forward accumulation, along the steps, with one ApplyJacobian call for each pair.
 - APPLY_HESSIAN uses both. Let x' be the tangents, u the gradient with respect to the outputs of a step, J the step's
   Jacobian, and H(u) the Hessian of its output weighted by u. The tangent of its gradient is J^T u' + H(u) x'.
 
-Vectors are FP64, flat: `[N, L]` for a batch of N rows, otherwise `[L]`, like in `gateway.core.operations`. A
+Vectors are flat, in FP64: `[N, L]` for a batch of N rows, otherwise `[L]`, as in `gateway.core.operations`. A
 GraphEvaluation computes the values at the point of the derivative. It runs only the steps that these values need. The
 module makes no call for a vector that is 0.
 """
@@ -30,12 +30,12 @@ from gateway.core.types import tensor as make_tensor
 
 Array: TypeAlias = NDArray[Any]
 Place: TypeAlias = tuple[str, str]
-"""A tensor: the step (empty for the request) and its name."""
+"""A tensor, as the name of its step (empty for the request) and its own name."""
 K = TypeVar("K", bound=Hashable)
 
 
 class Way:
-    """The steps between one input of a graph and an output."""
+    """The steps between one input of a graph and one output."""
 
     def __init__(self, graph: Graph, input_name: str, output: Expression) -> None:
         self.input = input_name
@@ -49,9 +49,9 @@ class Way:
 
 
 class ChainRule:
-    """The derivatives of `output` at the values of a sweep, whose steps have these `signatures`.
+    """The derivatives of `output` at the values of a GraphEvaluation, whose steps have these `signatures`.
 
-    `rows`: the number of rows in the request's tensors; None without a batch dimension.
+    `rows` is the number of rows in the request's tensors; None if they have no batch dimension.
     """
 
     def __init__(
@@ -83,8 +83,11 @@ class ChainRule:
         return np.zeros_like(self._flat(array), np.float64)
 
     async def hessian(self, first: str, second: str, sens: Array, vector: Array) -> Array:
-        """Return the product of the Hessian of the output weighted by `sens`, with respect to the inputs `first` and
-        `second`, with `vector`, which belongs to `second`. Raises GatewayError."""
+        """Return the product of a Hessian with `vector`, which belongs to `second`.
+
+        It is the Hessian of the output weighted by `sens`, with respect to the inputs `first` and `second`. Raises
+        GatewayError.
+        """
         back, forth = (Way(self._graph, each, self._output) for each in (first, second))
         await self._evaluate(back)
         await self._evaluate(forth)
@@ -93,7 +96,7 @@ class ChainRule:
         return self._or_zeros(found, first)
 
     def _or_zeros(self, found: Array | None, name: str) -> Array:
-        """Return the derivative with respect to an input; zeros if the output does not depend on it."""
+        """Return the derivative with respect to an input, which is zeros if the output does not depend on it."""
         tensor = self._sweep.tensor(Reference("", name), name)
         assert tensor is not None, "an input is not missing"
         return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
@@ -112,7 +115,7 @@ class ChainRule:
         await self._sweep.run(EvaluationPlan(self._graph, steps))
 
     def _needed(self, value: Expression) -> Iterator[Expression]:
-        """Yield the values that are needed to take a vector through `value`."""
+        """Yield the values that are needed to propagate a vector through `value`."""
         if isinstance(value, Transformed) and value.transform.is_elementwise:
             for each in value.arguments:
                 yield from self._needed(each)
@@ -124,7 +127,10 @@ class ChainRule:
         return await self._sweep.inputs_of(step) if self._sweep.is_taken(step) else None
 
     async def _back(self, way: Way, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
-        """Take `sens` from the output back to the input: return the gradient and, if there are two, its tangent."""
+        """Propagate `sens` from the output back to the input.
+
+        Return the gradient and, if there are tangents, the tangent of the gradient.
+        """
         bars: list[dict[Place, Array]] = [{} for _ in sens]
         for bar, vector in zip(bars, sens, strict=True):
             self._pull(self._output, vector, bar, way)
@@ -143,7 +149,7 @@ class ChainRule:
     async def _back_through(
         self, step: GraphStep, bars: Sequence[dict[Place, Array]], way: Way, tangents: "_Tangents | None"
     ) -> None:
-        """Take the vectors at the outputs of `step` to its inputs."""
+        """Propagate the vectors at the outputs of `step` to its inputs."""
         given = await self._inputs_of(step)
         if given is None:
             return
@@ -301,8 +307,9 @@ class ChainRule:
         return call
 
     def _shape_of_result(self, step: GraphStep, given: Iterable[Tensor], derivative: "_Derivative") -> Shape | None:
-        """Return the shape of the tensor that has the size of a derivative: the input, or for ApplyJacobian the output.
-        Return None if that was not computed, and its metadata does not report it."""
+        """Return the shape of the tensor that has the size of a derivative, which is the input, or the output for
+        ApplyJacobian. Return None if that tensor was not computed and the metadata does not report its shape.
+        """
         if derivative.operation is not Operation.APPLY_JACOBIAN:
             return next(each.shape for each in given if each.name == derivative.inputs[0])
         if self._sweep.was_run(step.name):
@@ -353,8 +360,10 @@ def _shaped(vector: Array, shape: Shape) -> Array:
 
 
 def _has_elements(shape: Shape, wanted: Shape | None, rows: int | None) -> bool:
-    """Return True if a vector has the length of a tensor of the shape `wanted`, row by row; if the shape is unknown,
-    True if the vector has the right number of rows."""
+    """Return True if a vector has the length of a tensor of the shape `wanted`, row by row.
+
+    If the shape is unknown, return True if the vector has the right number of rows.
+    """
     if rows is not None and shape[:1] != (rows,):
         return False
     return wanted is None or prod(shape) == prod(wanted)
@@ -368,10 +377,10 @@ def _position(name: str, specs: Sequence[TensorSpec], step: GraphStep, role: str
 
 
 def index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> int:
-    """Return the position in an index tensor, 0 if it is missing.
+    """Return the position in an index tensor, or 0 if the tensor is missing.
 
     Raises:
-        DecodeError: it differs in some rows, or the model has no such input or output.
+        DecodeError: the position differs in some rows, or the model has no such input or output.
     """
     if name not in tensors:
         return 0

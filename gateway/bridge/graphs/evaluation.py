@@ -1,4 +1,4 @@
-"""The forward evaluation of a graph: the values of one request; each value is computed once.
+"""The forward evaluation of a graph for one request, which computes each value once.
 
 A step runs as soon as its inputs are available, in parallel with other steps. A step does not run if its condition is
 false, or if an input is missing because another step did not run; in that case it has no outputs.
@@ -36,19 +36,21 @@ MIN_COUNTED = 16 * 2**10
 
 
 class MemoryCounter(Protocol):
-    """Counts bytes in use by this process, and refuses too many."""
+    """Counts the bytes in use by this process, and refuses more than the limit."""
 
     def add(self, size: int) -> None:
-        """Add `size` bytes. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
+        """Add `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED, overloaded) if the limit is exceeded."""
 
     def free(self, size: int) -> None:
         """Subtract `size` bytes."""
 
 
 class EvaluationPlan:
-    """The order in which steps of a graph run: `steps`, which include all steps that they need, except steps that
-    already ran. The plan drops the outputs of a step after their last use, unless the step is in `kept`. If `kept` is
-    None, the plan keeps all outputs."""
+    """The order in which steps of a graph run.
+
+    `steps` includes all steps that they need, except steps that already ran. The plan drops the outputs of a step after
+    their last use, unless the step is in `kept`. If `kept` is None, the plan keeps all outputs.
+    """
 
     def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
         waits_for = graph.waits_for(steps)
@@ -62,11 +64,11 @@ class EvaluationPlan:
 
 
 class GraphEvaluation:
-    """One evaluation of the steps of a graph: the values of one request.
+    """One evaluation of the steps of a graph, with the values of one request.
 
-    - `inputs`: the graph's inputs, by name. `parameters`: the request's parameters.
-    - `signatures`: the known signatures of the steps' models.
-    - `memory`: counts the outputs of steps and the results of transforms, until `close`.
+    - `inputs`: The graph's inputs, by name. `parameters`: The request's parameters.
+    - `signatures`: The known signatures of the steps' models.
+    - `memory`: Counts the outputs of steps and the results of transforms, until `close`.
     """
 
     def __init__(
@@ -87,23 +89,30 @@ class GraphEvaluation:
         self._rows = next((inputs[each.name].shape[0] for each in graph.inputs if is_batch(each.shape)), 1)
         """The number of rows in the request, for a step whose inputs are all constants."""
         self._held: list[int] = []
-        """Counted sizes, in bytes."""
+        """The sizes that were counted, in bytes."""
         self._is_closed = False
         self._holding = Lock()
-        """Transforms of large tensors run in threads, which continue after the client has left."""
+        """A lock for the counting, because transforms of large tensors run in threads, which continue after the client
+        has left.
+        """
         self._outputs: dict[str, Mapping[str, Tensor]] = {}
         """The outputs of each completed step, by its name."""
         self._taken: dict[str, tuple[Tensor, ...]] = {}
         """The inputs of each completed or prepared step, if they could be needed again."""
         self._arrays: dict[int, Array] = {}
-        """The computed transforms, by identity: two outputs can share one."""
+        """The computed transforms, by identity, because two outputs can share one."""
         self._users: dict[str, int] | None = None
-        """For each step, the number of other steps that still wait for its outputs; None: the plan keeps all
-        outputs."""
+        """For each step, the number of other steps that still wait for its outputs.
+
+        If it is None, the plan keeps all outputs.
+        """
 
     def hold(self, size: int) -> None:
-        """Count `size` bytes of this request. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded); CANCELLED after
-        `close`, because the bytes would never be subtracted."""
+        """Count `size` bytes of this request.
+
+        Raises GatewayError: RESOURCE_EXHAUSTED (overloaded), or CANCELLED after `close`, because the bytes would never
+        be subtracted.
+        """
         if size < MIN_COUNTED:
             return
         with self._holding:
@@ -113,7 +122,7 @@ class GraphEvaluation:
             self._held.append(size)
 
     def close(self) -> None:
-        """Release everything that the request holds."""
+        """Release all memory that the request holds."""
         with self._holding:
             self._is_closed = True
             if self._held:
@@ -124,7 +133,7 @@ class GraphEvaluation:
         """Run the steps of a plan.
 
         Raises:
-            GatewayError: the error of a step; the others are cancelled.
+            GatewayError: the error of a step. The other steps are then cancelled.
         """
         if plan.users is not None:
             self._users = dict(plan.users)
@@ -232,8 +241,11 @@ class GraphEvaluation:
         return make_tensor(spec.name, array, spec.datatype)
 
     def streamed(self, step: GraphStep, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
-        """Return the values, all of which are outputs of `step`, of one response of its stream. Raise GatewayError if a
-        value is missing, or contradicts the model's metadata."""
+        """Return the values of one response in the stream of `step`.
+
+        All values must be outputs of `step`. Raise GatewayError if a value is missing or contradicts the model's
+        metadata.
+        """
         self._check_promised(step, response.outputs)
         self._outputs[step.name] = {each.name: each for each in response.outputs}
         found = self._tensors(values)
@@ -307,8 +319,10 @@ class GraphEvaluation:
         ]
 
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
-        """Return a constant in the datatype of another argument and, if the transform is elementwise, in its shape,
-        otherwise with its rows."""
+        """Return a constant in the datatype of another argument.
+
+        If the transform is elementwise, it also has that argument's shape, otherwise its number of rows.
+        """
         try:
             if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
                 array = cast(array, datatype_of(other.dtype), "the constant")
@@ -323,8 +337,8 @@ class GraphEvaluation:
             raise self._error(text, value) from error
 
     def _applied(self, value: Transformed, arrays: list[Array]) -> Array:
-        # Also checked if signatures were unknown, or if the outputs contradict them. Bytes are counted before a result
-        # is made: a tensor without elements can have any number of rows.
+        # This is also checked because signatures can be unknown, or outputs can contradict them. Bytes are counted
+        # before a result is created, because a tensor without elements can have any number of rows.
         specs = [TensorSpec("", datatype_of(each.dtype), each.shape) for each in arrays]
         try:
             result = value.transform.spec(specs)
@@ -335,8 +349,10 @@ class GraphEvaluation:
             raise self._error(f"{value}: {error}", value) from error
 
     def _error(self, text: str, value: Expression) -> GatewayError:
-        """Return the error for a value that does not match: the client's fault if the value comes from the request
-        alone."""
+        """Return the error for a value that does not match.
+
+        It is the client's fault if the value depends only on the request.
+        """
         from_steps = any(each.step for each in references(value))
         return (invalid_output if from_steps else invalid_input)(f"model {self.graph.name!r}: {text}")
 
@@ -349,7 +365,7 @@ class GraphEvaluation:
         return step in self._outputs
 
     def is_taken(self, step: GraphStep) -> bool:
-        """Return True if a step runs. A step with a condition must have been run before."""
+        """Return True if a step runs. If a step has a condition, it must have been run before."""
         return step.when is None or step.name in self._outputs
 
     def _referred(self, reference: Reference) -> Tensor | None:
@@ -371,4 +387,4 @@ class GraphEvaluation:
 
 
 _BYTES_ELEMENT = 8
-"""Bytes of a BYTES element's reference in an array; the element itself is not copied."""
+"""Size of a BYTES element's reference in an array, in bytes. The element itself is not copied."""

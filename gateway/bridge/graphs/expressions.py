@@ -24,13 +24,15 @@ from gateway.core.types import MAX_RANK
 DEEPEST = 32
 """Maximum nesting depth of transforms, including transforms in named values."""
 MOST_VALUES = 1000
-"""Maximum number of values in one value after all names are expanded: a name can refer to several values that refer to
-other names."""
+"""Maximum number of values in one value after all names are expanded.
+
+A name can refer to several values that refer to other names.
+"""
 
 
 @frozen
 class Reference:
-    """A tensor of the request (`step` is empty), or an output of a step: its only output if `tensor` is empty."""
+    """A tensor of the request (`step` is empty), or an output of a step (its only output if `tensor` is empty)."""
 
     step: str
     tensor: str
@@ -58,8 +60,11 @@ class ConstantTensor:
 
 @frozen
 class Transformed:
-    """A transform of other values; `name` is its name in YAML. `options` are its own options, as text; `place` leads
-    from the model to it; `parts` are the different tensors in it."""
+    """A transform of other values.
+
+    `name` is its name in YAML. `options` are its own options, as text. `place` leads from the model to it. `parts` are
+    the different tensors in it.
+    """
 
     name: str
     transform: Transform
@@ -118,7 +123,7 @@ class Names:
         self._values = values
         self._read: dict[str, Expression] = {}
         self._extents: dict[int, tuple[int, int]] = {}
-        """For each transform, by identity: its depth, and the number of values in it."""
+        """For each transform, by identity, its depth and the number of values in it."""
         self._reading: list[str] = []
         self.used_values: set[str] = set()
 

@@ -1,7 +1,7 @@
-"""A model that the gateway makes from other models: steps that call models, and values between the steps.
+"""A model that the gateway makes from other models, with steps that call models and with values between the steps.
 
 The keys of `models:` in the configuration (GraphKeys) describe a graph. All checks that need no queries to models run
-first: names, cycles, unused steps, and values that could be missing because a step is not run.
+first. They find unknown names, cycles, unused steps, and values that could be missing because a step is not run.
 """
 
 import re
@@ -31,7 +31,7 @@ MOST_STEPS = 1000
 """Maximum number of steps in a graph."""
 
 STEPS_AT_ONCE = 16
-"""Maximum number of steps of one request that run in parallel, by default."""
+"""Default of the maximum number of steps of one request that run in parallel."""
 
 
 Scalar: TypeAlias = bool | int | float | str
@@ -102,7 +102,7 @@ class GraphKeys:
 
 @frozen
 class Condition:
-    """The condition of a step: `parameter` of the request, or `value` (one element), compared with `to`."""
+    """The condition of a step, which compares a `parameter` of the request, or a `value` (one element), with `to`."""
 
     parameter: str
     value: Expression | None
@@ -110,7 +110,7 @@ class Condition:
     to: Scalar
 
     def holds(self, found: object) -> bool:
-        """Return True if the condition holds for the parameter or the value `found`, which is None if it is missing."""
+        """Return True if the condition holds for the parameter or value `found`, which is None if it is missing."""
         return _COMPARISONS[self.comparison](found, self.to)
 
 
@@ -137,8 +137,8 @@ class GraphStep:
     - `model`, `version`: The names that a client would use.
     - `inputs`: The value of each of the model's inputs, by name.
     - `parameters`: The parameters of the call.
-    - `when`: The step runs if this condition holds and all of its inputs exist; None: the step runs if its inputs
-      exist.
+    - `when`: The step runs if this condition holds and all of its inputs exist. If it is None, the step runs if its
+      inputs exist.
     - `fallback`: Models to call in order if the previous model cannot respond.
     """
 
@@ -152,7 +152,7 @@ class GraphStep:
     needs: tuple[Reference, ...] = field(init=False)
     """The different tensors in its inputs and its condition."""
     waits_for: frozenset[str] = field(init=False)
-    """The steps with these tensors as outputs."""
+    """The steps that have these tensors as outputs."""
     has_transforms: bool = field(init=False)
     has_constants: bool = field(init=False)
 
@@ -175,8 +175,10 @@ class GraphStep:
 
 @frozen
 class Graph:
-    """A model that calls other models: its steps, which call models, and the values between the steps. `steps` are in
-    an order in which a step comes after the steps that it needs. `keys`: its configuration."""
+    """A model that calls other models, with steps, which call models, and values between the steps.
+
+    `steps` are in an order in which each step comes after the steps that it needs. `keys` is its configuration.
+    """
 
     name: str
     keys: GraphKeys
@@ -206,7 +208,7 @@ def make_graph(name: str, keys: GraphKeys) -> Graph:
     """Return the graph `name` with these keys.
 
     Raises:
-        GraphError: the configuration is wrong; the error's `place` leads to the mistake.
+        GraphError: the configuration is wrong. The error's `place` leads to the mistake.
     """
     inputs = tuple(_spec(each, text) for each, text in keys.inputs.items())
     if len(keys.steps) > MOST_STEPS:
@@ -261,8 +263,10 @@ def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Co
 
 
 def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
-    """Return the steps in an order in which a step comes after the steps that it needs. Raise GraphError for a
-    cycle."""
+    """Return the steps in an order in which each step comes after the steps that it needs.
+
+    Raise GraphError for a cycle.
+    """
     waits_for = {name: set(step.waits_for) for name, step in steps.items()}
     waiting: dict[str, list[str]] = {}
     for name, others in waits_for.items():
@@ -270,7 +274,7 @@ def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
             waiting.setdefault(other, []).append(name)
     ready = [name for name, others in waits_for.items() if not others]
     ordered: dict[str, GraphStep] = {}
-    for name in ready:  # grows during the loop
+    for name in ready:  # this grows during the loop
         ordered[name] = steps[name]
         for other in waiting.get(name, ()):
             waits_for[other].discard(name)
@@ -330,8 +334,9 @@ def _certain(graph: Graph, taken: set[str]) -> set[str]:
 
 
 def _choices(graph: Graph, certain: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of steps of which always exactly one runs: the same tensor or parameter equals a value, or differs
-    from it."""
+    """Yield pairs of steps of which always exactly one runs, because the same tensor or parameter either equals a value
+    or differs from it.
+    """
     seen: dict[object, tuple[str, str]] = {}
     for name, step in graph.steps.items():
         when = step.when

@@ -1,7 +1,7 @@
-"""GraphModel handles requests for a model that is a graph, like a backend does.
+"""GraphModel handles requests for a model that is a graph, as a backend does.
 
 The gateway itself sends the requests of its steps (`calls`). They take routes like client requests, with the
-permissions of the graph, not of its client. The steps have the client's deadline, and end when the client leaves.
+permissions of the graph and not of its client. The steps have the client's deadline, and end when the client leaves.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -62,8 +62,9 @@ class GraphModel:
         """Return the answer to a request for the graph, or for the server that the graph acts as.
 
         Raises:
-            GatewayError: the error of a step, with the step's name; INVALID_ARGUMENT, inputs that the graph does not
-                have or in other datatypes and shapes; FAILED_PRECONDITION, tensors of the steps' models do not match.
+            GatewayError: the error of a step, with the step's name; INVALID_ARGUMENT for inputs that the graph does not
+                have, or in other datatypes and shapes; FAILED_PRECONDITION if tensors of the steps' models do not
+                match.
         """
         request = self.calls.begun(request)
         match request.operation:
@@ -106,11 +107,12 @@ class GraphModel:
             sweep.close()
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses of the last step with the requested outputs, if all of these are outputs of one step, the
-        last one.
+        """Yield the responses of the last step with the requested outputs.
+
+        This requires that they are all outputs of the last step.
 
         Raises:
-            GatewayError: UNIMPLEMENTED, an output has another source; the error of a step, which it names.
+            GatewayError: UNIMPLEMENTED if an output has another source; the error of a step, which it names.
         """
         request = self.calls.begun(request)
         inputs, values = self._inputs(request), self._wanted(request)
@@ -167,7 +169,7 @@ class GraphModel:
         return given
 
     def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> GraphEvaluation:
-        """Return a sweep. The caller must close it."""
+        """Return a GraphEvaluation. The caller must close it."""
         call, memory = partial(self.calls.call, request), self._memory_of(request.peer)
         return GraphEvaluation(self.graph, inputs, request.parameters, call, types.signatures, memory)
 
@@ -198,8 +200,10 @@ class GraphModel:
         return Response((make_tensor(COMPANION_OUTPUT, found),), self.graph.name)
 
     def _differentiated(self, given: Mapping[str, Tensor], name: str, types: Types) -> str:
-        """Return the name of the output or input at the position in the index tensor `name`. Raise GatewayError if it
-        has no floats, DecodeError if it does not exist."""
+        """Return the name of the output or input at the position in the index tensor `name`.
+
+        Raise GatewayError if that tensor has no floats, and DecodeError if it does not exist.
+        """
         if name == "out_wrt":
             role, specs = "output", {each: types.of(value) for each, value in self.graph.outputs.items()}
         else:
@@ -217,8 +221,9 @@ class GraphModel:
     def _vector(
         self, given: Mapping[str, Tensor], name: str, rows: int | None, of: TensorSpec | Tensor
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """Return the vector `name`, which has the length of a tensor of the type `of`; an empty vector if it is
-        missing. Raise GatewayError if it has another length."""
+        """Return the vector `name`, which has the length of a tensor of the type `of`, or an empty vector if it is
+        missing. Raise GatewayError if it has another length.
+        """
         if name not in given:
             return np.zeros(0)
         tensor = given[name]
@@ -235,8 +240,7 @@ class GraphModel:
         return tensor.array.astype(np.float64, copy=False)
 
     async def _is_ready(self, request: Request) -> bool:
-        """Return True if the models of all steps are ready. For a step with fallbacks, one ready model is
-        sufficient."""
+        """Return True if the models of all steps are ready. If a step has fallbacks, one ready model is sufficient."""
         unready: list[str] = []
 
         async def ask(name: str) -> None:

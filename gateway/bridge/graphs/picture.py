@@ -21,7 +21,10 @@ Kind = Literal["input", "step", "output"]
 
 @frozen
 class Box:
-    """An input, a step or an output. `about`: the model of a step, otherwise the value or, if available, the type."""
+    """An input, a step or an output.
+
+    `about` is the model of a step. For other boxes, it is the value or, if it is known, the type.
+    """
 
     name: str
     kind: Kind
@@ -33,9 +36,11 @@ class Box:
 
 @frozen
 class Arrow:
-    """A tensor between two boxes, by their names in `Picture.boxes`. `tensor`: its name at the source, and, if
-    signatures are available, its datatype and shape; `into`: the input that it becomes or is part of; `by`: the
-    transforms on its way."""
+    """A tensor between two boxes, by their names in `Picture.boxes`.
+
+    `tensor` is its name at the source and, if signatures are available, its datatype and shape. `into` is the input
+    that it becomes or is part of. `by` are the transforms on its way.
+    """
 
     start: str
     end: str
@@ -83,7 +88,10 @@ def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> 
 
 
 def _columns(graph: Graph) -> dict[str, int]:
-    """Return the column of each step: one after the last step that it needs. Steps in one column run in parallel."""
+    """Return the column of each step, which follows the column of the last step that it needs.
+
+    Steps in one column run in parallel.
+    """
     columns: dict[str, int] = {}
     for name, step in graph.steps.items():
         columns[name] = 1 + max((columns[each.step] for each in step.needs if each.step), default=0)
@@ -196,10 +204,11 @@ def _quoted(text: str) -> str:
 
 
 WIDTH, _LINE, _GAP_X, _GAP_Y, _MARGIN = 190, 16, 170, 26, 14
-"""Sizes of the SVG in pixels: a box's width, the height of a line of text, the gaps between columns and between boxes,
-and the margin."""
+"""The sizes of the SVG in pixels: a box's width, the height of a line of text, the gaps between columns and between
+boxes, and the margin.
+"""
 _MOST_LETTERS = 28
-"""Maximum number of letters of a line in a box; a longer text is cut there, and complete in the title."""
+"""Maximum number of letters of a line in a box. A longer text is truncated there, but complete in the title."""
 
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #1b1f24 }
@@ -264,15 +273,16 @@ class PictureLayout:
         return top
 
     def _end(self, key: str, *, leaves: bool) -> int:
-        """Return the height at which the next arrow leaves a box, or arrives at it: arrows are spread over its side."""
+        """Return the height at which the next arrow leaves or reaches a box. The arrows are spread over its side."""
         _, y, tall = self.places[key]
         count = sum((each.start if leaves else each.end) == key for each in self._arrows)
         at = self._beside[key, leaves] = self._beside.get((key, leaves), 0) + 1
         return y + tall * at // (count + 1)
 
     def points(self, at: int) -> list[tuple[int, int]]:
-        """Return the points of arrow number `at`: its start, its way past the columns between (left and right), and its
-        end."""
+        """Return the points of arrow number `at`: its start, its way past the columns in between (left and right), and
+        its end.
+        """
         arrow, (begin, end) = self._arrows[at], self._ends[at]
         first, last = self._columns[arrow.start], self._columns[arrow.end]
         points = [(self._left(first) + WIDTH, begin)]

@@ -10,8 +10,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Order(Generic[K]):
-    """The order of tasks by key. `waits_for` has the keys that each task depends on; keys that are not in `waits_for`
-    count as done. There must be no cycles."""
+    """The order of tasks by key.
+
+    `waits_for` has the keys that each task depends on. Keys that are not in `waits_for` count as done. There must be no
+    cycles.
+    """
 
     def __init__(self, waits_for: Mapping[K, Set[K]]) -> None:
         self._missing = {name: len(others & waits_for.keys()) for name, others in waits_for.items()}
@@ -44,7 +47,7 @@ class Order(Generic[K]):
     async def run(self, work: Callable[[K], Awaitable[None]], most: int) -> None:
         """Run `work` for each key, at most `most` in parallel.
 
-        The first error is raised after the cancellation of all running tasks. The same happens if the caller is
+        If a task fails, cancel all running tasks and then raise the first error. The same happens if the caller is
         cancelled.
         """
         if self._chain is not None:  # a chain needs no tasks
@@ -73,7 +76,7 @@ class Order(Generic[K]):
 
 
 async def run_at_once(keys: Mapping[K, object], work: Callable[[K], Awaitable[None]], most: int) -> None:
-    """Run `work` for each of `keys`, which do not depend on each other, like `Order.run`."""
+    """Run `work` for each of `keys`, which do not depend on each other, as `Order.run` does."""
     await Order(dict.fromkeys(keys, frozenset[K]())).run(work, most)
 
 
@@ -82,7 +85,7 @@ async def _run(work: Callable[[K], Awaitable[None]], name: K) -> None:
 
 
 async def _cancelled(running: Mapping["asyncio.Task[None]", object]) -> None:
-    """Cancel the running tasks and wait until they have ended. Their errors come too late for a report."""
+    """Cancel the running tasks and wait until they have ended. Their errors come too late to be reported."""
     for task in running:
         task.cancel()
     if running:

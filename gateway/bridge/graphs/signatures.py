@@ -22,11 +22,13 @@ from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Request, Signature
 
 OPERATIONS = "operations"
-"""The part of a model's metadata with its operations: only derivatives need it."""
+"""The part of a model's metadata that has its operations, which only derivatives need."""
 
 SECONDS_UNSURE = 1.0
-"""Seconds for which a mismatch of tensors, or a failed query of a model, is stored: the model's own call reports the
-cause."""
+"""Seconds for which a mismatch of tensors, or a failed query of a model, is stored.
+
+In this time, the model's own call reports the cause.
+"""
 
 Outcome: TypeAlias = Types | GatewayError
 Ask: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
@@ -34,25 +36,27 @@ Ask: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
 
 
 class StepSignatures:
-    """Returns the types of one graph. Stored types are queried again after SECONDS_KEPT, or after `forget`. Requests
-    that arrive during the queries wait for the same responses; the queries continue if the first request is
-    cancelled."""
+    """Returns the types of one graph.
+
+    Stored types are queried again after SECONDS_KEPT, or after `forget`. Requests that arrive during the queries wait
+    for the same responses. The queries continue if the first request is cancelled.
+    """
 
     def __init__(self, graph: Graph, calls: StepCalls, clock: Callable[[], float]) -> None:
         self._graph = graph
         self._calls = calls
         self._clock = clock
         self._until = 0.0
-        """0 before the first query, and after `forget`."""
+        """The end of the storage time; 0 before the first query, and after `forget`."""
         self._kept: Outcome = Types(graph, {})
         self._claimed_until = 0.0
         self._claimed: Mapping[str, Signature] = {}
         """The signatures with operations."""
         self._asking: dict[Ask, asyncio.Task[None]] = {}
-        """The queries in flight."""
+        """The queries in progress."""
 
     def forget(self) -> None:
-        """Query again: a server has recovered, and might have other models."""
+        """Query the types again because a server has recovered and might have other models."""
         self._until = self._claimed_until = 0.0
         self._asking.clear()
 
@@ -64,11 +68,13 @@ class StepSignatures:
             self._until = min(self._until, now)
 
     async def types(self, request: Request) -> Types:
-        """Return the types for a call of the graph. The queries belong to `request`. The result leaves out models that
-        cannot be queried: their own calls report the cause.
+        """Return the types for a call of the graph.
+
+        The queries belong to `request`. The result leaves out models that cannot be queried, because their own calls
+        report the cause.
 
         Raises:
-            GatewayError: FAILED_PRECONDITION, a tensor does not match its place.
+            GatewayError: FAILED_PRECONDITION if a tensor does not match its place.
         """
         if self._clock() >= self._until:
             if self._until:
@@ -80,8 +86,10 @@ class StepSignatures:
         return self._kept
 
     async def _asked_for_all(self, ask: Ask, request: Request) -> None:
-        """Make the query, for all requests that arrive during it. Raises GatewayError: the errors of the query;
-        DEADLINE_EXCEEDED, the deadline of this request has passed."""
+        """Make the query, for all requests that arrive during it.
+
+        Raises the errors of the query, or GatewayError (DEADLINE_EXCEEDED) if the deadline of this request has passed.
+        """
         asking = self._asking.get(ask)
         if asking is None:
             # Other requests wait for the responses after the end of this request.
@@ -190,14 +198,14 @@ class StepSignatures:
         raise AssertionError("a step has one model at least")
 
     def check(self, types: Types) -> None:
-        """Raise GatewayError: FAILED_PRECONDITION, if a tensor does not match its place."""
+        """Raise GatewayError (FAILED_PRECONDITION) if a tensor does not match its place."""
         try:
             types.check()
         except GraphError as error:
             raise misfit(self._graph, error) from error
 
     def signature(self, types: Types) -> Signature:
-        """Return the graph's own signature. Raise GatewayError: FAILED_PRECONDITION, if an output's type is unknown."""
+        """Return the graph's own signature. Raise GatewayError (FAILED_PRECONDITION) if an output's type is unknown."""
         try:
             return types.signature()
         except GraphError as error:

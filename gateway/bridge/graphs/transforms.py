@@ -2,9 +2,9 @@
 
     {sum: [$prior.log, $likelihood.log]}      {slice: $image.boxes, axis: 1, from: 0, to: 4}
 
-A transform takes one tensor or a list, and options. All transforms with a derivative are linear: their Jacobian applied
-to tangents is the function itself, and `pull` is its transpose. `{first: [...]}` is not a function of tensors; it is in
-`expressions`.
+A transform takes one tensor or a list, and options. All transforms with a derivative are linear. Their Jacobian,
+applied to tangents, is the function itself, and `pull` is its transpose. `{first: [...]}` is not a function of tensors;
+it is in `expressions`.
 """
 
 from abc import ABC, abstractmethod
@@ -38,8 +38,10 @@ class GraphError(ValueError):
 
 
 class Transform(ABC):
-    """A pure function of tensors between the steps of a graph, with its options. `takes`: the number of tensors, None
-    for a list of one or more."""
+    """A pure function of tensors between the steps of a graph, with its options.
+
+    `takes` is the number of tensors, or None for a list of one or more.
+    """
 
     takes: ClassVar[int | None] = None
     has_derivative: ClassVar[bool] = True
@@ -49,10 +51,10 @@ class Transform(ABC):
 
     @abstractmethod
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
-        """Return the result's datatype and shape; -1 is a dimension that depends on the values.
+        """Return the result's datatype and shape, where -1 is a dimension that depends on the values.
 
         Raises:
-            GraphError: tensors of these datatypes and shapes have no result.
+            GraphError: the transform has no result for tensors of these datatypes and shapes.
         """
 
     @abstractmethod
@@ -69,8 +71,10 @@ class Transform(ABC):
         raise NotImplementedError
 
     def push(self, tangents: Sequence[Array]) -> Array:
-        """Return the product of the Jacobian with `tangents`, which have the tensors' shapes: the function is
-        linear."""
+        """Return the product of the Jacobian with `tangents`, which have the tensors' shapes.
+
+        The function is linear, so this is the function itself.
+        """
         return self.apply(tangents)
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
@@ -110,8 +114,10 @@ def _common(one: int, other: int) -> int:
 
 
 def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
-    """Return the shape of all tensors, except for the axis `but`; sizes that some tensors leave open come from the
-    others."""
+    """Return the shape of all tensors, except for the axis `but`.
+
+    Sizes that some tensors leave open come from the others.
+    """
     shape = list(specs[0].shape)
     for each in specs[1:]:
         fits = len(each.shape) == len(shape) and all(
@@ -126,7 +132,7 @@ def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
 
 @frozen
 class Reshape(Transform):
-    """The same elements in another shape. One size can be -1: it is computed from the number of elements."""
+    """The same elements in another shape. One size can be -1. It is then computed from the number of elements."""
 
     takes = 1
     shape: tuple[int, ...]
@@ -153,7 +159,7 @@ class Reshape(Transform):
 
 @frozen
 class Cast(Transform):
-    """The same numbers in another datatype. Numbers that it cannot hold are an error."""
+    """The same numbers in another datatype. Numbers that the datatype cannot represent are an error."""
 
     takes = 1
     is_elementwise = True
@@ -234,7 +240,7 @@ class Stack(Transform):
 
 @frozen
 class Slice(Transform):
-    """A range of an axis: from `begin` up to, but without, `end`; negative numbers count from the end."""
+    """A range of an axis, from `begin` up to but excluding `end`. Negative numbers count from the end."""
 
     takes = 1
     axis: int = 0
@@ -267,7 +273,7 @@ class Slice(Transform):
 
 @frozen
 class EqualPart(Transform):
-    """Part number `part`, from 0, of an axis that is cut into `parts` equal parts."""
+    """Part number `part`, from 0, of an axis that is split into `parts` equal parts."""
 
     takes = 1
     parts: int
@@ -347,12 +353,12 @@ class Mean(Sum):
 
 
 def _wide(array: Array) -> Array:
-    """Return numbers of two bytes, FP16 and BF16, as FP32: a sum is then rounded once."""
+    """Return numbers of two bytes (FP16 and BF16) as FP32, so a sum is rounded only once."""
     return array.astype(np.float32) if _is_float(array) and array.dtype.itemsize == 2 else array
 
 
 def _added(one: Array, other: Array) -> Array:
-    """Return the sum. Raise GraphError if it is out of the range of an integer datatype."""
+    """Return the sum. Raise GraphError if the sum is out of the range of an integer datatype."""
     result: Array = one + other
     if result.dtype.kind == "i":
         wrapped = ((one ^ result) & (other ^ result)) < 0
@@ -412,10 +418,10 @@ class MeanOver(SumOver):
 
 
 def _total(array: Array, axis: int) -> Array:
-    """Return the sum of integers over an axis. Raise GraphError if it is out of the range of their datatype."""
+    """Return the sum of integers over an axis. Raise GraphError if the sum is out of the range of their datatype."""
     wide = np.int64 if array.dtype.kind == "i" else np.uint64
-    # Python's integers are exact, and slow: they only compute sums that, by a calculation with doubles, are near the
-    # bounds.
+    # Python's integers are exact but slow, so they compute only sums that, according to a calculation with doubles, are
+    # near the bounds.
     if np.abs(array.astype(np.float64)).sum(axis).max(initial=0) < _EXACT_IN_64_BITS:
         total = np.asarray(array.sum(axis, wide))
     else:
@@ -432,7 +438,7 @@ _EXACT_IN_64_BITS = 2.0**62
 
 @frozen
 class Vote(Transform):
-    """The value that most of the tensors have, element by element. In a tie it is the value that comes first."""
+    """The value that most of the tensors have, element by element. In a tie, it is the value that comes first."""
 
     has_derivative = False
     is_elementwise = True
@@ -449,7 +455,7 @@ class Vote(Transform):
 
 @frozen
 class Argmax(Transform):
-    """The position of the largest element along an axis, which the result does not have; INT64."""
+    """The position of the largest element along an axis, as INT64. The result does not have this axis."""
 
     takes = 1
     has_derivative = False
@@ -499,8 +505,10 @@ def _factors(value: object, name: str) -> tuple[float, ...]:
 
 
 def _made(kind: type[Transform], **read: Callable[[object, str], Any]) -> Callable[[Mapping[str, object]], Transform]:
-    """Return a function that makes a transform from its options. `read` has a parser for each option, by its name in
-    YAML."""
+    """Return a function that makes a transform from its options.
+
+    `read` has a parser for each option, by the option's name in YAML.
+    """
 
     def make(options: Mapping[str, object]) -> Transform:
         for name in options:

@@ -15,12 +15,14 @@ from gateway.core.types import Signature, TensorSpec, datatype_of
 
 
 class UnknownSignatureError(GraphError):
-    """A type is unknown: a step's model has no metadata, and its route no `signature`."""
+    """A type is unknown because a step's model has no metadata and its route has no `signature`."""
 
 
 class Types:
-    """The types of a graph whose steps call models with these signatures, by step. A step is missing if its model's
-    inputs and outputs are unknown; its tensors cannot be checked."""
+    """The types of a graph whose steps call models with these signatures, by step.
+
+    A step is missing if its model's inputs and outputs are unknown. Its tensors cannot be checked.
+    """
 
     def __init__(self, graph: Graph, signatures: Mapping[str, Signature]) -> None:
         self.graph = graph
@@ -84,8 +86,11 @@ class Types:
             raise GraphError(f"{expression.name!r}: {error.message}", *expression.place, *error.place) from error
 
     def arguments(self, expression: Transformed) -> list[TensorSpec]:
-        """Return the datatypes and shapes of a transform's arguments. Constants have the datatype of the other
-        arguments and, if the transform is elementwise, their shape, otherwise their rows."""
+        """Return the datatypes and shapes of a transform's arguments.
+
+        Constants have the datatype of the other arguments. If the transform is elementwise, they also have the shape of
+        these arguments, otherwise their number of rows.
+        """
         specs = [self.of(each, expression.place) for each in expression.arguments]
         pairs = list(zip(specs, expression.arguments, strict=True))
         others = [spec for spec, each in pairs if not isinstance(each, ConstantTensor)]
@@ -99,8 +104,9 @@ class Types:
         ]
 
     def check(self) -> None:
-        """Raise GraphError if a tensor does not match its place, or if the graph mixes batch rows and its `derivatives`
-        do not allow that."""
+        """Raise GraphError if a tensor does not match its place, or if the graph mixes batch rows although its
+        `derivatives` do not allow that.
+        """
         for step in self.graph.steps.values():
             self._check_step(step)
         for name, value in self.graph.outputs.items():
@@ -109,8 +115,10 @@ class Types:
             self._check_rows()
 
     def _check_rows(self) -> None:
-        """Raise GraphError if the value of a row depends on other rows, as far as the types show: finite differences
-        put their points in the rows of one batch."""
+        """Raise GraphError if the types show that the value of a row depends on other rows.
+
+        This matters because finite differences put their points in the rows of one batch.
+        """
         for step in self.graph.steps.values():
             self._check_rows_of(step)
             for value in step.inputs.values():
@@ -199,8 +207,10 @@ class Types:
                 raise UnknownSignatureError(_untold(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
-        """Return True if the derivative exists for every float output that depends on a float input; for a batch, row
-        by row."""
+        """Return True if the derivative exists for every float output that depends on a float input.
+
+        For a batch, it must exist row by row.
+        """
         inputs = [each for each in self.graph.inputs if _is_float(each)]
         outputs = [each for each in self.graph.outputs.values() if _is_float(self.of(each))]
         has_rows = any(is_batch(each.shape) for each in self.graph.inputs)
@@ -228,7 +238,10 @@ class Types:
         )
 
     def _is_differentiable(self, expression: Expression, has_rows: bool) -> bool:
-        """Return True if a value is a differentiable function of the tensors in it; with `has_rows`, row by row."""
+        """Return True if a value is a differentiable function of the tensors in it.
+
+        If `has_rows` is True, it must be so row by row.
+        """
         match expression:
             case Transformed() if self._depends(expression):
                 specs = self.arguments(expression)

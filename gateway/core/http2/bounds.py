@@ -1,14 +1,17 @@
 """Limits on the work that the peer of an HTTP/2 connection can cause: how long a connection can block the event loop,
-and how many frames without content it can send. Pure."""
+and how many frames without content it can send. The code is pure.
+"""
 
 FRAMES = 32
 """Number of frames to process between two checks of the clock."""
 
 TURN = 0.002
-"""Seconds after which a connection with more frames to take lets the other connections run."""
+"""Seconds after which a connection with more frames to process lets the other connections run."""
 SHORT_TURN = 0.0005
-"""The same for a connection that has no more frames at the moment: uvloop would receive for it up to 32 times in a
-row."""
+"""Like TURN, for a connection without more frames at the moment.
+
+If it did not pause, uvloop would receive data for it up to 32 times in a row.
+"""
 
 TOGETHER = 16
 """Maximum number of requests or replies that one write combines. One write to a socket takes a tenth of the total time
@@ -16,20 +19,26 @@ of a small call."""
 
 MOST_CREDIT, CREDIT_PER_SECOND = 5000.0, 500.0
 """Credit for frames without content: pings, settings, priorities, DATA of fewer than SMALL_DATA bytes, window updates,
-frames of closed streams."""
+and frames of closed streams.
+"""
 SMALL_DATA = 64
-"""Bytes. A DATA frame with fewer bytes counts as a frame without content."""
+"""Size of small DATA frames, in bytes. A DATA frame with fewer bytes counts as a frame without content."""
 
 
 class FloodError(Exception):
-    """The peer has used up its credit: `connection` spends it, and ends the connection with
-    GOAWAY(ENHANCE_YOUR_CALM)."""
+    """The peer has used up its credit.
+
+    `connection` spends the credit, and ends the connection with GOAWAY(ENHANCE_YOUR_CALM).
+    """
 
 
 class Credit:
-    """An allowance for useless work. It grows by the earned amount. If that is not enough, it also grows by
-    `per_second` for the elapsed time, up to `most`. A peer that was quiet for long can spend twice `most` in one burst.
-    Times are seconds of any clock."""
+    """An allowance for useless work.
+
+    It grows by the amount that `earn` adds. If that is not enough, it also grows by `per_second` for the elapsed time,
+    up to `most`. A peer that was quiet for long can spend twice `most` in one burst. Times are in seconds, from any
+    clock.
+    """
 
     __slots__ = ("_at", "_left", "_most", "_per_second")
 
@@ -48,6 +57,6 @@ class Credit:
                 raise FloodError(f"too many {what}")
 
     def earn(self, amount: float) -> None:
-        """Add the allowance for useful work, for which a peer can send some frames without content."""
+        """Add credit for useful work, for which a peer can send some frames without content."""
         if self._left < self._most:
             self._left += amount

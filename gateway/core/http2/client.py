@@ -1,4 +1,4 @@
-"""The client's side of one HTTP/2 connection. Pure; `connection` describes how to use it.
+"""The client's side of one HTTP/2 connection. The code is pure; `connection` describes how to use it.
 
 The states of a stream:
 
@@ -57,7 +57,7 @@ from gateway.core.http2.hpack import NO_TABLE
 from gateway.core.types import Buffer
 
 WINDOW = 2**22
-"""Maximum number of bytes that a server can send on one stream ahead of consumption by this side."""
+"""Maximum number of bytes that a server can send on one stream before this side consumes them."""
 
 _BYTES_PER_CREDIT = 1024
 """Servers widen their windows while they read a request, some in small steps."""
@@ -70,14 +70,14 @@ _OPENING = (
 )
 _DATA, _TRAILERS = expected(DATA, 0), expected(HEADERS, ENDS)
 _GO_AWAY = Struct(">LL")
-"""The last stream, with a reserved bit, and the error code; a human-readable text follows."""
+"""The payload has the last stream, with a reserved bit, and the error code. A human-readable text follows."""
 _MOST_TOLD = 200
 """Maximum length of a server's text in an error, in bytes."""
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 
 
 class HeadersReceived(NamedTuple):
-    """A header block of a reply has arrived: its head, or, with `ends`, its trailers."""
+    """A header block of a reply has arrived. It is the reply's head or, if `ends` is True, its trailers."""
 
     stream: Stream
     block: bytes
@@ -85,7 +85,7 @@ class HeadersReceived(NamedTuple):
 
 
 class ReplyReceived(NamedTuple):
-    """A whole reply has arrived: its head, all its data, which are valid until the next `receive`, and its trailers."""
+    """A whole reply has arrived: its head, all its data (valid until the next `receive`), and its trailers."""
 
     stream: Stream
     head: bytes
@@ -94,7 +94,7 @@ class ReplyReceived(NamedTuple):
 
 
 class SettingsReceived(NamedTuple):
-    """The server has sent its settings. `more_streams`: it allows more streams than before."""
+    """The server has sent its settings. `more_streams` is True if the server allows more streams than before."""
 
     more_streams: bool
 
@@ -110,16 +110,20 @@ Event: TypeAlias = ReplyReceived | HeadersReceived | DataReceived | StreamReset 
 
 
 class Http2Client(Http2Connection):
-    """The client's side of a connection. `header_limit`: maximum size of a reply's header fields, in bytes. A larger
-    block arrives cut off, but longer than the limit."""
+    """The client's side of a connection.
+
+    `header_limit` is the maximum size of a reply's header fields, in bytes. A larger block arrives truncated, but still
+    longer than the limit.
+    """
 
     def __init__(self, header_limit: int, now: float = 0.0) -> None:
         super().__init__(_OPENING, WINDOW, header_limit, _BYTES_PER_CREDIT, now)
         self._next = 1
-        """The next request's stream."""
+        """The stream number of the next request."""
         self._preamble = NO_TABLE
         self._late_room = 0
-        """Bytes that can still arrive for cancelled requests: the remaining size of their windows."""
+        """Number of bytes that can still arrive for cancelled requests, which is the remaining size of their windows.
+        """
 
     # Sending.
 
@@ -151,7 +155,7 @@ class Http2Client(Http2Connection):
         return stream
 
     def cancel(self, stream: Stream) -> None:
-        """Abandon the reply, and inform the server, unless the stream is closed."""
+        """Abandon the reply and inform the server, unless the stream is closed."""
         if not stream.is_closed:
             self._late_room = min(self._late_room + stream.room, MAX_WINDOW)
             self.reset(stream, ErrorCode.CANCEL)

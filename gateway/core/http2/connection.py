@@ -1,5 +1,7 @@
-"""One HTTP/2 connection, RFC 9113: the common part of `server` and `client`. Pure: bytes in, events out; calls in,
-bytes out. No clock: the caller passes the time.
+"""One HTTP/2 connection, RFC 9113: the common part of `server` and `client`.
+
+The code is pure: it takes received bytes and returns events, and it takes calls and returns bytes to send. It has no
+clock, so the caller passes the time.
 
 `receive` takes the bytes of the peer and appends to `events`. The methods of Http2Server and Http2Client queue bytes
 for the peer, and `data_to_send` returns them, as far as the peer's windows allow.
@@ -7,13 +9,15 @@ for the peer, and `data_to_send` returns them, as far as the peer's windows allo
 Three rules hold on both sides:
 
 - **Flow control.** Each stream has two windows. `window` limits the data from this side, `room` limits the data from
-  the peer. Data beyond `window` waits in `unsent`; waiting streams take turns, a frame each. The connection's own
-  receive window is as large as HTTP/2 allows, so a stream with a slow consumer does not block the others.
-- **Closed streams are forgotten.** An earlier stream that is missing from `streams` is closed. Frames for it can still
-  arrive. This side ignores them, except for their effect on the connection (windows, header tables).
+  the peer. Data beyond `window` waits in `unsent`. Waiting streams take turns, and each sends one frame per turn. The
+  connection's own receive window is as large as HTTP/2 allows, so a stream with a slow consumer does not block the
+  others.
+- **Closed streams are forgotten.** If a stream with an earlier number is missing from `streams`, it is closed. Frames
+  for it can still arrive. This side ignores them, except for their effect on the connection (windows, header tables).
 - **The peer's demands are limited.** `receive` stops after FRAMES frames, so the caller can serve other connections.
   Frames without content (pings, settings, DATA of a few bytes, window updates, frames of closed streams) use up a
-  credit that grows with time and with useful work. Without credit the connection ends with GOAWAY(ENHANCE_YOUR_CALM).
+  credit that grows with time and with useful work. When the credit is used up, the connection ends with
+  GOAWAY(ENHANCE_YOUR_CALM).
 """
 
 from collections import deque
@@ -47,23 +51,23 @@ from gateway.core.http2.peer_settings import LARGEST_FRAME, PeerSettings
 from gateway.core.types import Buffer
 
 WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
-"""Sent first by both sides: the connection's receive window becomes as large as HTTP/2 allows."""
+"""Both sides send this first. It makes the connection's receive window as large as HTTP/2 allows."""
 
 BYTES_PER_FRAME = 256
-"""Number of bytes of a header block that take as long to read as a frame."""
+"""Number of bytes of a header block that take as much time as a frame."""
 EARNED = 4.0
-"""Credit for each piece sent: peers respond to it with window updates and pings."""
+"""Credit for each piece sent, because peers respond to it with window updates and pings."""
 _MOST_OWED = 2**16
 """Maximum size of responses to the peer's own frames that wait while the peer does not read, in bytes."""
 _TOO_LARGE = (MAX_FRAME_SIZE + 1) << 8
-"""The first number of `HEADER` for a frame whose payload is too large."""
+"""The first number of `HEADER` if a frame's payload is too large."""
 LEAST_ROOM = MAX_WINDOW // 2
-"""Size of the connection's receive window below which it is widened, in bytes."""
+"""If the connection's receive window is smaller than this number of bytes, this side widens it."""
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
 class UnsentData:
-    """The part of a stream's data that is still unwritten. `progress` belongs to the code that watches it."""
+    """The part of a stream's data that is still unwritten. `progress` belongs to the code that monitors the sending."""
 
     __slots__ = ("_pieces", "progress", "size")
 
@@ -115,18 +119,23 @@ class Stream:
         """True if this side can send more."""
         self.is_closed = False
         self.announced: int | None = None
-        """Number of data bytes that the peer has still to send by its content-length; None without one."""
+        """Number of data bytes that the peer must still send according to its content-length; None if it has none."""
         self.unsent: UnsentData | None = None
         self.closing: bytes | None = None
-        """The frames that end this side after `unsent`: empty if its last DATA frame ends it, None if more data
-        follows."""
+        """The frames that end this side after `unsent`.
+
+        It is empty if the stream's last DATA frame ends it, and None if more data follows.
+        """
         self.heard = now
         """When the peer last sent data."""
         self.handler: Any = None
 
 
 class DataReceived(NamedTuple):
-    """Bytes of a stream, valid until the next `receive`. `ends`: the stream ends with these bytes."""
+    """Bytes of a stream.
+
+    They are valid until the next `receive`. `ends` is True if the stream ends with these bytes.
+    """
 
     stream: Stream
     data: memoryview
@@ -134,7 +143,10 @@ class DataReceived(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """The peer cancelled the stream, or broke a rule on it. `code` is the peer's ErrorCode, or this side's own."""
+    """The peer cancelled the stream, or broke a rule on it.
+
+    `code` is the peer's ErrorCode, or the code that this side has sent.
+    """
 
     stream: Stream
     code: int
@@ -153,14 +165,15 @@ new_event: Callable[[type[Any], tuple[Any, ...]], Any] = tuple.__new__
 class _ContinuedBlock:
     """A header block that continues in CONTINUATION frames, section 6.10.
 
-    Stores only as much of the block as shows that it is too large. A too large block is skipped, so the connection's
-    other streams can continue, unless the block is longer than _MOST times the limit.
+    It stores only as much of the block as is needed to show that the block is too large. If a block is too large, this
+    side skips it, so the connection's other streams can continue. If the block is longer than _MOST times the limit,
+    the connection ends.
     """
 
     _MOST = 16
     """Multiple of the limit up to which a block is skipped."""
     _PER_FRAME = 16
-    """Number of bytes that each frame counts in addition to its payload, which can be empty."""
+    """Number of bytes that each frame counts in addition to its payload, because the payload can be empty."""
 
     __slots__ = ("_left", "_limit", "data", "flags", "stream")
 
@@ -181,13 +194,14 @@ class _ContinuedBlock:
 
 
 class Http2Connection:
-    """The common part of both sides. `opening`: the first bytes that this side sends. `room`: the initial number of
-    bytes that the peer can send on each stream, as `opening` announces. `header_limit`: maximum size of a header
-    block's fields, in bytes. `bytes_per_credit`: number of sent bytes that allow the peer one more frame without
-    content.
+    """The common part of both sides.
 
-    A side implements the methods that raise NotImplementedError here. It can add to the handlers of frames (`on_data`
-    and the others), to `dropped`, `unexpected` and `sends`, and then calls the method of this class, too.
+    `opening` has the first bytes that this side sends. `room` is the initial number of bytes that the peer can send on
+    each stream, as `opening` announces. `header_limit` is the maximum size of a header block's fields, in bytes.
+    `bytes_per_credit` is the number of sent bytes that allow the peer one more frame without content.
+
+    A side implements the methods that raise NotImplementedError here. It can extend the handlers of frames (`on_data`
+    and the others), `dropped`, `unexpected` and `sends`, which then also call the method of this class.
     """
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:
@@ -198,9 +212,9 @@ class Http2Connection:
         self.is_open = False
         """True if the peer has sent valid HTTP/2."""
         self.is_closed = False
-        """True if receiving has ended; the remaining bytes to send end with GOAWAY."""
+        """True if this side receives nothing more; the remaining bytes to send end with GOAWAY."""
         self.is_paused = False
-        """True if the peer reads too slowly. In this state, the connection writes no data. Set by the caller."""
+        """True if the peer reads too slowly. In this state, the connection writes no data. The caller sets it."""
         self.has_more = False
         """True if `receive` stopped although more frames might be complete."""
         self.violation = ""
@@ -215,18 +229,18 @@ class Http2Connection:
         self._header_limit = header_limit
         self._bytes_per_credit = bytes_per_credit
         self._expected: int | None = frames.SETTINGS
-        """The only valid type of the next frame, if there is just one."""
+        """The only valid type of the next frame; None if several types are valid."""
         self._is_begun = True
         """True if the connection preface, which comes before the first frame, has arrived."""
         self._frames_left = 0
-        """Maximum number of frames that this `receive` still takes."""
+        """Maximum number of frames that this call of `receive` still processes."""
         self._block: _ContinuedBlock | None = None
         self._room = MAX_WINDOW
         self._window = DEFAULT_WINDOW
         self.waiting: deque[Stream] = deque()
         """Streams whose data waits for windows, or for the peer to read."""
         self._ended_early: list[Stream] = []
-        """On a server: streams with a whole reply to a request that has not ended."""
+        """For a server: streams with a whole reply to a request that has not ended."""
         self._owed = 0
         self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, now)
         self._on = {
@@ -265,18 +279,21 @@ class Http2Connection:
         raise NotImplementedError
 
     def was_opened(self, number: int) -> bool:
-        """Return whether a stream of this number was ever open; it is not open now."""
+        """Return whether a stream with this number was ever open. The caller knows that it is not open now."""
         raise NotImplementedError
 
     def close(self, code: ErrorCode, text: str = "") -> None:
-        """End the connection with the queued bytes and GOAWAY. Open streams end with it."""
+        """End the connection with the queued bytes and GOAWAY. This also ends all open streams."""
         raise NotImplementedError
 
     # Receiving.
 
     def receive(self, data: memoryview, now: float) -> int:
-        """Take the complete frames at the start of `data`, and append their events to `events`. Return the number of
-        bytes taken. Call it again with the rest and the bytes that follow; if `has_more`, with the unchanged rest."""
+        """Process the complete frames at the start of `data`, and append their events to `events`.
+
+        Return the number of processed bytes. Call this again with the rest of the bytes and the bytes that follow. If
+        `has_more` is True, call it again with the rest alone.
+        """
         self._now = now
         self.has_more = False
         if self.is_closed:
@@ -311,7 +328,7 @@ class Http2Connection:
                 raise DecodeError(self.unexpected(kind, data[start:at]))
             if kind == HEADERS and flags == END_HEADERS and (taken := self.receive_whole(number, data, start, at)):
                 at = taken
-            elif first == WIDENING:  # clients send several with each call
+            elif first == WIDENING:  # clients send several of these frames with each call
                 self._widen(number & LAST_STREAM, UNSIGNED.unpack_from(data, start)[0] & MAX_WINDOW)
             elif (handle := self._on.get(kind)) is not None:
                 handle(flags, number & LAST_STREAM, data[start:at])
@@ -324,9 +341,10 @@ class Http2Connection:
         return f"a frame of type {kind}, expected type {self._expected}"
 
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """Take a whole message in one step, which is possible for most messages: its HEADERS frame, whose header block
-        is from `start` to `at`, and the frames directly after it. Return their end. Return 0 if the frames differ from
-        this pattern, and need processing one by one."""
+        """Process a whole message in one step, which is possible for most messages: its HEADERS frame, whose header
+        block is from `start` to `at`, and the frames directly after it. Return their end. Return 0 if the frames have a
+        different pattern and must be processed one by one.
+        """
         raise NotImplementedError
 
     def _widen_room(self) -> None:
@@ -362,8 +380,10 @@ class Http2Connection:
             self.peer_ended(stream)
 
     def _breaks_length(self, stream: Stream, size: int, ends: bool) -> bool:
-        """Return whether `size` more bytes of data violate the head's content-length; if they do, break the stream off,
-        section 8.1.1."""
+        """Return whether `size` more bytes of data violate the head's content-length.
+
+        If they do, break off the stream (section 8.1.1).
+        """
         assert stream.announced is not None
         stream.announced -= size
         if stream.announced < 0 or (ends and stream.announced):
@@ -373,8 +393,9 @@ class Http2Connection:
         return False
 
     def refund_small_data(self) -> None:
-        """Give back the credit for the fewer than SMALL_DATA bytes of a DataReceived that does not end its stream,
-        because they were useful."""
+        """Give back the credit for a DataReceived of fewer than SMALL_DATA bytes that does not end its stream, because
+        its data was useful.
+        """
         self._credit.earn(1)
 
     def on_headers(self, flags: int, number: int, payload: memoryview) -> None:
@@ -458,7 +479,7 @@ class Http2Connection:
         self._spend(1 + len(payload) // 60, "SETTINGS frames")
         if widened := self.peer.take(payload):
             for stream in self.streams.values():
-                stream.window += widened  # it can become negative
+                stream.window += widened  # the window can become negative
                 if stream.window > MAX_WINDOW and stream.is_sending:
                     raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS make a window larger than 2^31-1")
         self._answer(_SETTINGS_ACK)
@@ -485,8 +506,10 @@ class Http2Connection:
         self._credit.spend(cost, self._now, what)
 
     def _answer(self, frame: bytes) -> None:
-        """Queue the response to a frame. Raises DecodeError if the peer causes more and more responses without reading
-        them."""
+        """Queue the response to a frame.
+
+        Raises DecodeError if the peer causes more and more responses and does not read them.
+        """
         self.queued.append(frame)
         if self.is_paused:
             self._owed += len(frame)
@@ -513,8 +536,9 @@ class Http2Connection:
 
     def grant(self, stream: Stream, held: int, window: int = 0) -> None:
         """Let the peer send enough to make `window` (by default the initial window of streams) together with the `held`
-        bytes, which have arrived and are not consumed yet. The peer gets a window update only for at least half of the
-        initial window."""
+        bytes, which have arrived and are not consumed yet. The peer gets a window update only if the update is at least
+        half of the initial window.
+        """
         due = (window or self._stream_room) - stream.room - held
         if due >= self._stream_room // 2 and stream.is_receiving:
             stream.room += due
@@ -539,7 +563,7 @@ class Http2Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """The number of waiting data bytes, of all streams together."""
+        """The total number of waiting data bytes of all streams."""
         return sum(stream.unsent.size for stream in self.waiting if stream.unsent is not None)
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:

@@ -1,4 +1,4 @@
-"""HTTP/2's frames, RFC 9113 sections 4 and 6: their headers, payloads and codes. Pure."""
+"""HTTP/2's frames, RFC 9113 sections 4 and 6: their headers, payloads and codes. The code is pure."""
 
 from collections.abc import Iterator
 from enum import IntEnum
@@ -9,12 +9,12 @@ from gateway.core.types import Buffer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-# Plain integers, not an enum: every frame is compared with them.
+# These are plain integers instead of an enum, because every frame is compared with them.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 0x1, 0x1, 0x4, 0x8, 0x20
 
 ENDS = END_HEADERS | END_STREAM
-"""The flags of a last header block in one frame, such as trailers."""
+"""The flags of a last header block, such as trailers, that fits into one frame."""
 
 MAX_FRAME_SIZE = 2**14
 """Maximum size of a received payload, in bytes: the initial value of section 6.5.2, which the gateway does not
@@ -24,8 +24,9 @@ DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
 
 HEADER = Struct(">LBL")
-"""A frame's header: 24 bits of the payload's size and 8 of the type as one number, flags, and the stream with a
-reserved bit."""
+"""A frame's header: 24 bits for the payload's size and 8 bits for the type as one number, then the flags, and the
+stream with a reserved bit.
+"""
 HEADER_SIZE = HEADER.size
 read_header = HEADER.unpack_from
 read_expected = Struct(">BQ").unpack_from
@@ -45,7 +46,7 @@ def expected(kind: int, flags: int) -> int:
 
 
 class Setting(IntEnum):
-    """Section 6.5.2."""
+    """The settings of section 6.5.2."""
 
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
@@ -56,7 +57,7 @@ class Setting(IntEnum):
 
 
 class ErrorCode(IntEnum):
-    """Section 7."""
+    """The error codes of section 7."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -148,8 +149,11 @@ def window_update(stream: int, increment: int) -> bytes:
 
 
 def go_away(code: ErrorCode, last: int = 0, text: str = "") -> bytes:
-    """Return a GOAWAY frame. The peer's streams up to `last` are still served (servers open no streams: 0); `text` is
-    for logs and users."""
+    """Return a GOAWAY frame.
+
+    The server still processes the peer's streams up to `last` (0 for a client, because servers open no streams). `text`
+    is for logs and users.
+    """
     return frame(GOAWAY, 0, 0, UNSIGNED.pack(last) + UNSIGNED.pack(code) + text.encode())
 
 

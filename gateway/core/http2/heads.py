@@ -1,5 +1,6 @@
 """Heads of requests and responses: the fields that HTTP/2 allows, RFC 9113 sections 8.2 and 8.3, and the reading of a
-client's header blocks. Pure."""
+client's header blocks. The code is pure.
+"""
 
 import re
 from collections import OrderedDict
@@ -38,7 +39,10 @@ class MalformedError(Exception):
 
 
 def check_request(fields: list[Field]) -> ByName:
-    """Return the fields by name; of several fields with the same name the first counts. Raises MalformedError."""
+    """Return the fields by name.
+
+    If several fields have the same name, the result has the first. Raises MalformedError.
+    """
     by_name: ByName = {}
     is_regular = False
     for name, text in fields:
@@ -69,8 +73,10 @@ def check_trailers(fields: list[Field]) -> None:
 
 
 def content_length(fields: list[Field]) -> int | None:
-    """Return the size of the data that follows, in bytes; None if the head has no content-length. Raises MalformedError
-    if it is not a number, or the head has several (RFC 9110 section 8.6)."""
+    """Return the size of the data that follows, in bytes; None if the head has no content-length.
+
+    Raises MalformedError if the value is not a number, or if the head has several (RFC 9110 section 8.6).
+    """
     told = {text for name, text in fields if name == b"content-length"}
     if not told:
         return None
@@ -80,11 +86,13 @@ def content_length(fields: list[Field]) -> int | None:
 
 
 def check_response(fields: list[Field]) -> ByName:
-    """Return the fields of a response's head or trailers by name; of several fields with the same name the first
-    counts. Outer blanks are accepted: gRPC servers leave them in the text of a status.
+    """Return the fields of a response's head or trailers by name.
+
+    If several fields have the same name, the result has the first. The function accepts blanks around values, because
+    gRPC servers leave them in the text of a status.
 
     Raises:
-        DecodeError: a field that is invalid in responses.
+        DecodeError: a field is invalid in responses.
     """
     for at, (name, text) in enumerate(fields):
         if name.startswith(b":"):
@@ -98,9 +106,12 @@ def check_response(fields: list[Field]) -> ByName:
 
 
 class RequestHeads(Generic[Head]):
-    """The settings and caches with which all connections of one listener read heads of requests. `limit`: maximum size
-    of a block's fields, in bytes, counted like SETTINGS_MAX_HEADER_LIST_SIZE. `interpret` makes a Head from fields that
-    `check_request` allowed; `too_large` is the Head of a request whose fields exceed the limit."""
+    """The settings and caches with which all connections of one listener read heads of requests.
+
+    `limit` is the maximum size of a block's fields, in bytes, counted in the same way as for
+    SETTINGS_MAX_HEADER_LIST_SIZE. `interpret` makes a Head from fields that `check_request` allowed. `too_large` is the
+    Head of a request whose fields exceed the limit.
+    """
 
     __slots__ = ("interpret", "lengths", "limit", "remembered", "too_large")
 
@@ -109,9 +120,12 @@ class RequestHeads(Generic[Head]):
         self.interpret = interpret
         self.too_large = too_large
         self.remembered: OrderedDict[bytes, Head] = OrderedDict()
-        """Heads by their blocks: clients without numbers or trace contexts in their calls send the same block each
-        time. A lookup takes 0.1 us instead of 18 us, of the 47 us of a small request; a block that comes only once
-        costs 1.6 us. (CPU time.)"""
+        """Heads by their blocks.
+
+        Clients that do not send numbers or trace contexts in their calls send the same block each time. A lookup takes
+        0.1 us of CPU time instead of 18 us, out of 47 us for a small request. A block that comes only once costs 1.6
+        us.
+        """
         self.lengths: dict[bytes, int] = {}
         """The content-length of cached heads that have one. Most gRPC clients send no content-length."""
 
@@ -151,7 +165,7 @@ class HeadReader(Generic[Head]):
 
         Raises:
             DecodeError: the block is invalid, so later blocks are unreadable.
-            MalformedError: not the head of a request.
+            MalformedError: the block is not the head of a request.
         """
         if not self._decoder.is_stateless:
             return self._read(block)

@@ -1,20 +1,21 @@
-"""HPACK: header blocks, RFC 7541. Pure.
+"""HPACK: header blocks, RFC 7541. The code is pure.
 
 **Why there is no dynamic table.** A dynamic table lets each block change the meaning of later blocks. The gateway would
 have to read every block of a connection, in order, and the encoding of the same request would differ each time. Both
 sides of the gateway announce a table of size 0 (SETTINGS_HEADER_TABLE_SIZE). Once the peer applies that, the meaning of
 a block depends only on its own bytes:
 
-- For a block that came before, a lookup replaces reading: 0.2 us for the head of a request, against 9.7 us to read,
-  check and interpret it. With a table, reading alone takes 2 us in this module. In the `hpack` package it takes 9 us.
+- If a block occurred before, a lookup replaces the reading. For the head of a request, a lookup takes 0.2 us, while
+  reading, checking and interpreting take 9.7 us. With a dynamic table, reading alone takes 2 us in this module. In the
+  `hpack` package it takes 9 us.
 - The gateway can skip a block that is too large or irrelevant.
 - A peer cannot make the gateway store 4 KiB for each connection.
 
-The price is size: the head of a request has about 110 bytes, not 6. In the gateway's usual networks, sending these
-bytes costs less than reading a table. The blocks that this module writes do not refer to a dynamic table either.
+The price is size: the head of a request has about 110 bytes, not 6. In the networks where gateways usually run, sending
+these bytes costs less than reading a table. The blocks that this module writes do not refer to a dynamic table either.
 
-A server's client can use the initial table of 4,096 bytes until it has received the announcement, so `Decoder` can read
-blocks that use one.
+Until a server's client has received the announcement, it can use the initial table of 4,096 bytes. Therefore `Decoder`
+can read blocks that use a table.
 """
 
 from collections import deque
@@ -26,7 +27,7 @@ from gateway.core.http2 import huffman
 
 Field = tuple[bytes, bytes]
 
-# Appendix A, the static table: names, and the non-empty values.
+# Appendix A, the static table: names and the non-empty values.
 _NAMES = (
     b":authority :method :method :path :path :scheme :scheme :status :status :status :status :status :status :status "
     b"accept-charset accept-encoding accept-language accept-ranges accept access-control-allow-origin age allow "
@@ -55,8 +56,10 @@ _VALUES = {
 _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, name in enumerate(_NAMES, 1))
 
 NO_TABLE = b"\x20"
-"""Section 6.3, at the beginning of a connection's first block: the dynamic table of the blocks' writer has size 0. Only
-peers that announce a table smaller than the initial table need this, and they require it."""
+"""Section 6.3, at the beginning of a connection's first block: the writer's dynamic table has size 0.
+
+Only peers that announce a table smaller than the initial table need this, and these peers require it.
+"""
 
 _OVERHEAD = 32
 """Number of bytes that a field counts in addition to its name and its value: RFC 9113 section 6.5.2, RFC 7541 section
@@ -66,7 +69,7 @@ _MOST_FIELDS = 4096
 """Maximum number of fields of one block that the decoder reads beyond the limit, to keep the dynamic table right."""
 
 INITIAL_TABLE_SIZE = 4096
-"""RFC 9113 section 6.5.2."""
+"""The initial value of SETTINGS_HEADER_TABLE_SIZE, RFC 9113 section 6.5.2."""
 
 
 class HeadersTooLargeError(Exception):
@@ -81,8 +84,8 @@ def literal(name: bytes, text: bytes) -> bytes:
 class Decoder:
     """Reads the header blocks of one connection, in the order in which they arrive.
 
-    `limit`: maximum size of a block's fields, in bytes, counted like SETTINGS_MAX_HEADER_LIST_SIZE. `table_size`:
-    maximum size of the peer's dynamic table, in bytes.
+    `limit` is the maximum size of a block's fields, in bytes, counted in the same way as for
+    SETTINGS_MAX_HEADER_LIST_SIZE. `table_size` is the maximum size of the peer's dynamic table, in bytes.
     """
 
     __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size", "is_stateless")
@@ -94,19 +97,23 @@ class Decoder:
         self.is_stateless = not table_size
         """True if all blocks are independent of earlier ones, so they can be skipped and cached."""
         self._entries: deque[Field] = deque()
-        """The dynamic table, the newest entry first."""
+        """The entries of the dynamic table, the newest first."""
         self._size = 0
 
     def allow(self, table_size: int) -> None:
-        """Apply a limit that the peer has acknowledged. The peer's next block announces the new table size (section
-        4.2). If it does not, the peer keeps its current table."""
+        """Apply a limit that the peer has acknowledged.
+
+        The peer's next block announces the new table size (section 4.2). If it does not announce one, the peer keeps
+        its current table.
+        """
         self._allowed = table_size
 
     def read(self, block: bytes) -> list[Field]:
-        """Return the fields of a whole block. The table is right even after a block that was too large.
+        """Return the fields of a whole block. The dynamic table is correct even after a block that was too large.
 
         Raises:
-            DecodeError: not a header block, or one that refers to a missing entry; the connection cannot continue.
+            DecodeError: the block is not a header block, or it refers to a missing entry; the connection cannot
+                continue.
             HeadersTooLargeError: the fields exceed the limit.
         """
         fields: list[Field] = []
@@ -128,7 +135,7 @@ class Decoder:
         return fields
 
     def skip(self, block: bytes) -> None:
-        """Skip a block without reading it. The block can be cut off.
+        """Skip a block without reading it. The block can be truncated.
 
         Raises:
             DecodeError: the peer uses a dynamic table, so later blocks could refer to this one; the connection cannot
@@ -141,7 +148,7 @@ class Decoder:
             raise DecodeError("a header block that is too large adds to a dynamic table")
 
     def _read_field(self, block: bytes, at: int) -> tuple[Field | None, int]:
-        """Return the field at `at`, or None for a new size of the table; and its end."""
+        """Return the field at `at`, or None for a change of the table's size, and the end of the field."""
         octet = block[at]
         if octet & 0x80:
             index, at = _read_integer(block, at, 7)
@@ -150,7 +157,7 @@ class Decoder:
             size, at = _read_integer(block, at, 5)
             self._resize(size)
             return None, at
-        # with incremental indexing; without; or never
+        # with incremental indexing, without indexing, or never indexed
         index, at = _read_integer(block, at, 6 if octet & 0x40 else 4)
         name, at = (self._entry(index)[0], at) if index else _read_string(block, at)
         text, at = _read_string(block, at)

@@ -1,7 +1,7 @@
-"""HPACK's Huffman code, RFC 7541 appendix B. Pure.
+"""HPACK's Huffman code, RFC 7541 appendix B. The code is pure.
 
 The code is canonical: the codes of one length are consecutive numbers in the order of their symbols, and each length
-continues where the shorter one ended. So the table below needs only the length of each symbol's code.
+continues where the shorter one ended. So the table below needs only the length of the code for each symbol.
 
 Decoding is a state machine over half octets. A state is the sequence of bits since the last complete code.
 """
@@ -34,7 +34,7 @@ _SYMBOLS: dict[int, bytes] = {
     26: b"\xc0\xc1\xc8\xc9\xca\xcd\xd2\xd5\xda\xdb\xee\xf0\xf2\xf3\xff",
     27: b"\xcb\xcc\xd3\xd4\xd6\xdd\xde\xdf\xf1\xf4\xf5\xf6\xf7\xf8\xfa\xfb\xfc\xfd\xfe",
     28: bytes((*range(2, 9), 11, 12, *range(14, 22), *range(23, 32), 127, 220, 249)),
-    30: b"\n\r\x16",  # and the end of the string, which no string can contain
+    30: b"\n\r\x16",  # this includes the end of the string, which no string can contain
 }
 
 
@@ -54,7 +54,9 @@ _Prefix = tuple[int, int]
 """The beginning of a code: the number of bits, and their value."""
 _BEGINNING: _Prefix = 0, 0
 _NEVER: _Prefix = _LONGEST, 0
-"""The state of an invalid string: no code starts like this, and no bits lead out of it."""
+"""The state of an invalid string: no code starts with these bits, and every transition from this state leads back to
+it.
+"""
 
 
 @cache
@@ -91,8 +93,8 @@ def decode(coded: bytes) -> bytes:
     """Return the string that `coded` encodes.
 
     Raises:
-        DecodeError: a code that does not exist, or an end that violates section 5.2: up to seven bits of padding, all
-            ones.
+        DecodeError: a code does not exist, or the end violates section 5.2 (it must be up to seven bits of padding, all
+            ones).
     """
     rows, ends = _transitions()
     symbols, prefix = bytearray(), 0

@@ -1,4 +1,4 @@
-"""The settings that the peer sends in SETTINGS (RFC 9113 section 6.5.2): what this side can send."""
+"""The settings that the peer sends in SETTINGS (RFC 9113 section 6.5.2). They determine what this side can send."""
 
 from gateway.core.errors import DecodeError
 from gateway.core.http2 import frames
@@ -14,8 +14,9 @@ from gateway.core.http2.frames import (
 from gateway.core.types import Buffer
 
 LARGEST_FRAME = 2**18
-"""Maximum number of data bytes to hand over in one step, even if the peer accepts larger frames: the transport's buffer
-holds no more."""
+"""Maximum number of data bytes to hand over in one step, even if the peer accepts larger frames, because the
+transport's buffer does not hold more.
+"""
 
 
 class PeerSettings:
@@ -32,12 +33,13 @@ class PeerSettings:
         """Maximum size of a frame that this side sends, in bytes."""
 
     def take(self, payload: Buffer) -> int:
-        """Apply the values of a SETTINGS frame. Returns by how many bytes the windows of open streams change (section
-        6.9.2).
+        """Apply the values of a SETTINGS frame.
+
+        Returns by how many bytes the windows of open streams change (section 6.9.2).
 
         Raises:
-            ViolationError: a window larger than 2^31-1.
-            DecodeError: an invalid value of a setting.
+            ViolationError: a window is larger than 2^31-1.
+            DecodeError: a setting has an invalid value.
         """
         before = self.initial_window
         # Only the last value of each setting counts; a frame can hold thousands.
@@ -46,7 +48,7 @@ class PeerSettings:
         return self.initial_window - before
 
     def _set(self, name: int, amount: int) -> None:
-        """Section 6.5.2: unknown settings are ignored."""
+        """Unknown settings are ignored (section 6.5.2)."""
         match name:
             case Setting.MAX_CONCURRENT_STREAMS:
                 self.most_streams = amount

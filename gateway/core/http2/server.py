@@ -1,4 +1,4 @@
-"""The server's side of one HTTP/2 connection. Pure; `connection` describes how to use it.
+"""The server's side of one HTTP/2 connection. The code is pure; `connection` describes how to use it.
 
 The states of a stream:
 
@@ -13,12 +13,12 @@ The states of a stream:
           |
           +---> closed: RST_STREAM of either side
 
-If a client breaks a rule on one stream, this side resets that stream; the connection continues. Resets use up a
-separate credit, because they cost more than other frames.
+If a client breaks a rule on one stream, this side resets that stream; the connection continues. Resets use a separate
+credit, because they cost more than other frames.
 
-This side always reports a dropped request to the client. HEADERS and DATA on a closed stream end the connection
-(section 5.1). The exception is a stream that the client might still consider open, because this side has reset it, or
-has announced by GOAWAY that it is too late.
+If this side drops a request, it always reports that to the client. HEADERS and DATA on a closed stream end the
+connection (section 5.1). The exception is a stream that the client might still consider open, because this side has
+reset it, or has announced by GOAWAY that it is too late.
 """
 
 from collections import deque
@@ -71,21 +71,26 @@ from gateway.core.types import Buffer
 MAX_STREAMS = 100
 """Maximum number of requests in flight on one connection, announced to the client."""
 MAX_RUNNING = 2 * MAX_STREAMS
-"""The same, including cancelled requests that still run. A client counts "only those in the "open" or "half-closed"
-state" (RFC 9113 section 5.1.2)."""
+"""Like MAX_STREAMS, but including cancelled requests that still run.
+
+A client counts "only those in the "open" or "half-closed" state" (RFC 9113 section 5.1.2).
+"""
 WINDOW = 2**20
-"""Maximum number of bytes that a client can send on one stream ahead of consumption by this side, before it gets a
-window update."""
+"""Maximum number of bytes that a client can send on one stream before this side consumes them and sends a window
+update.
+"""
 
 _BYTES_PER_CREDIT = 4096
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
 
 _MOST_PING_STRIKES = 2
-"""Number of pings that can come sooner than the required interval."""
+"""Number of pings that can arrive before the required interval has passed."""
 
 _MOST_ABANDONED = 256
-"""Maximum number of streams in the list of the latest resets by this side: frames for these streams can still arrive. A
-client has at most MAX_STREAMS that it assumes to be open."""
+"""Maximum number of streams in the list of the latest resets by this side: frames for these streams can still arrive.
+
+A client assumes that at most MAX_STREAMS streams are open.
+"""
 _MOST_SKIPPED = 16
 """Maximum number of stored gaps in the stream numbers."""
 
@@ -104,7 +109,7 @@ class RequestStarted(NamedTuple, Generic[Head]):
 
 
 class RequestReceived(NamedTuple, Generic[Head]):
-    """A whole request has arrived: its head, and all its data, valid until the next `receive`."""
+    """A whole request has arrived: its head and all its data, which are valid until the next `receive`."""
 
     stream: Stream
     head: Head
@@ -123,21 +128,27 @@ _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 
 
 class Http2Server(Http2Connection, Generic[Head]):
-    """The server's side of a connection. `heads` reads the heads of requests. Clients that use HTTP/1 get
-    `http1_reply`.
+    """The server's side of a connection.
 
-    Its events: RequestReceived or, for a request that arrives in several parts, RequestStarted and DataReceived;
-    StreamReset and DataSent.
+    `heads` reads the heads of requests. Clients that use HTTP/1 get `http1_reply`.
+
+    It creates these events: RequestReceived, or RequestStarted and DataReceived for a request that arrives in several
+    parts; StreamReset; DataSent.
     """
 
     def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
         super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
         self.ping_interval = 0.0
-        """Minimum time between two pings of a client that has no stream open and gets no frames in between, in seconds;
-        0: no minimum. Set by the caller. All other pings are limited by the credit alone."""
+        """Minimum time between two pings of a client that has no stream open and gets no frames in between, in seconds.
+
+        0 means no minimum. The caller sets it. All other pings are limited only by the credit.
+        """
         self.still_running = 0
-        """Requests that still run on closed streams. Set by the caller. With MAX_STREAMS or more, the caller takes no
-        more frames for one turn of the event loop: most of these requests end in the next turn."""
+        """Requests that still run on closed streams.
+
+        The caller sets it. If there are MAX_STREAMS or more, the caller processes no more frames for one turn of the
+        event loop, because most of these requests end in the next turn.
+        """
         self._preamble = NO_TABLE
         """The bytes before the connection's first header block."""
         self._is_begun = False
@@ -146,8 +157,10 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._last = 0
         """The highest stream that was opened."""
         self._skipped: deque[range] = deque(maxlen=_MOST_SKIPPED)
-        """Stream numbers that the client has skipped: these streams are closed although they were never open (section
-        5.1.1)."""
+        """Stream numbers that the client has skipped.
+
+        These streams are closed although they were never open (section 5.1.1).
+        """
         self._abandoned: dict[int, None] = {}
         """Streams that this side has reset, the oldest first."""
         self._is_full = False
@@ -174,10 +187,12 @@ class Http2Server(Http2Connection, Generic[Head]):
         super().on_continuation(flags, number, payload)
 
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """Same as in Http2Connection. The frames are a new stream's HEADERS, and one DATA frame that ends it.
-        Alternatively, an empty DATA frame directly after that ends it: HTTP libraries that stream every body write
-        this. grpcio widens the stream's window in between, and the connection's window after it. None of this spends or
-        earns credit."""
+        """Same as in Http2Connection.
+
+        The frames are the HEADERS of a new stream and one DATA frame that ends it. Alternatively, an empty DATA frame
+        directly after that ends the stream, which is what HTTP libraries write that stream every body. In between,
+        grpcio widens the stream's window and then the connection's window. None of this spends or earns credit.
+        """
         begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
@@ -288,8 +303,11 @@ class Http2Server(Http2Connection, Generic[Head]):
         self.peer_ended(stream)
 
     def dropped(self, number: int, what: str, size: int = 0) -> None:
-        """Same as in Http2Connection. Ignore HEADERS and DATA only if the client might still consider the stream open.
-        Otherwise end the connection, so the client learns of every lost request."""
+        """Same as in Http2Connection.
+
+        Ignore HEADERS and DATA only if the client might still consider the stream open. Otherwise end the connection,
+        so the client learns of every lost request.
+        """
         if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
             is_skipped = any(number in each for each in self._skipped)
             code = ErrorCode.PROTOCOL_ERROR if is_skipped and what == "HEADERS" else ErrorCode.STREAM_CLOSED
@@ -335,7 +353,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._resets.spend(1, self._now, "streams were reset")
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
-        """Reset a stream that was never opened."""
+        """Reset a stream that was never open."""
         self._abandon(number)
         self.queued.append(frames.reset(number, code))
         self._count_reset()
@@ -384,7 +402,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             else:
                 closing = self._header_frames(stream, trailers, END_STREAM)
                 self.queued += (self._header_frames(stream, head, 0), before, *data, closing)
-            # Inlined `self_ended` and `sends`, because most replies take this path.
+            # `self_ended` and `sends` are inlined, because most replies take this path.
             stream.is_sending = False
             if stream.is_receiving:
                 self._ended_early.append(stream)
@@ -404,8 +422,10 @@ class Http2Server(Http2Connection, Generic[Head]):
             self.sends(0)
 
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
-        """Send a part of this kind of reply. While `stream.unsent` is set, no other part can follow; DataSent reports
-        the end of it."""
+        """Send a part of the data of such a reply.
+
+        No other part can follow while `stream.unsent` is set; DataSent reports when all data has been sent.
+        """
         if stream.is_closed:
             return
         size = sum(map(len, data))
@@ -469,14 +489,16 @@ class Http2Server(Http2Connection, Generic[Head]):
         return self._is_full and not self.streams and not self.still_running
 
     def refuse(self, text: str) -> None:
-        """Refuse a connection from its start, with GOAWAY alone. After SETTINGS, gRPC clients would regard the
-        connection as successful, reset their backoff, and connect again immediately, thousands of times a second; with
-        GOAWAY alone they regard it as failed."""
+        """Refuse a connection from its start, with GOAWAY alone.
+
+        If the gateway sent SETTINGS, gRPC clients would regard the connection as successful, reset their backoff, and
+        reconnect immediately, thousands of times a second. After GOAWAY alone, they regard the connection as failed.
+        """
         self.queued.clear()
         self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
 
     def close(self, code: ErrorCode, text: str = "") -> None:
-        """End the connection with the queued bytes and GOAWAY. Open streams end with it."""
+        """End the connection with the queued bytes and GOAWAY. This also ends all open streams."""
         if not self.is_closed:
             self.is_closed = True
             self.queued.append(frames.go_away(code, self._last, text))

@@ -1,10 +1,10 @@
-"""JSON with tensors: converts arrays of numbers and strings directly to tensor data, without Python objects.
+"""JSON with tensors. Arrays of numbers and strings become tensor data directly, without Python objects.
 
-Messages declared as types (msgspec Structs) contain the texts of their arrays; `contents` converts a text to raw data,
-and raw data to text. The general reader, `read`, handles all other documents, and documents that do not match a type.
-For documents up to 8 KiB orjson reads the whole document (`small`). In larger documents, `document` cuts out the texts
-of the wanted arrays, simdjson or orjson read them a piece at a time (`bulk_numbers`, `bulk_strings`), and the rest is
-small and plain. Both methods give the same values; every error text comes from the second.
+Messages that are declared as types (msgspec Structs) contain the texts of their arrays. `contents` converts a text to
+raw data, and raw data to text. The general reader, `read`, handles all other documents, and documents that do not match
+a type. For documents up to 8 KiB orjson reads the whole document (`small`). In larger documents, `document` cuts out
+the texts of the wanted arrays, simdjson or orjson read them a piece at a time (`bulk_numbers`, `bulk_strings`), and the
+rest is small and plain. Both methods give the same values. Every error text comes from the second method.
 
 The package refuses the following content, because real servers disagree on its meaning, or crash on it:
 
@@ -14,13 +14,13 @@ The package refuses the following content, because real servers disagree on its 
 - Bytes after the document.
 - More values outside tensor data than `limits.json_values`.
 
-Integers stay exact up to 64 bits in arrays and at any size elsewhere; `1` and `1.0` stay different.
+Integers stay exact up to 64 bits in arrays, and at any size elsewhere. `1` and `1.0` stay different.
 
 orjson and numpy alone are not sufficient. orjson keeps the last of two equal keys and turns integers beyond 64 bits
-into floats, numpy mixes booleans with numbers, and every number becomes a Python object. They read a request with
-100,000 doubles in 4,142 us, this package in 2,280 us and bounded memory. For 200 numbers and fewer they are faster (10
-doubles: 1.1 us, here 4.4 us); the difference pays for these checks. See docs/dependencies.md and docs/decisions/json.md
-for the figures.
+into floats. numpy mixes booleans with numbers. Every number becomes a Python object. They read a request with 100,000
+doubles in 4,142 us; this package needs 2,280 us and a limited amount of memory. For 200 numbers and fewer they are
+faster (1.1 us for 10 doubles, this package 4.4 us). The difference pays for these checks. See docs/dependencies.md and
+docs/decisions/json.md for the figures.
 """
 
 from gateway.core.json import missing

@@ -15,7 +15,10 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 _COMMA = ord(",")
 
 _PIECE = 2**20
-"""Number of bytes compared by one call into C, during which no other thread runs: 64 MiB would take 60 ms."""
+"""Number of bytes that one call into C compares.
+
+No other thread runs during the call; a call for 64 MiB would take 60 ms.
+"""
 
 
 class ArrayForm(Enum):
@@ -24,7 +27,7 @@ class ArrayForm(Enum):
     ARRAY = "one rectangular array of any rank, or one scalar"
     VECTORS = "a list of vectors of any lengths, each perhaps a scalar"
 
-    # Members are singletons: comparing and hashing by identity keeps cached lookups cheap.
+    # Members are singletons, so comparing and hashing by identity is correct, and keeps cached lookups cheap.
     __hash__ = object.__hash__
 
 
@@ -33,7 +36,7 @@ class Array(Struct, frozen=True):
 
     `shape` is () for a scalar. `values` are flat and row-major, as a numpy array. Its type is int64, uint64 (if a
     literal is above INT64), float64 (if a literal has a fraction or an exponent) or bool. Strings are bytes, in the raw
-    format of BYTES with UTF-8. An array without elements is int64.
+    format of BYTES with UTF-8. The type of an array without elements is int64.
     """
 
     values: Numbers | bytes
@@ -57,7 +60,10 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
 
 
 def nesting(text: bytes, leaves: int) -> Shape:
-    """Return the shape of a nested list of `leaves` numbers. Raises DecodeError if it is ragged, or nested too deep."""
+    """Return the shape of a nested list of `leaves` numbers.
+
+    Raises DecodeError if the list is ragged, or nested too deep.
+    """
     rank, close = text.rfind(b"[") + 1, text.find(b"]")
     if text.startswith(_OPENINGS[:rank]) and len(text) - close == rank <= MAX_DEPTH and text.endswith(_CLOSINGS[:rank]):
         return (*_ONES[: rank - 1], leaves)  # a single row
@@ -71,7 +77,7 @@ def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
     """Return the vectors of a list, each an array without nesting, or a single number.
 
     Raises:
-        DecodeError: same as `read_array`; or nested deeper, or more vectors than `values`.
+        DecodeError: same as `read_array`. Also if the list is nested deeper, or has more vectors than `values`.
     """
     body, close = text.body, text.body.rfind(b"]", text.start, text.end)
     if text.has(b'"'):
@@ -147,12 +153,12 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     So at each level, from the innermost, the first block must be the first block of the level within, repeated.
 
     Raises:
-        DecodeError: ragged, or nested deeper than MAX_DEPTH.
+        DecodeError: the array is ragged, or nested deeper than MAX_DEPTH.
     """
     rank = len(structure) - len(structure.lstrip(b"["))
     if rank > MAX_DEPTH:
         raise DecodeError(f"nested deeper than {MAX_DEPTH}")
-    # the first block of each level begins at its bracket; it ends before `end`
+    # the first block of each level begins at the level's bracket, and ends before `end`
     end = structure.find(b"]") + 1
     if structure.find(b"[", rank, end) >= 0:
         raise _ragged()
@@ -181,7 +187,7 @@ def _is_repeated(structure: bytes, start: int, end: int, size: int) -> bool:
     step = size + 1
     if end - start > size and structure[start + size] != _COMMA:
         return False
-    # from the second block on, each byte equals the byte one block before
+    # from the second block on, each byte equals the byte one block earlier
     return all(
         structure[at : min(at + _PIECE, end)] == structure[at - step : min(at + _PIECE, end) - step]
         for at in range(start + step, end, _PIECE)

@@ -1,14 +1,15 @@
-"""Read arrays of numbers and booleans from JSON text by simdjson, in pieces, without Python objects.
+"""Read arrays of numbers and booleans from JSON text with simdjson, in pieces, without Python objects.
 
-Pieces keep the parser's own memory (14 bytes for each byte of text) small and in the cache. If simdjson cannot read a
-piece, other methods follow, each slower than the previous one:
+Pieces keep the parser's own memory (14 bytes for each byte of text) small enough for the cache. If simdjson cannot read
+a piece, these methods are tried in order, each slower than the previous one:
 
-1. simdjson: numbers, as int64, uint64 or double.
-2. Booleans: replaced by 1 and 0, then simdjson.
-3. NaN and infinities, if allowed: replaced by unusual doubles, then simdjson, then these doubles are replaced.
-4. Python's json: integers of any size, and errors that name the element; for at most _SLOW_LIMIT bytes.
+1. simdjson: Reads numbers as int64, uint64 or double.
+2. Booleans: Replaces booleans by 1 and 0, then uses simdjson.
+3. NaN and infinities, if allowed: Replaces them by unusual doubles, uses simdjson, then replaces these doubles by NaN
+   and infinities.
+4. Python's json: Reads integers of any size, and raises errors that name the element; for at most _SLOW_LIMIT bytes.
 
-The pieces are then joined to one array of the type that all their literals need.
+The pieces are then joined to one array. Its type is the type that all literals together require.
 """
 
 import json
@@ -29,7 +30,7 @@ MAX_DEPTH = 64
 INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 BLANKS = b" \t\r\n"
 
-PIECE = 2**18  # bytes; 64 KiB to 1 MiB are equally fast, above that the parser's memory exceeds the cache
+PIECE = 2**18  # bytes; sizes from 64 KiB to 1 MiB are equally fast, above that the parser's memory exceeds the cache
 _SLOW_LIMIT = 2**24  # bytes of one array; Python's json takes half a second for them
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
@@ -63,11 +64,11 @@ class Text(Struct, frozen=True, gc=False):
 def read_numbers(text: Text, values: int, literals: bool) -> Numbers:
     """Return the numbers or booleans of an array, flat and in order, as int64, uint64, float64 or bool (see `Array`).
 
-    Brackets and commas are checked as JSON; the array can be ragged.
+    The function checks brackets and commas according to JSON; the array can be ragged.
 
     Raises:
-        DecodeError: not JSON, numbers mixed with booleans, a number out of range, or more nested arrays than elements
-            and `values` together.
+        DecodeError: the text is not JSON, mixes numbers with booleans, has a number out of range, or has more nested
+            arrays than elements and `values` together.
     """
     if text.end - text.start <= PIECE:  # true for most texts: one piece, with numbers only
         whole = text.bytes
@@ -126,7 +127,7 @@ _OPENING, _CLOSING = b"[]"
 
 
 class _Parser(threading.local):
-    """A parser for each thread: the arrays that it returns are views of its memory."""
+    """A parser for each thread, because the arrays that it returns are views of its memory."""
 
     def __init__(self) -> None:
         self.parser = simdjson.Parser()
@@ -148,7 +149,7 @@ class _Parser(threading.local):
         return None
 
     def parse_raw(self, text: bytes, code: "Code") -> bytes | None:
-        """Return the same numbers as bytes, of one type: for a few numbers this takes half of the time."""
+        """Return the same numbers as bytes, all of one type. For a few numbers, this takes half of the time."""
         try:
             array: Any = self.parser.parse(text)
             return bytes(array.as_buffer(of_type=code))
@@ -169,8 +170,8 @@ parse_raw = _simd.parse_raw
 class _Piece:
     """The numbers of one piece of the text.
 
-    `beyond` is set if no 64-bit type has the range for all its integers, and is the error text. The error applies only
-    if all literals of the whole array are integers; otherwise the array has doubles.
+    `beyond` is an error text. It is set if no 64-bit type has the range for all integers of the piece. The error
+    applies only if all literals of the whole array are integers; otherwise the array has doubles.
     """
 
     numbers: Numbers
@@ -198,7 +199,7 @@ class _ArrayReader:
         return _join([piece for piece in self._pieces if piece.numbers.size] or self._pieces)
 
     def _take(self, text: bytes, first: bool, last: bool) -> None:
-        """Read the piece between two commas, with added brackets, which make it a whole array for the parser."""
+        """Read the piece between two commas. Added brackets make the piece a whole array for the parser."""
         outer = self._depth
         opened = _occurrences(text, b"[")
         self._depth += opened - _occurrences(text, b"]")
@@ -251,8 +252,11 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _occurrences(text: bytes, mark: bytes) -> int:
-    """Return how often the byte `mark` is in `text`. Usually it occurs once or never, and finding a byte takes a
-    twentieth of the time that `bytes.count` takes; numpy counts in a fifth of that."""
+    """Return how often the byte `mark` is in `text`.
+
+    Usually it occurs once or never, and finding a byte takes a twentieth of the time of `bytes.count`. For more
+    occurrences, numpy counts in a fifth of that time.
+    """
     first = text.find(mark)
     if first < 0:
         return 0
@@ -278,8 +282,9 @@ def _parse_booleans(text: bytes) -> Numbers | None:
     return numbers.astype(np.bool_) if numbers is not None and numbers.size == count else None
 
 
-# For each literal its spellings, each with a byte that only this spelling has (finding a byte is fast); the double that
-# replaces it while the text is parsed; and its value. `-Infinity` comes before `Infinity`, which it contains.
+# For each literal, this table has its spellings with a byte that only this spelling has (finding a byte is fast), the
+# double that replaces it while the text is parsed, and its value. `-Infinity` comes before `Infinity`, which it
+# contains.
 _LITERALS = (
     (((b"-Infinity", b"I"), (b"-inf", b"f")), -2.718281828459045e301, -np.inf),
     (((b"Infinity", b"I"), (b"inf", b"f")), 2.718281828459045e301, np.inf),
@@ -327,7 +332,10 @@ def _refuse_constant(name: str) -> float:
 
 
 class _Constant(float):
-    """NaN, Infinity or -Infinity that was spelled out. Any other infinite float was a finite number in the text."""
+    """NaN, Infinity or -Infinity from a literal of that name.
+
+    Any other infinite float was a finite number in the text.
+    """
 
 
 _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -401,7 +409,7 @@ def _to_double(leaf: int | float) -> float:
 
 
 def _join(pieces: list[_Piece]) -> Numbers:
-    """Return the pieces as one array of the type that all their literals need."""
+    """Return the pieces as one array, whose type is the type that all literals together require."""
     if len(pieces) == 1 and not pieces[0].beyond:
         return pieces[0].numbers
     kinds = {piece.numbers.dtype.kind for piece in pieces if not piece.beyond}

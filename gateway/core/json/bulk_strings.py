@@ -1,10 +1,10 @@
 """Read arrays of strings from JSON text in pieces, directly into the raw format of BYTES.
 
-A string of one letter takes four bytes of text and sixty as a Python object: reading 64 MiB in one call would take
+A string of one letter takes four bytes of text, and sixty as a Python object. Reading 64 MiB in one call would take
 gigabytes.
 
-A piece ends at the first comma after the last string that ends within _PIECE bytes. In text without escapes every other
-quote closes a string, so counting quotes finds it; in text with escapes a pattern matches whole strings.
+A piece ends at the first comma after the last string that ends within _PIECE bytes. In text without escapes, every
+other quote closes a string, so counting quotes finds that comma. In text with escapes, a pattern matches whole strings.
 """
 
 import re
@@ -20,8 +20,10 @@ from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Text, describe_mix
 _PIECE = 2**12  # bytes; larger pieces are not faster
 
 _LONG = 2**20
-"""Minimum size for reading a string in steps, in bytes: reading a string of 64 MiB in one step would stop all other
-threads for 80 ms."""
+"""Minimum size for reading a string in steps, in bytes.
+
+Reading a string of 64 MiB in one step would stop all other threads for 80 ms.
+"""
 _ESCAPED = 12
 """Length of the longest escape, in bytes: two halves of a surrogate pair."""
 _SECOND_HALF = re.compile(rb"\\u[dD][c-fC-F]")
@@ -34,8 +36,8 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 
 
 def read_string(text: Text) -> bytes:
-    """Return the raw format of the one string in `text`. Raises DecodeError if it is not a string."""
-    string: str = _load(text.bytes)  # called for text with a quote and without brackets: a string or invalid
+    """Return the raw format of the one string in `text`. Raises DecodeError if the text is not a string."""
+    string: str = _load(text.bytes)  # the text has a quote and no brackets, so it is a string or invalid
     return bytes_elements.pack([string.encode()])
 
 
@@ -43,11 +45,11 @@ class Strings:
     """The strings of one array: `raw` is their raw format in UTF-8, `structure` the brackets and commas around them."""
 
     def __init__(self, text: Text, values: int) -> None:
-        """Read the array `text`. Brackets and commas are checked as JSON; the array can be ragged.
+        """Read the array `text`. The constructor checks brackets and commas according to JSON; the array can be ragged.
 
         Raises:
-            DecodeError: not JSON, an element that is not a string, or more nested arrays than strings and `values`
-                together.
+            DecodeError: the text is not JSON, has an element that is not a string, or has more nested arrays than
+                strings and `values` together.
         """
         self.count = 0
         self._values = values
@@ -111,8 +113,9 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
-    """Return, for a piece in which no string ends, the last comma before the next string and `stop`; without a comma,
-    the end of that string."""
+    """For a piece in which no string ends, return the last comma before the next string and `stop`, or the end of that
+    string if there is no comma.
+    """
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:
@@ -142,7 +145,7 @@ def _behind_strings(body: bytes, start: int, stop: int) -> int:
     if body.find(b"\\", start, stop) >= 0:
         whole = _WHOLE_STRINGS.match(body, start, stop)
         return whole.end() if whole else start
-    # without escapes every other quote closes a string; counting them is far faster than matching
+    # without escapes every other quote closes a string; counting quotes is far faster than matching
     if body.count(b'"', start, stop) % 2:
         stop = body.rfind(b'"', start, stop)
     return max(start, body.rfind(b'"', start, stop) + 1)
@@ -180,7 +183,7 @@ def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes
 
 
 def _step_end(piece: bytes, at: int, end: int) -> int:
-    """Return where to end a step through the content of a string without dividing a character or an escape."""
+    """Return where to end a step through the content of a string, so that no character and no escape is divided."""
     stop = at + _LONG
     if stop >= end:
         return end

@@ -1,8 +1,8 @@
-"""The contents of one tensor: the text of a JSON array to raw data, and raw data to text.
+"""Convert the contents of one tensor from the text of a JSON array to raw data, and from raw data to text.
 
-Types of messages (msgspec Structs) keep a tensor's `data` as text in both directions; these functions convert it, in
-bulk. Numbers of the datatype's own kind in a flat list become raw data directly. Any other text becomes an Array, which
-the caller checks and casts.
+Types of messages (msgspec Structs) keep a tensor's `data` as text in both directions. These functions convert the text
+in bulk. Numbers of the datatype's own kind in a flat list become raw data directly. Any other text becomes an Array,
+which the caller checks and casts.
 """
 
 from collections.abc import Iterable
@@ -25,18 +25,24 @@ LETTERS = {
     Datatype.UINT8: "B", Datatype.UINT16: "H", Datatype.UINT32: "I", Datatype.UINT64: "Q",
     Datatype.FP32: "f", Datatype.FP64: "d",
 }  # fmt: skip
-"""The letters of `struct`, for datatypes for which `struct` is suitable. `struct` rounds floats to nearest and refuses
-values that are out of range, like `casting` does."""
+"""The letters of `struct` for the datatypes that `struct` converts correctly.
+
+`struct` rounds floats to nearest and refuses values that are out of range, as `casting` does.
+"""
 
 _FEW_READ = 64
-"""Maximum count for which orjson and `struct` make raw data faster than simdjson and numpy, where the latter must
-convert."""
+"""Maximum count for which orjson and `struct` make raw data faster than simdjson and numpy, if the numbers need
+conversion.
+"""
 _PACKERS = {
     datatype: [Struct(f"<{count}{letter}").pack for count in range(_FEW_READ + 1)]
     for datatype, letter in LETTERS.items()
     if datatype.size < 8
 }
-"""Functions that pack this many numbers. `struct` itself keeps only 100 formats, for all datatypes together."""
+"""Functions that pack a given number of numbers.
+
+The table is needed because `struct` itself caches only 100 formats, for all datatypes together.
+"""
 _POINT, _SMALL_E, _OPENING = b".e["  # finding a number among bytes takes a quarter of the time that a text takes
 _FEW_WRITTEN = 64
 """Maximum count for which orjson writes Python's numbers faster than numpy's."""
@@ -46,9 +52,9 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
     """Return the raw data of the flat JSON list `text`, which begins with its bracket and has `count` numbers: integers
     for an integer datatype, any numbers for a float.
 
-    Returns None for every other text, and for FP16, BF16, BOOL and BYTES: `array` reads these texts, or reports the
-    error. The data is the same as from `array` followed by `cast`. Memory is allocated only for as many numbers as the
-    text can contain.
+    Returns None for every other text, and for FP16, BF16, BOOL and BYTES. `array` then reads the text or reports the
+    error. The data is the same as the result of `array` followed by `cast`. Memory is allocated only for as many
+    numbers as the text can contain.
     """
     letter = LETTERS.get(datatype)
     if letter is None or not count:
@@ -66,7 +72,7 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
             return packers[count](*orjson.loads(text))
         except (StructError, OverflowError, TypeError, orjson.JSONDecodeError):
             return None
-    # a number takes a digit, and a comma or the closing bracket; a flat list has one opening bracket
+    # a number takes at least a digit and a comma or the closing bracket; a flat list has one opening bracket
     if 2 * count >= len(text) or text.rfind(_OPENING) != 0:
         return None
     if is_float and (has_point or has_fraction(text)):
@@ -84,8 +90,8 @@ def shaped(text: bytes, datatype: Datatype) -> tuple[Buffer, Shape] | None:
     """Return the raw data and the shape of a JSON list of numbers, nested or flat, which begins with its bracket:
     integers for an integer datatype, any numbers for a float.
 
-    Returns None for every other text, and for FP16, BF16, BOOL and BYTES, like `packed`. Raises DecodeError if it is
-    ragged.
+    Returns None for every other text, and for FP16, BF16, BOOL and BYTES, like `packed`. Raises DecodeError if the list
+    is ragged.
     """
     letter = LETTERS.get(datatype)
     if letter is None or len(text) > PIECE:
@@ -105,7 +111,7 @@ def shaped(text: bytes, datatype: Datatype) -> tuple[Buffer, Shape] | None:
 
 
 def _list_in(text: Text) -> Buffer:
-    """Return the list in `text`, without trailing blanks; nothing if the text is not a list."""
+    """Return the list in `text`, without trailing blanks; empty if the text is not a list."""
     end = text.body.rfind(b"]", text.start, text.end) + 1
     return memoryview(text.body)[text.start : end] if end and not text.body[end : text.end].strip(BLANKS) else b""
 
@@ -138,11 +144,12 @@ def _packed_in_pieces(text: Buffer, datatype: Datatype, count: int) -> Buffer | 
 
 
 def array(text: Buffer | Text, *, values: int, literals: bool) -> Array:
-    """Return the array or scalar in `text`: numbers, booleans or strings, nested or flat. `values` and `literals` have
-    the same meaning as in `gateway.core.json.read`.
+    """Return the array or scalar in `text`: numbers, booleans or strings, nested or flat.
+
+    `values` and `literals` have the same meaning as in `gateway.core.json.read`.
 
     Raises:
-        DecodeError: not JSON, ragged, mixed, or an object.
+        DecodeError: the text is not JSON, is ragged or mixed, or is an object.
     """
     if isinstance(text, Text):
         return read_array(text, values, literals)
@@ -156,11 +163,13 @@ _N = ord("n")
 
 
 def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
-    """Return raw data of numbers or booleans as a flat JSON list, in pieces of text; same arguments and errors as
-    `number_pieces`."""
+    """Return raw data of numbers or booleans as a flat JSON list, in pieces of text.
+
+    The arguments and errors are the same as for `number_pieces`.
+    """
     letter = LETTERS.get(datatype)
     if letter is not None and len(data) <= _FEW_WRITTEN * datatype.size:
         text = orjson.dumps(unpack(f"<{len(data) // datatype.size}{letter}", data))
-        if _N not in text:  # of null, which represents NaN and infinities
+        if _N not in text:  # the bytes of null, which represents NaN and infinities
             return (text,)
     return number_pieces(np.frombuffer(data, datatype.dtype), nan, what)

@@ -1,11 +1,12 @@
-"""Read JSON documents of any size. The module cuts out the texts of arrays and reads them in bulk; the rest is small
-and plain.
+"""Read JSON documents of any size.
+
+The module cuts out the texts of arrays and reads them in bulk; the rest of the document is small and plain.
 
     {"id": "a", "data": [[1, 2], [3, 4]]}   ──▶   {"id": "a", "data": 0}  and  [[1, 2], [3, 4]]
 
 It scans the text from string to string. After a wanted key, it cuts out the value up to the next key or `}`, whatever
-the value is, and writes 0 instead. So the document is valid JSON if and only if the rest and every cut are. The scan
-also counts the tokens between strings, so the rest and the list of cuts stay within the limit.
+the value is, and writes 0 instead. So the document is valid JSON if and only if the rest and every cut text are. The
+scan also counts the tokens between strings, which keeps the rest and the list of cuts within the limit.
 """
 
 import json
@@ -29,7 +30,7 @@ Json: TypeAlias = Any
 
 @frozen
 class Wanted:
-    """The keys whose values are arrays: at any level, or at `level` only."""
+    """The keys whose values are arrays, at any level or only at `level`."""
 
     arrays: Mapping[str, ArrayForm]
     level: int | None
@@ -78,7 +79,8 @@ class Walk:
     """Replaces the values of wanted keys in a plain document by arrays, in the order of the text.
 
     `convert` returns the array for a key and its plain value. `members` and `values` count items outside the arrays.
-    `has_large`: outside the arrays is a float that orjson might have made from an integer beyond 64 bits.
+    `has_large` is True if, outside the arrays, there is a float that orjson might have made from an integer beyond 64
+    bits.
     """
 
     __slots__ = ("_convert", "_items", "_wanted", "has_large", "members")
@@ -88,7 +90,7 @@ class Walk:
         self._convert = convert
         self.members = 0
         self._items = 0
-        """Values in lists."""
+        """Number of values in lists."""
         self.has_large = False
 
     @property
@@ -97,8 +99,10 @@ class Walk:
         return 1 + self.members + self._items
 
     def document(self, node: Any) -> None:
-        """Walk through the document `node`. Raises DecodeError for nesting beyond MAX_DEPTH, and if it is not an
-        object."""
+        """Walk through the document `node`.
+
+        Raises DecodeError if nesting exceeds MAX_DEPTH, or if the document is not an object.
+        """
         if type(node) is not dict:
             raise DecodeError(f"expected a JSON object, found {_NAMES[type(node)]}")
         self._object(node, 1)
@@ -137,7 +141,7 @@ class Walk:
 
 
 LARGE = 2.0**63
-"""orjson turns integers beyond 64 bits into floats, so a float of this size might originally be an integer."""
+"""orjson turns integers beyond 64 bits into floats, so a float of at least this size might originally be an integer."""
 
 
 def _too_deep() -> DecodeError:
@@ -151,7 +155,7 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
     """Return the document in `body`, as described for `gateway.core.json.read`.
 
     Raises:
-        DecodeError: the text contains the fault and its position.
+        DecodeError: the document is invalid. The text names the fault and its position.
     """
     rest, cuts = _cut(body, wanted, values)
     document = _load(rest, cuts)
@@ -169,10 +173,10 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
 def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
     """Return `body`, which has no backslash, with 0 instead of the value of every key `name`, at any level, and the
     texts of these values. The body is JSON if and only if the result and every text are JSON. This function does not
-    check that.
+    check whether they are.
 
     Raises:
-        DecodeError: more than `most` values, or an object among them.
+        DecodeError: there are more than `most` values, or one of them has an object.
     """
     # Without escapes, text that looks like a key is a key: if the quote before it closed a string, the rest would be
     # invalid JSON.
@@ -193,7 +197,7 @@ def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
 
 
 def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:
-    """Replace the values of wanted keys in `document` by `arrays`. Returns the Walk with its counts."""
+    """Replace the values of wanted keys in `document` by `arrays`. Return the Walk with its counts."""
     following = iter(arrays)
     walk = Walk(wanted, lambda key, item: next(following))
     walk.document(document)
@@ -226,9 +230,9 @@ def _read_cut(cut: _Cut, form: ArrayForm, values: int, literals: bool) -> Array 
 
 
 _PIECE = 2**20
-"""Number of bytes per match of a pattern: all other threads wait during a match, for 60 MiB 0.2 s."""
+"""Maximum number of bytes for one match of a pattern. All other threads wait during a match, 0.2 s for 60 MiB."""
 
-# A string and, if it is a key, its colon. All quantifiers are possessive: no input makes the matching backtrack.
+# A string and, if it is a key, its colon. All quantifiers are possessive, so no input makes the matching backtrack.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"([ \t\r\n]*+:[ \t\r\n]*+)?', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
 # Strings and the tokens between them, up to the colon after a key or the end of the object.
@@ -238,8 +242,8 @@ _RUN = re.compile(rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^"{}:]++)*+', re.DOTALL)
 def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     """Return `body` with 0 for the value of every wanted key, and the texts of these values.
 
-    The function does not validate them. A cut contains no string, or is exactly the text between the colon of a key and
-    the next key or `}`. So the body is JSON if and only if the rest and every cut are.
+    The function does not validate them. A cut text contains no string, or is exactly the text between the colon of a
+    key and the next key or `}`. So the body is JSON if and only if the rest and every cut text are.
     """
     find, match, level = _finder(wanted.arrays), _STRING.match, wanted.level
     counter = _LimitCounter(values)
@@ -274,16 +278,21 @@ _AFTER_VALUE = frozenset({b",", b"]", b"}"})
 
 
 def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tuple[int, int]:
-    """Return the end of the string at `quote` and, if it is a key, the end of the colon and blanks after it; negative
-    if it is not. `string` is the match of `_STRING` in the first _PIECE bytes."""
+    """Return the end of the string at `quote`.
+
+    If the string is a key, also return the end of the colon and blanks after it, otherwise a negative number. `string`
+    is the match of `_STRING` in the first _PIECE bytes.
+    """
     end = string.end(1) + 1 if string else string_end(body, quote)
     colon = _COLON.match(body, end) if end >= 0 else None
     return end, colon.end() if colon else -1
 
 
 class _LimitCounter:
-    """Counts strings and the tokens between them, so no more values are built than the limit allows. Tracks the
-    level."""
+    """Counts strings and the tokens between them, so no more values are created than the limit allows.
+
+    It also tracks the level.
+    """
 
     def __init__(self, values: int) -> None:
         self._values = values
@@ -295,13 +304,13 @@ class _LimitCounter:
         opened, closed, commas = _counts_of_short(text) if len(text) <= _SHORT else _counts(text)
         self.level += opened - closed
         self._nodes += opened + commas
-        # every value but the first follows a comma or an opening bracket, and each container is a value itself
+        # every value except the first follows a comma or an opening bracket, and each container is a value itself
         if self._nodes > 2 * self._values:
             raise _too_many(self._values)
 
     def count_string(self) -> None:
         self._strings += 1
-        if self._strings > 2 * self._values:  # a key and a value for each member
+        if self._strings > 2 * self._values:  # each member has a key and a value
             raise _too_many(self._values)
 
 
@@ -311,7 +320,8 @@ def _counts(text: bytes) -> tuple[int, int, int]:
 
 
 _SHORT = 8
-"""Maximum number of bytes between two strings for which counts are cached: documents have few different ones."""
+"""Maximum number of bytes between two strings for which counts are cached, because documents have few different ones.
+"""
 
 _counts_of_short = lru_cache(256)(_counts)
 
@@ -354,8 +364,9 @@ def _strings_at(body: bytes, start: int) -> Text:
 
 
 def _run_end(body: bytes, at: int) -> tuple[int, int]:
-    """Return the end of the run of strings and tokens between them, and the start of its last string (negative if the
-    run has no string). Matched in pieces, because other threads wait during a match."""
+    """Return the end of the run of strings and the tokens between them, and the start of its last string (negative if
+    the run has no string). The text is matched in pieces, because other threads wait during a match.
+    """
     last = -1
     while True:
         run = _RUN.match(body, at, at + _PIECE)
@@ -381,7 +392,7 @@ _TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
 
 
 def _load(rest: bytes, cuts: list[_Cut]) -> Any:
-    """Return the rest as plain values. Checks the grammar strictly."""
+    """Return the rest as plain values. This checks the grammar strictly."""
     try:
         if not rest.isascii():
             rest.decode()
@@ -412,4 +423,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""Keeps integers exact, and refuses duplicate keys. Slower than orjson, which has already checked the grammar."""
+"""Keeps integers exact, and refuses duplicate keys.
+
+This is slower than orjson, which has already checked the grammar.
+"""

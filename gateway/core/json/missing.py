@@ -1,8 +1,8 @@
-"""Missing numbers: `null` among numbers, which pandas, FastAPI and KServe write for NaN.
+"""Missing numbers are `null` among numbers. pandas, FastAPI and KServe write them for NaN.
 
 A route with `translate: {nan: null}` writes and reads NaN as null. The decoder runs before the gateway selects the
-route. So it decodes an invalid text again with NaN instead of null (`as_nan`). If this succeeds, the request has a flaw
-(MissingNumbers) that only a route with this setting accepts.
+route. So if a text is invalid, the decoder reads it again with NaN instead of null (`as_nan`). If this succeeds, the
+request has a flaw (MissingNumbers), and only a route with this setting accepts it.
 """
 
 from collections.abc import Callable
@@ -19,16 +19,19 @@ T = TypeVar("T")
 _NULL = b"null"
 _NAN = np.frombuffer(b"NaN ", np.uint8)
 _PIECE = 2**20
-"""Number of bytes to search in one step. Between two steps other threads run."""
+"""Number of bytes to search in one step. Other threads run between two steps."""
 _MOST_BLANKS = 64
-"""Maximum number of blanks to skip next to a null; a text with more keeps its null."""
+"""Maximum number of blanks to skip next to a null. If there are more, the null stays."""
 
 
 def as_nan(text: Buffer, *, members: bool) -> bytes | None:
-    """Replace each null in a list of `text`, which is JSON, by NaN and a blank; with `members` also each null that is a
-    member of an object. Returns None if nothing was replaced, if a string contains the word, and if the text has a
-    backslash, after which a quote does not end a string. The time and the memory are linear in the size of the text for
-    any number of nulls and strings, because clients choose these numbers."""
+    """Replace each null in a list of `text`, which is JSON, by NaN and a blank.
+
+    If `members` is True, also replace each null that is a member of an object. Returns None if nothing was replaced, if
+    a string contains the word null, or if the text has a backslash, after which a quote does not end a string. The time
+    and the memory are linear in the size of the text, whatever the number of nulls and strings. This is necessary
+    because clients choose these numbers.
+    """
     text = bytes(text)
     if _NULL not in text or b"\\" in text:
         return None
@@ -98,13 +101,14 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
 
 
 def flaw(error: DecodeError) -> MissingNumbers:
-    """Return the flaw of a request that could not be decoded because of `error`, but can be with `as_nan`."""
+    """Return the flaw of a request that cannot be decoded because of `error`, but can be decoded with `as_nan`."""
     return MissingNumbers(f"{error}; `translate: {{nan: null}}` on the route reads null among numbers as NaN")
 
 
 def clearer(error: DecodeError, other: Exception) -> DecodeError:
-    """Return the clearer of two errors: `error` of a text, or `other` of the same text with NaN instead of null. The
-    second is clearer if it is about a missing integer."""
+    """Return the clearer of two errors: `error`, about a text, and `other`, about the same text with NaN instead of
+    null. The second is clearer if it is about a missing integer.
+    """
     if ", nan, " not in str(other):
         return error
     return DecodeError(f"{other}; null is read as NaN, which no integer can be")

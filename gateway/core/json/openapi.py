@@ -1,6 +1,6 @@
 """Descriptions of a protocol's HTTP paths for an OpenAPI document, and JSON schemas of tensors.
 
-Schemas follow JSON Schema 2020-12, which OpenAPI 3.1 uses. Everything in this module is pure: a document consists of
+Schemas follow JSON Schema 2020-12, which OpenAPI 3.1 uses. The code in this module is pure; a document consists of
 values.
 """
 
@@ -26,9 +26,9 @@ MOST_EXAMPLE_ELEMENTS = 256
 
 @frozen
 class Media:
-    """A body of one media type. Without `schema` it is not JSON.
+    """A body of one media type. If there is no `schema`, the body is not JSON.
 
-    - `example`: a valid JSON value; None without an example.
+    - `example`: a valid JSON value; None if there is no example.
     - `binary_example`, `example_headers`: the bytes of a valid body, and the headers that it needs.
     """
 
@@ -44,8 +44,10 @@ Content: TypeAlias = Mapping[str, Media]
 
 @frozen
 class Parameter:
-    """A query parameter (`place` is `query`) or a header (`header`). `example`: a value of it; None without an
-    example."""
+    """A query parameter (`place` is `query`) or a header (`place` is `header`).
+
+    `example`: a value of the parameter; None if there is no example.
+    """
 
     place: str
     name: str
@@ -59,8 +61,8 @@ class HttpOperation:
     """One method and path of a protocol.
 
     - `body`: The bodies that it accepts; empty if it does not accept a body.
-    - `replies`: The descriptions and bodies of replies by status, excluding errors; empty if every request is an error,
-      so documents omit the operation.
+    - `replies`: The descriptions and bodies of replies by status, excluding errors. It is empty if every request gives
+      an error; documents then omit the operation.
     - `error`: The bodies of errors.
     - `operation`: The operation of its requests, if the statuses of errors depend on it.
     """
@@ -87,8 +89,9 @@ class DescribedModel:
 
 
 DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None, str], HttpOperation | None]
-"""Describes the pattern of a protocol (`POST /v2/models/{model}/infer`), for any model or for one model, on a listener
-with this server type. None: the document has only the path."""
+"""Describes a pattern of a protocol (`POST /v2/models/{model}/infer`), for any model or for one model, on a listener
+with this server type. If the result is None, the document has only the path.
+"""
 
 
 # --- Schemas ---
@@ -102,7 +105,7 @@ def in_json(schema: Schema, example: Any = None) -> Content:
 
 
 def answered(schema: Schema) -> dict[int, tuple[str, Content]]:
-    """Return the reply 200 with a body in JSON."""
+    """Return the reply with status 200 and a body in JSON."""
     return {200: ("", in_json(schema))}
 
 
@@ -125,8 +128,11 @@ def tuple_of(items: Sequence[Schema]) -> Schema:
 
 
 def element(datatype: Datatype, nan: Nan = "error") -> Schema:
-    """Return the schema of one element in JSON. `nan` is the representation of NaN and infinities for floats. With
-    `literal` they are not JSON, so the schema does not allow them."""
+    """Return the schema of one element in JSON.
+
+    `nan` is the representation of NaN and infinities for floats. If it is `literal`, they are not JSON, so the schema
+    does not allow them.
+    """
     if datatype is Datatype.BYTES:
         return {"type": "string"}
     if datatype is Datatype.BOOL:
@@ -178,8 +184,10 @@ def example_shape(shape: Shape) -> Shape:
 
 
 def has_example(specs: Sequence[TensorSpec]) -> bool:
-    """Return whether examples of all these tensors are small enough and can be generated. Files, such as images,
-    cannot."""
+    """Return whether all these tensors can have examples that are small enough.
+
+    Files, such as images, cannot have examples.
+    """
     sizes = [prod(example_shape(spec.shape)) for spec in specs]
     return max(sizes, default=0) <= MOST_EXAMPLE_ELEMENTS and not any(spec.content_type for spec in specs)
 

@@ -10,8 +10,10 @@ from gateway.core.json.small import read_small
 from gateway.core.types import Buffer
 
 _SMALL = 8192
-"""Maximum size of a document that `small` reads, in bytes: `small` makes Python numbers, which costs more than cutting
-arrays out of larger documents."""
+"""Maximum size of a document that `small` reads, in bytes.
+
+`small` makes Python numbers, which costs more for larger documents than cutting the arrays out.
+"""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -21,19 +23,20 @@ def read(
 ) -> dict[str, Json]:
     """Return the JSON object in `body`.
 
-    It reads the value of each key in `arrays` as an Array (ArrayForm.ARRAY) or as a list of Arrays (ArrayForm.VECTORS).
-    With `level` this applies to keys at that level only: the document's own keys are at level 1, the keys of objects in
-    a list of the document at level 3. By default, it applies at every level.
+    The function reads the value of each key in `arrays` as an Array (ArrayForm.ARRAY) or as a list of Arrays
+    (ArrayForm.VECTORS). If `level` is set, this applies only to keys at that level. The document's own keys are at
+    level 1, the keys of objects in a list of the document at level 3. By default, it applies at every level.
 
     `values` (`limits.json_values`) is the maximum number of values outside these arrays. An array can nest at most
     `values` more arrays than it has elements.
 
-    `literals` accepts NaN, Infinity and -Infinity as numbers, and `nan`, `inf` and `-inf`, which old UM-Bridge servers
-    write. 1e400 is always an error: it is a finite number beyond the range of a double.
+    If `literals` is True, the function accepts NaN, Infinity and -Infinity as numbers, and also `nan`, `inf` and
+    `-inf`, which old UM-Bridge servers write. 1e400 is always an error, because it is a finite number beyond the range
+    of a double.
 
     Raises:
-        DecodeError: the body is not JSON, not an object, or has content that the package refuses; the text gives the
-            position.
+        DecodeError: the body is not JSON or not an object, or it has content that the package refuses. The text gives
+            the position.
     """
     text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
     if not text or text.isspace():
@@ -43,18 +46,19 @@ def read(
         try:
             return read_small(text, wanted, values)
         except DecodeError:
-            pass  # read_document accepts the document, or reports the error
+            pass  # read_document accepts the document or reports the error
     return read_document(text, wanted, values, literals)
 
 
 def read_members(body: Buffer, plain: Container[str], *, values: int, literals: bool) -> dict[str, Json]:
-    """Return the JSON object in `body`. Every member becomes an Array, a scalar with the shape (), except the members
-    in `plain`.
+    """Return the JSON object in `body`.
+
+    Every member becomes an Array, a scalar with the shape (), except the members in `plain`.
 
     `values` and `literals` have the same meaning as in `read`.
 
     Raises:
-        DecodeError: same as `read`; also for a member that is null, an object, or ragged.
+        DecodeError: same as `read`. Also if a member is null, an object, or ragged.
     """
     return read(body, AllBut(plain), values=values, literals=literals, level=1)
 
@@ -65,7 +69,7 @@ def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
     `values` and `literals` have the same meaning as in `read`.
 
     Raises:
-        DecodeError: not JSON, ragged, mixed, or an object.
+        DecodeError: the text is not JSON, is ragged or mixed, or is an object.
     """
     text = text.strip(BLANKS)
     if text.startswith(b"{"):

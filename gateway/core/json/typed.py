@@ -1,8 +1,8 @@
 """Read documents as values of their type (a msgspec Struct) in one pass; the texts of arrays stay texts (`Raw`).
 
-A TypedReader reads what real clients and servers write. It raises a DecodeError without text for any other document,
-and for a large one: the general reader (`read`) then reads the document, or says what is wrong. Both readers must give
-the same value.
+A TypedReader reads what real clients and servers write. For any other document, and for a large one, it raises a
+DecodeError without text. The general reader (`read`) then reads the document or reports the error. Both readers must
+give the same value.
 """
 
 import re
@@ -18,12 +18,14 @@ from gateway.core.json.document import cut_out
 from gateway.core.types import Buffer
 
 CUT_FROM = 2**11
-"""Minimum bytes of a document for which cutting arrays out costs less than having msgspec skip them."""
+"""Minimum size of a document in bytes for which cutting arrays out costs less than having msgspec skip them."""
 _MOST_CUT = 1000
 """Maximum number of arrays that are cut out of a document."""
 _LARGEST = 2**16
-"""Maximum bytes of a document without the arrays that were cut out. The general reader counts the values of a larger
-document before it creates objects for them."""
+"""Maximum size of a document in bytes, excluding the arrays that were cut out.
+
+The general reader counts the values of a larger document before it creates objects for them.
+"""
 _BACKSLASH = ord("\\")
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 
@@ -44,13 +46,15 @@ class TypedReader(Generic[Body]):
         self._entries = entries
 
     def read(self, text: Buffer, values: int, key: bytes = b"") -> Body:
-        """Return the value in `text`. In a document above CUT_FROM bytes, the value of each `key` is cut out first, so
-        it is not scanned twice: it is a Text.
+        """Return the value in `text`.
+
+        In a document above CUT_FROM bytes, the value of each `key` is cut out first, so it is not scanned twice. The
+        value is then a Text.
 
         `values` (`limits.json_values`) is the maximum number of values outside these arrays.
 
         Raises:
-            DecodeError: the document is for the general reader.
+            DecodeError: the general reader must read the document.
         """
         if type(text) is not bytes:
             raise DecodeError
@@ -61,8 +65,8 @@ class TypedReader(Generic[Body]):
             if len(text) > self._largest or (len(text) > values and _items(text) > values):
                 raise DecodeError
             body = self._decode(text)
-            # msgspec ignores members without a field, and keeps the last of equal keys. A value that is written again
-            # has as many colons as its document only if each member was read.
+            # msgspec ignores members without a field, and keeps the last of equal keys. The value, written again, has
+            # as many colons as its document only if every member was read.
             is_whole = _write(body).count(b":") == text.count(b":")
         except (MsgspecError, UnicodeError, RecursionError) as error:
             raise DecodeError from error
@@ -74,7 +78,7 @@ class TypedReader(Generic[Body]):
 
     def _put_back(self, body: Body, name: str, cuts: list[Text]) -> None:
         """Make the texts that were cut out the arrays of the entries."""
-        assert self._entries is not None  # only then is a key given
+        assert self._entries is not None  # a key is given only in this case
         entries = [each for each in self._entries(body) if getattr(each, name) is not UNSET]
         if len(entries) != len(cuts):
             raise DecodeError
@@ -83,5 +87,5 @@ class TypedReader(Generic[Body]):
 
 
 def _items(text: bytes) -> int:
-    """Return an upper bound of the number of values: each one but the document follows a comma or a bracket."""
+    """Return an upper bound on the number of values. Each value except the document follows a comma or a bracket."""
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")

@@ -1,4 +1,4 @@
-"""Lists of numbers in protocols without datatypes: the datatype follows from their literals."""
+"""Lists of numbers in protocols without datatypes. Their literals determine the datatype."""
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
@@ -10,12 +10,13 @@ _FP64, _INT64, _UINT64 = Datatype.FP64, Datatype.INT64, Datatype.UINT64
 
 
 def untyped_numbers(text: bytes) -> tuple[Datatype, bytes, Shape]:
-    """Return the JSON list of numbers in `text` as raw data. Its datatype is FP64 if a literal has a fraction or an
-    exponent, UINT64 if a literal is above INT64, otherwise INT64; the nesting gives the shape. `array` gives the same
-    result, but takes three times as long for a few numbers.
+    """Return the JSON list of numbers in `text` as raw data.
+
+    Its datatype is FP64 if a literal has a fraction or an exponent, UINT64 if a literal is above INT64, otherwise
+    INT64; the nesting gives the shape. `array` gives the same result, but takes three times as long for a few numbers.
 
     Raises:
-        DecodeError: the text is anything else, or ragged; or no integer type has the range for all its integers.
+        DecodeError: the text is anything else or ragged, or no integer type has the range for all its integers.
     """
     if not text.startswith(b"["):
         raise DecodeError

@@ -1,4 +1,4 @@
-"""Write JSON. orjson does the work; this module adds NaN, integers beyond 64 bits, and large values in pieces."""
+"""Write JSON. orjson does most of it; this module adds NaN, integers beyond 64 bits, and large values in pieces."""
 
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
@@ -16,15 +16,20 @@ from gateway.core.json.document import Json
 from gateway.core.types import Shape
 
 PIECE = 2**14
-"""Number of numbers written by one call of orjson, which blocks all other threads: these take 0.4 ms, 15 million take
-0.4 s. The next call can reuse the memory of their text."""
+"""Number of numbers that one call of orjson writes.
+
+The call blocks all other threads: for this number it takes 0.4 ms, for 15 million 0.4 s. The next call can reuse the
+memory of the text.
+"""
 
 _FEW = 64
 """Maximum count for which orjson writes Python's numbers faster than numpy's."""
 
 _JOINED = 64 * 2**10
-"""Maximum size of a value whose pieces the writer joins, in bytes: copying this much costs less than handling several
-parts."""
+"""Maximum size of a value whose pieces the writer joins, in bytes.
+
+Up to this size, copying costs less than handling several parts.
+"""
 
 
 def write(document: Json) -> bytes:
@@ -36,7 +41,9 @@ def write(document: Json) -> bytes:
 
 
 def _with_large_integers(document: Json) -> Json:
-    """Return `document` with its integers beyond 64 bits replaced by their digits: JSON has no limit, orjson does."""
+    """Return `document` with its integers beyond 64 bits replaced by their digits, because orjson limits integers
+    although JSON does not.
+    """
     if isinstance(document, dict):
         return {key: _with_large_integers(each) for key, each in document.items()}
     if isinstance(document, (list, tuple)):
@@ -47,7 +54,7 @@ def _with_large_integers(document: Json) -> Json:
 
 
 class Pieces:
-    """The JSON text of a large value, in pieces that `write_message` returns without joining them."""
+    """The JSON text of a large value in pieces, which `write_message` returns without joining them."""
 
     __slots__ = ("texts",)
 
@@ -57,7 +64,9 @@ class Pieces:
 
 def write_message(message: Any) -> tuple[bytes, ...]:
     """Return compact JSON text of a message (msgspec Structs, or plain Python values) that contains the values of
-    `placed`. The result is a sequence of parts to send one after the other: the writer does not join pieces."""
+    `placed`. The result is a sequence of parts to send one after the other, because the writer does not join the
+    pieces.
+    """
     try:
         return (_encode(message),)
     except TypeError:
@@ -91,14 +100,17 @@ def _with_pieces(text: bytes, found: list[Pieces]) -> tuple[bytes, ...]:
     return (*parts, between[-1])
 
 
-# Marks the position of Pieces while the rest is written. No other byte 0 can occur: in strings it is written as an
-# escape.
+# Marks the position of Pieces while the rest is written. No other byte 0 can occur, because in strings it is written as
+# an escape.
 _MARK = b"\0"
 _RAW_PLACE = Raw(_MARK)
 
 
 def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces":
-    """Return `array` as a value in a message for `write_message`; same arguments and errors as `number_pieces`."""
+    """Return `array` as a value in a message for `write_message`.
+
+    The arguments and errors are the same as for `number_pieces`.
+    """
     if array.size <= _FEW and array.dtype.kind in "biuf":
         plain: list[Any] = array.tolist()
         if array.ndim == 1 and isfinite(sum(plain)):
@@ -111,7 +123,7 @@ def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
     before = b"["
     for strings in lists:
         if strings:
-            # one copy by one call: other threads can run between calls
+            # this is one copy by one call, and other threads can run between calls
             yield b"".join((before, memoryview(orjson.dumps(strings))[1:-1]))
             before = b","
     yield b"]" if before == b"," else b"[]"
@@ -119,7 +131,8 @@ def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
 
 def nested_string_pieces(lists: Iterable[list[str]], shape: Shape) -> Iterator[bytes]:
     """Yield the strings of all `lists` as a JSON array nested like `shape`, of rank 1 or more, in pieces of about PIECE
-    strings: Python lists of all strings, and of all rows, would take a hundred bytes for two bytes of JSON."""
+    strings. Python lists of all strings and rows would take a hundred bytes for two bytes of JSON.
+    """
     yield (yield from _nested_pieces(_Strings(lists), shape, b""))
 
 
@@ -136,7 +149,7 @@ def string_rows(lists: Iterable[list[str]], shape: Shape) -> list[bytes]:
 
 
 class _Strings:
-    """The strings of several lists, taken in other numbers, each about as large as a list."""
+    """The strings of several lists, which the caller takes in groups of other sizes, each about as large as a list."""
 
     def __init__(self, lists: Iterable[list[str]]) -> None:
         self._lists = iter(lists)
@@ -185,8 +198,11 @@ _LONG = 1024
 
 
 def kept(text: bytes) -> bytes:
-    """Return a text that orjson wrote, for storage together with many others. This copies a short text: orjson writes
-    into a kilobyte, and the unused part stays a hole in memory while the text exists."""
+    """Return a text that orjson wrote, for storage together with many other texts.
+
+    This copies a short text, because orjson writes into a kilobyte, whose unused part would stay allocated while the
+    text exists.
+    """
     return text if len(text) > _LONG else bytes(memoryview(text))
 
 
@@ -197,7 +213,8 @@ def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
 
 def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterable[bytes]:
     """Return `array` (booleans, integers or floats) as a JSON array nested like its shape, in pieces of about PIECE
-    numbers; a plain number for rank 0. Floats are widened to double first: every reader then gets the same number.
+    numbers. The result for rank 0 is a plain number. Floats are widened to double first, so every reader gets the same
+    number.
 
     `nan` selects the representation of NaN and infinities: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the
     same words in quotes), or `error`.
@@ -243,7 +260,7 @@ def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
 
 
 REFUSED = "refused"
-"""Same as `error`, in a text that does not become JSON."""
+"""Like `error`, for a text that does not become JSON."""
 _NOT_FINITE = {
     "literal": (b"NaN", b"Infinity", b"-Infinity"),
     "string": (b'"NaN"', b'"Infinity"', b'"-Infinity"'),

@@ -1,5 +1,7 @@
-"""Count the objects of a protobuf message before parsing: a message of two bytes becomes an object of a hundred bytes,
-and a thousand bytes of JSON."""
+"""Count the objects of a protobuf message before parsing.
+
+A message of two bytes can become an object of a hundred bytes, and a thousand bytes of JSON.
+"""
 
 from typing import Any
 

@@ -10,7 +10,8 @@ from gateway.core.types import Buffer
 
 class MessageAllowance(Allowance):
     """The remaining allowance of a message: fields outside tensor data (`spend`), and bytes of tensors in memory
-    (`spend_tensor`): one encoded byte can become eight bytes of INT64."""
+    (`spend_tensor`). One encoded byte can become eight bytes of INT64.
+    """
 
     __slots__ = ("_limit", "_tensor_bytes")
 
@@ -19,7 +20,7 @@ class MessageAllowance(Allowance):
         self._limit = self._tensor_bytes = limit
 
     def spend_tensor(self, size: int, what: str) -> None:
-        """Account for a tensor of `size` bytes. Raises GatewayError, RESOURCE_EXHAUSTED, beyond the limit."""
+        """Account for a tensor of `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
         self._tensor_bytes -= size
         if self._tensor_bytes < 0:
             text = f"{what} takes {size} bytes, which makes all tensors more than {self._limit} (limits.message)"
@@ -27,9 +28,10 @@ class MessageAllowance(Allowance):
 
 
 class FieldCount:
-    """The remaining number of fields that a message can have, including fields of embedded messages, if each becomes a
-    separate object. Together they take at most `limit` bytes of memory. An encoded field can be as short as two
-    bytes."""
+    """The remaining number of fields that a message can have if each becomes a separate object, including fields of
+    embedded messages. Together they take at most `limit` bytes of memory. An encoded field can be as short as two
+    bytes.
+    """
 
     BYTES = 128
 
@@ -44,7 +46,7 @@ class FieldCount:
 
         Raises:
             DecodeError: a field is malformed.
-            GatewayError: RESOURCE_EXHAUSTED, the message has more fields.
+            GatewayError: RESOURCE_EXHAUSTED if the message has more fields.
         """
         for each in fields(message):
             self._left -= 1
@@ -70,7 +72,7 @@ class FieldCount:
 
 
 def check_wire_type(wire_type: int, expected: int, what: str) -> None:
-    """Raise DecodeError if a field has another wire type. Protobuf libraries ignore this kind of field."""
+    """Raise DecodeError if a field has another wire type. Protobuf libraries ignore such fields."""
     if wire_type != expected:
         raise DecodeError(f"{what} has wire type {wire_type}, expected {expected}")
 
@@ -89,7 +91,7 @@ def write_field(number: int, value: Buffer) -> bytes:
 
 
 def write_text(number: int, text: str, what: str) -> bytes:
-    """Return the field `number` of a string. Raises GatewayError, INVALID_ARGUMENT, if it is not UTF-8."""
+    """Return the field `number` of a string. Raises GatewayError (INVALID_ARGUMENT) if it is not UTF-8."""
     try:
         value = text.encode()
     except UnicodeEncodeError as error:

@@ -1,7 +1,7 @@
 """Packed lists of integers (varints one after the other), converted from and to the raw format of tensors.
 
-upb reads them a block at a time: one call for a long list would block all other threads and double the memory. It also
-writes short lists. numpy writes long lists, because upb accepts Python integers only.
+upb reads them one block at a time, because one call for a long list would block all other threads and double the
+memory. upb also writes short lists. numpy writes long lists, because upb accepts only Python integers.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,11 @@ _SHORT = 500
 """Maximum count for which upb writes a list faster than numpy."""
 
 _LISTS = {Kind.SIGNED: ("int64", 1), Kind.UNSIGNED: ("uint64", 2), Kind.BOOL: ("bool", 3)}
-"""For each kind of integer the name and number of a list in `_Lists`. The encoding is the same for all widths. The
-module reads them as 64 bits to detect numbers that are too large for a narrower type: protobuf would drop their high
-bits."""
+"""The name and number of a list in `_Lists`, for each kind of integer.
+
+The encoding is the same for all widths. The module reads integers as 64 bits to detect numbers that are too large for a
+narrower type, because protobuf would drop their high bits.
+"""
 
 
 _KEYS = {number: key(number) for _, number in _LISTS.values()}
@@ -50,7 +52,7 @@ _Lists = _make_lists()
 
 
 _CONTINUED = bytes(range(0x80, 0x100))
-"""The bytes of a varint that are not its last."""
+"""The bytes of a varint other than the last."""
 
 
 def count_integers(packed: Buffer) -> int:
@@ -64,7 +66,8 @@ def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) 
     """Return the varints of `packed` in the raw format of `datatype`. `elements` is their number (`count_integers`).
 
     Raises:
-        DecodeError: naming `what`; a number out of the datatype's range, of more than 10 bytes, or cut short.
+        DecodeError: a number is outside the datatype's range, has more than 10 bytes, or is truncated. The text names
+            `what`.
     """
     if len(packed) <= _BLOCK:
         return _read_block(packed, datatype, what).tobytes()
@@ -128,8 +131,10 @@ def _write_blocks(numbers: "np.ndarray[Any, Any]") -> Iterator[Octets]:
 
 
 def _write_varints(numbers: Varints) -> Octets:
-    """Return the varints of `numbers`, computed in a table: a column for each number, a row for each byte of a
-    varint."""
+    """Return the varints of `numbers`.
+
+    They are computed in a table with a column for each number and a row for each byte of a varint.
+    """
     places = max(1, -(-int(numbers.max()).bit_length() // 7))
     octets = np.empty((places, len(numbers)), np.uint8)
     is_used = np.ones((places, len(numbers)), np.bool_)

@@ -1,7 +1,8 @@
 """Message classes made at import from the descriptor sets that `protos/generate.py` writes.
 
-Each set has its own descriptor pool. In protobuf's default pool the names would clash with the names of tritonclient,
-KServe, MLServer and grpcio's health checking and reflection: it refuses a second message of the same name.
+Each set has its own descriptor pool. In protobuf's default pool, the names would clash with the names of tritonclient,
+KServe, MLServer and grpcio's health checking and reflection, because the pool refuses a second message of the same
+name.
 """
 
 from typing import Any, TypeAlias

@@ -1,5 +1,7 @@
-"""Scan messages that hold one tensor in a list for its datatype, as TensorProto and GenericTensor do. The elements stay
-in the received buffer, except strings, which become the raw form of BYTES at once."""
+"""Scan messages that hold one tensor in a list for its datatype, as TensorProto and GenericTensor do.
+
+The elements stay in the received buffer, except strings, which are converted immediately to the raw form of BYTES.
+"""
 
 from collections.abc import Iterable, Mapping
 from struct import Struct
@@ -14,10 +16,12 @@ _LENGTH = Struct("<I")
 
 
 class TensorFields:
-    """The fields of a kind of message, by number: their names, for errors, and their wire types. Protobuf libraries
-    ignore a field with another wire type, here it is an error. `lists` are the fields with elements, `strings` is the
-    one of BYTES; `is_text`: its elements must be UTF-8. `contents` are the tags of fields whose bytes are data of the
-    tensor, which the allowance does not count."""
+    """The fields of a kind of message, by number, with their names (for errors) and their wire types.
+
+    Protobuf libraries ignore a field with another wire type. Here, it is an error. `lists` are the fields with
+    elements, and `strings` is the field for BYTES elements. If `is_text` is True, these must be UTF-8. `contents` are
+    the tags of fields with tensor data, which the allowance does not count.
+    """
 
     def __init__(
         self,
@@ -49,16 +53,18 @@ class TensorFields:
 
 
 Scanned: TypeAlias = tuple[dict[int, list[Buffer]], bytearray, int]
-"""The occurrences of each field, by number, without empty pieces of lists; and the strings in the raw form of BYTES,
-with their number."""
+"""The occurrences of each field, by number, without empty pieces of lists.
+
+Also the strings in the raw form of BYTES, with their number.
+"""
 
 
 def scan(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -> Scanned:
     """Return the fields of `message`. Unknown fields are ignored; `allowance` counts them.
 
     Raises:
-        DecodeError: a field is malformed, or has another wire type; an element must be UTF-8 and is not.
-        GatewayError: RESOURCE_EXHAUSTED, the message exceeds `allowance`.
+        DecodeError: a field is malformed or has another wire type, or an element that must be UTF-8 is not.
+        GatewayError: RESOURCE_EXHAUSTED if the message exceeds `allowance`.
     """
     found: dict[int, list[Buffer]] = {}
     strings, count, octets = bytearray(), 0, b""
@@ -88,7 +94,7 @@ def scan(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -
                 kind.check_unknown(tag, what)
             elif number in found:
                 found[number].append(message[start:stop])
-            elif number == kind.strings:  # the key has more bytes than needed
+            elif number == kind.strings:  # the key has more bytes than necessary
                 value = message[start:stop]
                 if kind.is_text:
                     read_text(value, f"{what}: element {count} of {kind.name(number)}")

@@ -1,4 +1,4 @@
-"""Protobuf's wire format: finds the fields of a message without copying them, and writes keys and varints.
+"""Protobuf's wire format. The module finds the fields of a message without copying them, and writes keys and varints.
 
 "A message is a series of key-value pairs"; the key contains the field's number and its wire type.
 """
@@ -17,7 +17,7 @@ _END_OF_TAGS = 2**32  # field numbers have 29 bits
 
 
 class Field(NamedTuple):
-    """The position of one field in its message: its key begins at `start`, its value goes from `value` to `end`."""
+    """The position of one field in its message. Its key begins at `start`; its value is between `value` and `end`."""
 
     number: int
     wire_type: int
@@ -30,7 +30,7 @@ def fields(message: Buffer) -> Iterator[Field]:
     """Yield the fields of `message`, in order.
 
     Raises:
-        DecodeError: a malformed field, or a group, which no version 3 schema has.
+        DecodeError: a field is malformed, or is a group, which no version 3 schema has.
     """
     at, end = 0, len(message)
     try:
@@ -45,7 +45,7 @@ def fields(message: Buffer) -> Iterator[Field]:
             yield tuple.__new__(Field, (tag >> 3, tag & 7, at, value, stop))
             at = stop
     except IndexError as error:
-        read_varint(message, at)  # raises a more precise error if the tag itself is cut short
+        read_varint(message, at)  # this raises a more precise error if the tag itself is truncated
         raise cut_short(message, at) from error
 
 
@@ -55,7 +55,7 @@ def read_tag(message: Buffer, at: int) -> tuple[int, int, int]:
 
     Raises:
         DecodeError: the field is malformed, or a group.
-        IndexError: it is cut short.
+        IndexError: the field is truncated.
     """
     start = at
     tag, at = (octet, at + 1) if (octet := message[at]) < 0x80 else read_varint(message, at)
@@ -83,7 +83,7 @@ def cut_short(message: Buffer, at: int) -> DecodeError:
 
 
 def read_varint(message: Buffer, at: int) -> tuple[int, int]:
-    """Return the varint at `at` and its end. Raises DecodeError if it is cut short or longer than 10 bytes."""
+    """Return the varint at `at` and its end. Raises DecodeError if the varint is truncated or longer than 10 bytes."""
     number, shift, place = 0, 0, at
     try:
         while (octet := message[place]) > 0x7F and shift < _MOST_SHIFTED:
@@ -98,7 +98,7 @@ def read_varint(message: Buffer, at: int) -> tuple[int, int]:
 
 
 def read_uint64s(packed: Buffer) -> Sequence[int]:
-    """Return the varints in `packed`. Raises DecodeError if the last varint is cut short."""
+    """Return the varints in `packed`. Raises DecodeError if the last varint is truncated."""
     octets = bytes(packed)
     if octets.isascii():  # every number is one byte, as is common for tensor dimensions
         return octets
@@ -110,7 +110,7 @@ def read_uint64s(packed: Buffer) -> Sequence[int]:
 
 
 def read_int64s(packed: Buffer) -> Sequence[int]:
-    """Return the same as signed numbers of 64 bits."""
+    """Return the varints in `packed` as signed numbers of 64 bits."""
     octets = bytes(packed)
     if octets.isascii():
         return octets
@@ -119,8 +119,10 @@ def read_int64s(packed: Buffer) -> Sequence[int]:
 
 @lru_cache(1024)
 def varint(number: int) -> bytes:
-    """Return `number`, at least 0, as a varint. The cache saves 0.3 us for a size above 127, of which each tensor has
-    one."""
+    """Return `number`, at least 0, as a varint.
+
+    The cache saves 0.3 us for each size above 127; each tensor has one such size.
+    """
     octets = bytearray()
     while number > 0x7F:
         octets.append(number & 0x7F | 0x80)
@@ -137,15 +139,18 @@ def key(number: int) -> bytes:
 class Allowance:
     """The number of bytes that a message can still have outside tensor data.
 
-    It limits memory and time: upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two bytes), and
+    It limits memory and time. upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two bytes), and
     each field costs time in this module.
     """
 
     BYTES = 2 * 2**20
-    """Twice the default of `limits.config`: a `config` is the only parameter that can be long by design."""
+    """The initial number of bytes, twice the default of `limits.config`, because `config` is the only parameter that is
+    meant to be long.
+    """
     PER_FIELD = 32
     ALWAYS = 2 * (BYTES // (PER_FIELD + 2))
-    """Size of a message up to which any content is within the allowance, in bytes: a field takes at least two."""
+    """Size of a message up to which any content is within the allowance, in bytes, because a field takes at least two.
+    """
 
     __slots__ = ("left",)
 
@@ -168,10 +173,10 @@ def cut(
 ) -> tuple[bytearray, list[tuple[int, memoryview]]]:
     """Cut the length-delimited fields with these `numbers` out of `message`.
 
-    Returns the rest of the message, and the fields in order: number and a view of the bytes of each.
+    Returns the rest of the message, and the fields in order. Each field is its number and a view of its bytes.
 
     Raises:
-        DecodeError: malformed, or the rest exceeds `allowance`.
+        DecodeError: the message is malformed, or the rest exceeds `allowance`.
     """
     rest, taken = bytearray(), []
     for number, wire_type, start, value, end in fields(message):

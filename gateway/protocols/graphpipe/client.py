@@ -20,7 +20,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
     Raises:
         GatewayError: UNIMPLEMENTED, GraphPipe does not have the operation or the datatype; INVALID_ARGUMENT, GraphPipe
-            does not have the parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED, the message
+            does not have the parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED if the message
             is too large.
     """
     path = _path(request.model, target.address)
@@ -47,9 +47,11 @@ def has_one_model(address: str) -> bool:
 
 @lru_cache(4096)
 def _path(model: str, address: str) -> str:
-    """Return the path of requests to an endpoint. The gateway uses the path in the endpoint's URL unchanged, because
-    real servers serve one model, at any path. If the URL has no path, the path is the model's name, which another
-    gateway expects."""
+    """Return the path of requests to an endpoint.
+
+    The gateway uses the path in the endpoint's URL unchanged, because real servers serve one model, at any path. If the
+    URL has no path, the path is the model's name, which other gateways expect.
+    """
     if has_one_model(address):
         return "/" if address.endswith("/") else ""
     if not model:
@@ -89,14 +91,16 @@ METADATA_REQUEST = _metadata_request()
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's Answer to `request`. A GraphPipe response does not state its type, so the request determines
-    how to decode it. Outputs have no names; they are in the order in which they were requested.
+    """Return the backend's Answer to `request`.
+
+    A GraphPipe response does not state its type, so the request determines how to decode it. Outputs have no names.
+    They are in the order in which they were requested.
 
     Raises:
         DecodeError: the response is malformed, or does not belong to the request.
         GatewayError: the error that the backend reported.
     """
-    # any response except a failure shows that the server is running: some servers have no metadata
+    # any response except a failure shows that the server is running, because some servers have no metadata
     if request.operation is Operation.MODEL_READY and reply.status < 500:
         return reply.status == 200
     if reply.status >= 400:
@@ -110,7 +114,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 def _infer_response(reply: Message, request: Request) -> Response:
     outputs = _outputs(reply.body, reply)
-    # Go's `Serve` returns all its outputs, whichever are requested: names assigned by position would be wrong.
+    # Go's `Serve` returns all its outputs, whichever are requested, so names assigned by position would be wrong.
     if request.outputs and len(outputs) != len(request.outputs):
         raise DecodeError(f"{len(outputs)} outputs for the {len(request.outputs)} that were requested")
     return Response(outputs, origin=reply)

@@ -3,7 +3,7 @@
 No real server writes `errors`: Go's server responds with status 400 and a text. Most clients fail on every status
 except 200, and do not read `errors` under 200. The gateway therefore sends errors with the status that matches the
 error. Go's client shows the response body as it is, so it gets plain text. The Python client shows the error text only
-under status 200: a client with `?errors=200` in its URL gets errors with status 200.
+under status 200. Therefore a client with `?errors=200` in its URL gets errors with status 200.
 """
 
 from typing import TypeAlias
@@ -21,8 +21,10 @@ Errors: TypeAlias = tuple[tuple[int, str], ...]
 
 
 class GraphPipeError(GatewayError):
-    """Error for the `errors` of a backend. GraphPipe clients get them unchanged; other clients get one Reason and all
-    texts."""
+    """Error for the `errors` of a backend.
+
+    GraphPipe clients get these errors unchanged; other clients get one Reason and all texts.
+    """
 
     def __init__(self, reason: Reason, message: str, errors: Errors) -> None:
         super().__init__(reason.status, reason, message)
@@ -39,8 +41,10 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`: plain text for GET, which people read, and for Go's client, which
-    prints it."""
+    """Return the response that reports `error`.
+
+    It is plain text for GET, which people read, and for Go's client, which prints it.
+    """
     code = http_status.number(error)
     about = error_fields(error)
     text = error.message.encode("utf-8", "replace")
@@ -113,5 +117,5 @@ def _decode_text(raw: bytes) -> str:
 
 
 def _reason(reply: Message, code: int) -> Reason:
-    """Return the Reason that another gateway sent, or else the Reason of the HTTP status."""
+    """Return the Reason that another gateway sent, or otherwise the Reason of the HTTP status."""
     return REASONS.get(reply.headers.get(REASON_HEADER)) or REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR)

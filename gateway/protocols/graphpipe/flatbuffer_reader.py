@@ -1,4 +1,4 @@
-"""Reads untrusted flatbuffers: every offset is checked before it is followed. Any alignment is accepted.
+"""Reads untrusted flatbuffers. The reader checks every offset before it follows the offset. Any alignment is accepted.
 
     at 0: offset to the root table             table:  i32 offset back to its vtable, then the fields
     vtable: u16 size of the vtable, u16 size of the table, u16 place in the table of each field (0: not there)
@@ -6,7 +6,7 @@
 
 Offsets are relative to their own position. Many offsets can point to the same bytes, so a small message could represent
 a large one. Each message therefore has a budget of twice its size, and the reader charges the bytes of every table,
-vector and string that it visits. Real writers share vtables, and perhaps a few strings; they write everything else
+vector and string that it visits. Real writers share vtables, and perhaps a few strings. They write everything else
 once.
 """
 
@@ -27,14 +27,14 @@ _LONG_VTABLE = 2 * len(_VTABLES)
 _I64_TUPLES = [Struct(f"<{count}q").unpack_from for count in range(MAX_RANK + 1)]
 
 _VISITS = 2
-"""The budget of a message, as a multiple of its size."""
+"""The budget of a message, as a multiple of the message's size."""
 _EXTRA_BUDGET = 1024
 _STRING_CHARGE = 8
-"""Bytes charged for a string in addition to its own, since it becomes a Python object."""
+"""Bytes charged for a string in addition to its own bytes, because it becomes a Python object."""
 
 
 class Flatbuffer:
-    """The bytes of one message, and the rest of its budget."""
+    """The bytes of one message, and the rest of the message's budget."""
 
     __slots__ = ("left", "size", "view")
 
@@ -92,7 +92,7 @@ class Flatbuffer:
 
 
 class Table:
-    """One table. A missing field is 0, empty or None: in this schema every field is optional.
+    """One table. A missing field is 0, empty or None, because every field is optional in this schema.
 
     Every method raises DecodeError if the field lies outside the table, or its target lies outside the message.
     """
@@ -181,8 +181,10 @@ class Table:
             yield self._buffer.vector(self._buffer.follow(at), 1)[1]
 
     def elements(self, slot: int) -> tuple[int, Buffer]:
-        """Return the number of elements of a vector of strings, and the elements in the raw form of BYTES. Flatbuffers
-        use the same form: four bytes of length, then the bytes."""
+        """Return the number of elements of a vector of strings, and the elements in the raw form of BYTES.
+
+        Flatbuffers use the same form: four bytes of length, then the bytes.
+        """
         start, count = self._vector(slot, 4)
         raw, view, follow, vector = bytearray(), self._buffer.view, self._buffer.follow, self._buffer.vector
         for at in range(start, start + 4 * count, 4):
@@ -193,7 +195,8 @@ class Table:
     def _vector(self, slot: int, width: int) -> tuple[int, int]:
         """Return the position of the first element, and the number of elements, of the vector that a field points
         to."""
-        # inlined, since every tensor has three vectors and a method call takes a third of the time of this function
+        # this is inlined because every tensor has three vectors, and a method call takes a third of the time of this
+        # function
         vtable, index, buffer = self._vtable, slot // 2, self._buffer
         if index >= len(vtable) or not (offset := vtable[index]):
             return 0, 0

@@ -1,4 +1,4 @@
-"""Writes flatbuffers front to back: the writer puts every object after the offset that points to it.
+"""Writes flatbuffers front to back, so every object comes after the offset that points to it.
 
 A message is its structure, then the payloads, which are the data of tensors:
 
@@ -19,7 +19,7 @@ _WORD = 8
 _PAYLOAD_ALIGNMENT = 64
 """Alignment that is best for vector instructions. Every reader accepts it."""
 MAX_MESSAGE = 2**31
-"""Maximum size of a message: an offset has 32 bits, and most readers treat it as a signed number."""
+"""Maximum size of a message. An offset has 32 bits, and most readers treat it as a signed number."""
 TOO_LARGE = "a GraphPipe message must be smaller than 2 GiB"
 
 
@@ -45,8 +45,11 @@ class Layout:
 
 
 class Writer:
-    """Writes the structure of one message, starting with the root table. The argument `at` of the methods is the
-    position of a field: of the number itself, or of the offset to the written object."""
+    """Writes the structure of one message, starting with the root table.
+
+    The argument `at` of the methods is the position of a field. The field is the number itself, or the offset to the
+    written object.
+    """
 
     def __init__(self) -> None:
         self._out = bytearray(4)
@@ -104,10 +107,11 @@ class Writer:
 
     def finish(self) -> tuple[bytes, ...]:
         """Return the structure in as many pieces as there are payloads, or in one piece if the caller added no payload.
+
         Each payload follows its piece.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED, the message has 2 GiB or more.
+            GatewayError: RESOURCE_EXHAUSTED if the message has 2 GiB or more.
         """
         end = len(self._out)
         lengths = []

@@ -18,11 +18,12 @@ _TENSOR = schema.IOMetadata
 
 
 def decode_metadata(body: Buffer) -> Signature:
-    """Return the Signature of a MetadataResponse. Its `server` becomes the Signature's platform. Its `version` is the
-    server software's version, not the model's.
+    """Return the Signature of a MetadataResponse.
+
+    Its `server` becomes the Signature's platform. Its `version` is the server software's version, not the model's.
 
     Raises:
-        DecodeError: not a MetadataResponse.
+        DecodeError: the body is not a MetadataResponse.
     """
     table = Flatbuffer(body).root()
     return Signature(
@@ -47,8 +48,10 @@ def _decode_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
 
 
 def encode_metadata(signature: Signature) -> bytes:
-    """Return the MetadataResponse of a Signature. No field is left out: the Python client needs every name and
-    shape."""
+    """Return the MetadataResponse of a Signature.
+
+    No field is left out, because the Python client needs every name and shape.
+    """
     writer = Writer()
     root, offsets = writer.table(schema.METADATA_RESPONSE_LAYOUT), schema.METADATA_RESPONSE_LAYOUT.offsets
     for slot, text in (
@@ -97,5 +100,5 @@ def _type(spec: TensorSpec) -> int:
 
 
 def _version(signature: Signature) -> str:
-    """Return the server's version if the server reported one, or else the model's versions."""
+    """Return the server's version if the server reported one, or otherwise the model's versions."""
     return signature.server_version or ", ".join(signature.versions)

@@ -33,7 +33,7 @@ TYPE_NUMBERS = {datatype: number for number, datatype in TYPES.items()}
 INFER_REQUEST, METADATA_REQUEST = 1, 2
 """The members of the union `Req`."""
 
-# The slots of the fields of each table: the offset in the vtable that has the field's position in the table.
+# The slots of the fields of each table. A slot is the offset in the vtable that has the field's position in the table.
 
 
 class Request:

@@ -20,7 +20,7 @@ def decode_text(raw: bytes, what: str) -> str:
     """Return the text in `raw`.
 
     Raises:
-        DecodeError: `raw` is not UTF-8; the error names `what`.
+        DecodeError: `raw` is not UTF-8. The error names `what`.
     """
     try:
         return raw.decode()
@@ -32,7 +32,7 @@ def encode_text(text: str, what: str) -> bytes:
     """Return `text` as UTF-8.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, `text` has lone surrogates; the error names `what`.
+        GatewayError: INVALID_ARGUMENT if `text` has lone surrogates. The error names `what`.
     """
     try:
         return text.encode()
@@ -50,7 +50,7 @@ def decode_config(raw: bytes, limits: Limits, where: str) -> Parameters:
     """Return the parameter for a request's `config`, which is not empty.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, `config` is longer than `limits.config`.
+        GatewayError: RESOURCE_EXHAUSTED if `config` is longer than `limits.config`.
     """
     _check_size(raw, limits, where)
     return {CONFIG: raw.decode(errors=_ANY_BYTES)}
@@ -60,8 +60,8 @@ def encode_config(request: Request, target: Target) -> bytes:
     """Return the bytes of `config` for a request's parameter, or no bytes if the request has no such parameter.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the parameter is not text, or the request has other parameters, which GraphPipe
-            cannot carry; RESOURCE_EXHAUSTED, `config` is longer than `limits.config`.
+        GatewayError: INVALID_ARGUMENT if the parameter is not text, or the request has other parameters, which
+            GraphPipe cannot carry; RESOURCE_EXHAUSTED if `config` is longer than `limits.config`.
     """
     _refuse_other(request.parameters, "", CONFIG)
     for tensor in request.inputs:

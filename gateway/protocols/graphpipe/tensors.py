@@ -16,9 +16,9 @@ from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE
 _MAX_SIZE = 2**63 - 1
 
 _COPY_UP_TO = 256
-"""Maximum bytes of data that are copied out of the message: a view takes 200 bytes itself."""
+"""Maximum size of data that is copied out of the message, in bytes. A view takes 200 bytes itself."""
 _STRING_OVERHEAD = 8
-"""Bytes that a string takes in addition to its own: an offset and a length."""
+"""Bytes that a string takes in addition to its own bytes, for an offset and a length."""
 
 TensorHeader: TypeAlias = tuple[int, Shape, int, int]
 """The part of a tensor before its data: the type number, the shape, the number of elements of the data vector, and the
@@ -29,7 +29,7 @@ def decode_type(number: int, what: str) -> Datatype:
     """Return the Datatype of a type number.
 
     Raises:
-        DecodeError: the number is Null or unknown; the error names `what`.
+        DecodeError: the number is Null or unknown. The error names `what`.
     """
     datatype = schema.TYPES.get(number)
     if datatype is None:
@@ -38,10 +38,12 @@ def decode_type(number: int, what: str) -> Datatype:
 
 
 def decode_tensor(table: Table, name: str, what: str) -> Tensor:
-    """Return the Tensor of a table. Its data is a view of the message unless it is small.
+    """Decode a FlatBuffers tensor table into a Tensor.
+
+    Small tensor data is copied; larger data is a view of the message.
 
     Raises:
-        DecodeError: the type is unknown, or the shape is invalid or does not match the data; the error names `what`.
+        DecodeError: the type is unknown, or the shape is invalid or does not match the data. The error names `what`.
     """
     datatype = decode_type(table.byte(schema.Tensor.TYPE), what)
     shape = _decode_shape(table, datatype, what)
@@ -79,12 +81,17 @@ def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -
 
 
 _MAX_CHECKED = 64
-"""Maximum number of tensors or names of a usual message. A message with more counts as parsed completely."""
+"""Maximum number of tensors or names of a usual message.
+
+A message with more tensors or names counts as parsed completely.
+"""
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a message that are parsed: all bytes except the numbers of its tensors. The whole
-    body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names."""
+    """Return the number of bytes of a message that are parsed, which are all bytes except the numbers of its tensors.
+
+    The whole body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names.
+    """
     try:
         root = Flatbuffer(message.body).root()
         size = _response_size(root) if message.status else _request_size(root)
@@ -120,10 +127,11 @@ def _are_few_numbers(table: Table, slot: int) -> bool:
 
 
 def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
-    """Return the headers of the tensors, and their data in GraphPipe's format. `role`: `input` or `output`.
+    """Return the headers of the tensors, and their data in GraphPipe's format. `role` is `input` or `output`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED, strings of 2 GiB.
+        GatewayError: UNIMPLEMENTED for a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED for strings of 2 GiB
+            or more.
     """
     headers: list[TensorHeader] = []
     data: list[Buffer] = []
@@ -162,8 +170,10 @@ _NULS = tuple(bytes(4 - size) for size in range(4))
 
 
 def _encode_strings(raw: Buffer) -> bytes:
-    """Return the elements of a vector of strings, from BYTES in raw form: the offsets, then the strings they point
-    to."""
+    """Return the elements of a vector of strings, from BYTES in raw form.
+
+    The result has the offsets, then the strings that they point to.
+    """
     count = bytes_elements.count(raw)
     if len(raw) + count * _STRING_OVERHEAD >= MAX_MESSAGE:
         raise refusal(Reason.TOO_LARGE, TOO_LARGE)

@@ -1,4 +1,4 @@
-"""grps, the protocol of NetEase's model servers: one message, GrpsMessage, over three transports.
+"""grps is the protocol of NetEase's model servers, with one message, GrpsMessage, over three transports.
 
 | transport | folder  | the message is                       | carried by                     |
 |-----------|---------|--------------------------------------|--------------------------------|
@@ -78,7 +78,7 @@ _TRAITS = Traits(
         trusted_metadata=False,
         platform="grps",
     ),
-    # Clients set readiness as a flag: a server that a client took offline still runs models.
+    # Clients set readiness as a flag, so a server that a client took offline still runs models.
     servers=Servers(probe=Operation.LIVE),
 )
 _STREAMING_TRAITS = replace(_TRAITS, wire=replace(_TRAITS.wire, streams=True))
@@ -131,7 +131,7 @@ def _controlled(control: stream_control.StreamControl) -> Protocol:
 GRPS_REST = Protocol(
     name="grps-rest",
     carrier=HttpForm(
-        # "customized_predict_http": the same body at another path
+        # "customized_predict_http", which is the same body at another path
         any_path=("POST",),
         wants_stream=rest_server.wants_stream,
         stream_framing=StreamFraming(_unframed, JsonCutter),

@@ -30,11 +30,11 @@ def encode_request(request: Request) -> GrpsMessage:
     """Return the message of a request to a backend.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, grps has no such parameter, or a tensor does not fit into the payload of the
+        GatewayError: INVALID_ARGUMENT if grps has no such parameter, or a tensor does not fit into the payload of the
             route (`translate.payload`).
     """
     if request.operation is Operation.METADATA:
-        # Without the version: real servers find the model by its name in inference.yml.
+        # The version is left out, because real servers find the model by its name in inference.yml.
         return GrpsMessage(payload=Payload.STR_DATA, tensors=(str_data(request.model),))
     if request.operation not in INFERENCES:
         return GrpsMessage()
@@ -44,13 +44,15 @@ def encode_request(request: Request) -> GrpsMessage:
 
 
 def model_and_version(request: Request) -> str:
-    """Return the model name and version for "Select model(with `name-version` format)", or an empty name if the server
-    must run its own DAG."""
+    """Return the model name and version for "Select model(with `name-version` format)".
+
+    Return an empty name if the server must run its own DAG.
+    """
     return f"{request.model}-{request.version}" if request.model and request.version else request.model
 
 
 def _request_data(request: Request) -> Data:
-    """Return the inputs in the payload of the route, or else in the client's payload, or else in gtensors."""
+    """Return the inputs in the payload of the route, otherwise in the client's payload, otherwise in gtensors."""
     if request.translate.payload:
         payload = Payload(request.translate.payload)
         return payload, _PAYLOAD_TENSORS[payload](request)
@@ -150,7 +152,7 @@ def decode_response(grps: GrpsMessage, headers: Headers, request: Request) -> An
     """
     failed = is_failure(grps.status)
     if request.operation in HEALTH:
-        # FAILURE means not ready. Its code is 503, or 403 from the Python server over gRPC.
+        # FAILURE means that the server is not ready. Its code is 503, or 403 from the Python server over gRPC.
         return not failed
     if grps.status is not None and failed:
         raise backend_error(grps.status, headers)

@@ -33,8 +33,10 @@ _UINT32_MAX = 2**32 - 1
 
 
 def read_shape(dimensions: Sequence[object], what: str) -> Shape:
-    """Return the shape with these dimensions: at most 32, each a uint32. Without zeros, their product is less than
-    2^60, so the tensor has less than 2^63 bytes with any datatype. `what` names the tensor in errors.
+    """Return the shape with these dimensions, which must be at most 32, each a uint32.
+
+    Without zeros, their product is less than 2^60, so the tensor has less than 2^63 bytes with any datatype. `what`
+    names the tensor in errors.
 
     Raises:
         DecodeError: any other dimensions.

@@ -1,4 +1,4 @@
-"""`gmap`: six maps from a string key to a value. Each entry becomes a tensor `[1]` with the key as its name."""
+"""`gmap`: six maps from a string key to a value. Each entry becomes a tensor `[1]` whose name is the key."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,15 +39,21 @@ class GmapPlace:
 
 
 Keys: TypeAlias = Mapping[str, GmapPlace]
-"""Map and key by tensor name, for tensors whose name is not their key (see `with_distinct_names`), and for tensors of
-`s_b`, since a model with another protocol does not distinguish bytes from text."""
+"""The map and key by tensor name.
+
+It has tensors whose name is not their key (see `with_distinct_names`), and tensors of `s_b`, because a model with
+another protocol does not distinguish bytes from text.
+"""
 NO_KEYS: Keys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
 
 
 def entry(map_name: str, key: str, value: object) -> Tensor:
-    """Return an entry of a map as a tensor. `value` has the map's type and range; the codec has checked both."""
+    """Return an entry of a map as a tensor.
+
+    `value` has the map's type and is in its range; the codec has checked both.
+    """
     datatype = MAPS[map_name]
     if datatype is not Datatype.BYTES:
         return Tensor(key, datatype, (1,), np.array([value], datatype.dtype).tobytes())
@@ -72,12 +78,13 @@ def entries(tensors: Iterable[Tensor]) -> Iterator[tuple[str, str, Any]]:
 
 
 def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Tensor | None:
-    """Return `tensor` as an entry, widened to a datatype that has a map, or None if `tensor` has no name or not exactly
-    one element.
+    """Return `tensor` as an entry, widened to a datatype that has a map.
 
-    The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, or else to `s_b`.
-    BYTES from `s_b` return to `s_b` even if they are UTF-8: BYTES without a content type that came `from_gmap`, and
-    BYTES with a place in `keys`.
+    Return None if `tensor` has no name or does not have exactly one element.
+
+    The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, otherwise to
+    `s_b`. BYTES from `s_b` return to `s_b` even if they are UTF-8. These are BYTES without a content type that came
+    `from_gmap`, and BYTES with a place in `keys`.
     """
     if tensor.elements != 1 or not tensor.name:
         return None

@@ -1,7 +1,7 @@
-"""Metadata as YAML text in `str_data`: a model's Signature, and the model list of a server.
+"""Metadata as YAML text in `str_data`. It is a model's Signature, or the model list of a server.
 
-Real servers respond with their own configuration: for a model, its entry in inference.yml, which does not list inputs
-and outputs; for the server, inference.yml and server.yml in one mapping.
+Real servers respond with their own configuration. For a model, this is its entry in inference.yml, which does not list
+inputs and outputs. For the server, it is inference.yml and server.yml in one mapping.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,10 @@ _MAX_DIGITS = 19
 """Maximum digits of a dimension."""
 
 MAX_SIZE = 64 * 1024
-"""Maximum characters of a backend's metadata. Configurations of real servers have a few thousand; PyYAML reads 100 per
-millisecond."""
+"""Maximum characters of a backend's metadata.
+
+The configurations of real servers have a few thousand. PyYAML reads 100 characters per millisecond.
+"""
 MAX_DEPTH = 16
 """Maximum nesting of a backend's metadata."""
 
@@ -39,7 +41,7 @@ def write_model(signature: Signature, name: str) -> str:
     if signature.platform:
         document["platform"] = signature.platform
     if Operation.INFER not in signature.operations:
-        # A model that can only stream, or of which only derivative models (such as `M.gradient`) can be called.
+        # This is a model that can only stream, or of which only derivative models (such as `M.gradient`) can be called.
         document["infer"] = False
     if Operation.STREAM in signature.operations:
         document["stream"] = True
@@ -61,7 +63,7 @@ def _spec(spec: TensorSpec) -> Entry:
 
 
 def write_server(entries: tuple[ModelEntry, ...]) -> str:
-    """Return a server's metadata: its models, in the form of inference.yml."""
+    """Return a server's metadata, which has its models in the form of inference.yml."""
     return _write(
         {"models": [{"name": each.name, **_versions((each.version,) if each.version else ())} for each in entries]}
     )
@@ -78,10 +80,10 @@ def _write(document: Entry) -> str:
 
 
 def read_model(text: str) -> Signature:
-    """Return the Signature in a model's metadata, without inputs and outputs if the metadata does not list them.
+    """Return the Signature in a model's metadata. It has no inputs and outputs if the metadata does not list them.
 
     Raises:
-        DecodeError: not a YAML mapping, an unknown datatype, a dimension below -1.
+        DecodeError: the text is not a YAML mapping, or has an unknown datatype or a dimension below -1.
     """
     document = read_mapping(text)
     operations = frozenset({Operation.INFER}) if document.get("infer") != "false" else frozenset[Operation]()
@@ -166,8 +168,9 @@ def _mappings(document: Entry, key: str) -> Iterator[Entry]:
 
 
 def read_mapping(text: str) -> dict[str, Any]:
-    """Return the YAML mapping in `text`. Every scalar keeps its text (`1.0` is a version, not a number); the values are
-    texts, lists and mappings.
+    """Return the YAML mapping in `text`.
+
+    Every scalar keeps its text, because `1.0` is a version and not a number. The values are texts, lists and mappings.
 
     Raises:
         DecodeError: the text is longer than MAX_SIZE, is not YAML, has an alias, is nested deeper than MAX_DEPTH, or is
@@ -185,7 +188,7 @@ def read_mapping(text: str) -> dict[str, Any]:
 
 
 class _Plain(str):
-    """A scalar without quotes, which stays without quotes in the output: `16` stays a number for the reader."""
+    """A scalar without quotes, which stays without quotes in the output, so `16` stays a number for the reader."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The payload of a GrpsMessage: how it is selected, and the tensors that it can hold.
+"""The payload of a GrpsMessage. The module selects it, and knows which tensors it can hold.
 
 | payload    | tensors                                 |
 |------------|-----------------------------------------|
@@ -9,13 +9,13 @@
 | `ndarray`  | one tensor of numbers, in JSON only     |
 
 A backend request has the payload of its route (`translate.payload`). If this setting is missing, the request keeps the
-client's payload if it can still hold the tensors, or else has gtensors.
+client's payload if that can still hold the tensors. Otherwise it has gtensors.
 
-A response to a client has the first payload that can hold the outputs. The order is: the backend's payload, if its
-server speaks grps; then the client's payload; then gtensors. A client that requests an ndarray gets an ndarray or an
+A response to a client has the first payload that can hold the outputs. The order is the backend's payload, if its
+server speaks grps, then the client's payload, then gtensors. A client that requests an ndarray gets an ndarray or an
 error.
 
-A decoded message therefore keeps its payload for the response: ClientMessage is the `origin` of a Request,
+Therefore a decoded message keeps its payload for the response. ClientMessage is the `origin` of a Request, and
 BackendMessage is the `origin` of a Response.
 """
 
@@ -35,7 +35,7 @@ Data: TypeAlias = tuple[Payload | None, tuple[Tensor, ...]]
 
 
 def str_data(content: str) -> Tensor:
-    """Return the tensor of a `str_data`. Raises GatewayError, INVALID_ARGUMENT, for lone surrogates."""
+    """Return the tensor of a `str_data`. Raises GatewayError (INVALID_ARGUMENT) for lone surrogates."""
     try:
         return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
     except UnicodeEncodeError as error:
@@ -68,8 +68,11 @@ def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Key
 
 
 class ClientMessage(Message, frozen=True):
-    """A client's message, with the fields that determine the payload of the response: its own `payload`, None if it had
-    no data; `returns_ndarray`, whether it requests an ndarray; the `keys` of its gmap."""
+    """A client's message, with the fields that determine the payload of the response.
+
+    These are its own `payload` (None if it had no data), `returns_ndarray` (whether it requests an ndarray), and the
+    `keys` of its gmap.
+    """
 
     payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False
@@ -86,11 +89,11 @@ def client_message(message: Message, payload: Payload | None, returns_ndarray: b
 class BackendMessage(Message, frozen=True):
     """The parts of a backend's response that the gateway keeps for its response to the client.
 
-    - `payload`: None if the response had no data.
-    - `names_model`: True if it names the model.
-    - `keys`: the keys of its gmap.
-    - `outcome`: its status; None for the usual success status.
-    - `content_type`: over HTTP, the content type of a stream; empty for the usual type.
+    - `payload`: The payload of the response; None if it had no data.
+    - `names_model`: True if the response names the model.
+    - `keys`: The keys of its gmap.
+    - `outcome`: Its status; None for the usual success status.
+    - `content_type`: Over HTTP, the content type of a stream; empty for the usual type.
     """
 
     payload: Payload | None = None
@@ -126,8 +129,10 @@ def gmap_keys(*origins: Message | None) -> gmap.Keys:
 
 
 def client_payload(origin: Message | None) -> Payload | None:
-    """Return the payload that the client sent: None for a message without data, gtensors for a client of another
-    protocol."""
+    """Return the payload that the client sent.
+
+    It is None for a message without data, and gtensors for a client of another protocol.
+    """
     return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
 
 
@@ -139,8 +144,8 @@ def reply_payloads(origin: Message | None, client: Payload | None) -> tuple[Payl
 
 def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.Keys, *, from_gmap: bool) -> Data | None:
     """Return `tensors` as the data of `payload`, or None if they do not fit. str_data becomes bin_data if the element
-    is not UTF-8. The result for gtensors and ndarray is always None: gtensors takes any tensors, and servers convert an
-    ndarray to gtensors.
+    is not UTF-8. The result for gtensors and ndarray is always None, because gtensors takes any tensors, and servers
+    convert an ndarray to gtensors.
 
     `keys` are the `gmap_keys` of the tensors' origins. `from_gmap` has the same meaning as in `gmap.fit`.
     """

@@ -1,4 +1,4 @@
-"""The messages and methods of `grps.proto` as Python values, the same for all transports."""
+"""The messages and methods of `grps.proto` as Python values, which are the same for all transports."""
 
 from enum import Enum
 
@@ -18,7 +18,7 @@ class Payload(Enum):
     NDARRAY = "ndarray"
     GMAP = "gmap"
 
-    # Each member exists once, so identity is equality; Enum's own hash runs in Python.
+    # Each member exists once, so identity is equality. Enum's own hash runs in Python.
     __hash__ = object.__hash__
 
 
@@ -32,12 +32,13 @@ JSON_PAYLOADS = (*PROTOBUF_PAYLOADS, Payload.NDARRAY.value)
 elements for it."""
 
 UNKNOWN, SUCCESS, FAILURE = range(3)
-"""`Status.StatusFlag`. The comment in the original file has different numbers; servers send these."""
+"""`Status.StatusFlag`. The comment in the original file has different numbers, but servers send these."""
 
 
 class GrpsStatus(Struct, frozen=True):
-    """`Status`: an HTTP status code, a text (`msg`), and the flag (`status`) that distinguishes success from
-    failure."""
+    """`Status`, which has an HTTP status code, a text (`msg`), and the flag (`status`) that distinguishes success from
+    failure.
+    """
 
     code: int = 0
     text: str = ""
@@ -45,16 +46,18 @@ class GrpsStatus(Struct, frozen=True):
 
 
 class GrpsMessage(Struct, frozen=True):
-    """`GrpsMessage`: every request and every response. `payload` is None if the message has no member of `data_oneof`.
+    """`GrpsMessage`, which is every request and every response.
+
+    `payload` is None if the message has no member of `data_oneof`.
 
     `tensors` has the data of the payload:
 
-    - gtensors: its tensors.
-    - str_data, bin_data: one unnamed BYTES `[1]`, for str_data with content type `text`.
-    - ndarray: one unnamed tensor of numbers, `untyped` in a received message. No tensor in protobuf, which cannot carry
-      it.
-    - gmap: for each entry a tensor `[1]` with the key as its name and the datatype of its map in `gmap.MAPS`. BYTES of
-      `s_s` have content type `text`.
+    - gtensors: The tensors of the message.
+    - str_data, bin_data: One unnamed BYTES `[1]`, for str_data with content type `text`.
+    - ndarray: One unnamed tensor of numbers, which is `untyped` in a received message. There is no tensor in protobuf,
+      which cannot carry an ndarray.
+    - gmap: For each entry, a tensor `[1]` whose name is the key and whose datatype is the datatype of its map in
+      `gmap.MAPS`. BYTES of `s_s` have content type `text`.
 
     In an outgoing message, all elements of BYTES are UTF-8, except in bin_data and `s_b`.
     """
@@ -82,7 +85,7 @@ METHODS: dict[str, Operation] = {
 INFERENCES = (Operation.INFER, Operation.STREAM)
 
 HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY, Operation.ONLINE, Operation.OFFLINE})
-"""The operations with a bool as the result."""
+"""The operations whose result is a bool."""
 
 _BACKEND_METHODS: dict[Operation, str] = {
     Operation.INFER: "Predict",
@@ -94,14 +97,14 @@ _BACKEND_METHODS: dict[Operation, str] = {
     Operation.MODELS: "ServerMetadata",
     Operation.METADATA: "ModelMetadata",
 }
-"""The methods for backends. Online and Offline are missing: the gateway never forwards them."""
+"""The methods for backends. Online and Offline are missing, because the gateway never forwards them."""
 
 
 def backend_method(operation: Operation) -> str:
     """Return the method for `operation` at a backend.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, grps has no such method.
+        GatewayError: UNIMPLEMENTED if grps has no such method.
     """
     method = _BACKEND_METHODS.get(operation)
     if method is None:

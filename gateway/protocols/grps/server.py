@@ -1,5 +1,7 @@
-"""Client side of all transports: converts a GrpsMessage to a Request, and a backend's Answer to the GrpsMessage of the
-response."""
+"""Client side of all transports.
+
+It converts a GrpsMessage to a Request, and a backend's Answer to the GrpsMessage of the response.
+"""
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import NUMBERS
@@ -31,11 +33,12 @@ from gateway.protocols.grps.strings import as_strings, is_utf8
 def decode_request(
     grps: GrpsMessage, operation: Operation, message: Message, default_model: str, *, returns_ndarray: bool = False
 ) -> Request:
-    """Return the Request of a client that sent `grps` in `message`. If `grps` has no model name, the model is
-    `default_model`.
+    """Return the Request of a client that sent `grps` in `message`.
+
+    If `grps` has no model name, the model is `default_model`.
 
     Raises:
-        DecodeError: an inference without data, or two tensors with the same name.
+        DecodeError: an inference has no data, or two tensors have the same name.
     """
     inputs: tuple[Tensor, ...] = ()
     if operation in INFERENCES:
@@ -87,8 +90,8 @@ def _metadata_reply(yaml: str) -> GrpsMessage:
 def _encode_inference(response: Response, request: Request, translate: Translate) -> GrpsMessage:
     payload, tensors = _reply_data(response, request.origin, translate)
     origin = response.origin
-    # As in real servers, a response has the client's model name if the model set a name (echo models do), or else no
-    # name.
+    # As in real servers, a response has the client's model name if the model set a name (as echo models do). Otherwise
+    # it has no name.
     names_model, outcome = bool(response.model), None
     if isinstance(origin, BackendMessage):
         names_model, outcome = origin.names_model, origin.outcome

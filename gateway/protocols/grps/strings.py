@@ -1,4 +1,4 @@
-"""BYTES as strings: `flat_string`, `str_data` and `s_s` are proto3 strings, which must be UTF-8."""
+"""BYTES as strings. `flat_string`, `str_data` and `s_s` are proto3 strings, which must be UTF-8."""
 
 from base64 import b64encode
 from itertools import chain
@@ -30,20 +30,22 @@ def _is_utf8(element: bytes) -> bool:
 
 
 def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tensor, ...]:
-    """Return `as_string` of each tensor. Errors name a tensor by `role` (input, output) and its name, or else its
-    position."""
+    """Return `as_string` of each tensor.
+
+    Errors name a tensor by `role` (input, output) and its name, or otherwise its position.
+    """
     if Datatype.BYTES not in [each.datatype for each in tensors]:
         return tensors
     return tuple([as_string(each, form, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)])
 
 
 def as_string(tensor: Tensor, form: str, what: str) -> Tensor:
-    """Return `tensor` with only UTF-8 elements if it is BYTES; other tensors are unchanged.
+    """If `tensor` is BYTES, return it with only UTF-8 elements. Other tensors are unchanged.
 
-    With `form` (`translate.bytes`) `base64`, every element is encoded. The message does not say that it is base64.
+    If `form` (`translate.bytes`) is `base64`, every element is encoded. The message does not say that it is base64.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming `what`, an element is not UTF-8.
+        GatewayError: INVALID_ARGUMENT if an element is not UTF-8. The text names `what`.
     """
     if tensor.datatype is not Datatype.BYTES:
         return tensor

@@ -1,5 +1,5 @@
-"""Finds the values that the gateway acts upon in a body that passes undecoded: the model's name, its version, and
-constants, which clients cannot change.
+"""Finds the values that the gateway must process in a body that is relayed without decoding: the model's name, its
+version, and constants, which clients cannot change.
 
 The body is decoded with a type that has only these members; other members are skipped. A body that has a member's name
 in two spellings must be read completely, because the model server could use the other spelling.
@@ -36,13 +36,16 @@ _ESCAPE = re.compile(rb"\\u(?:00[0-7]|017[fF]|212[aA])")
 _MOST_QUOTES = 32
 """Number of quotes that are searched for one by one. For more quotes, the pattern is faster."""
 _OTHER_LETTERS = {"k": "\u212a", "s": "\u017f"}
-"""Letters that are equal to these where letter case is ignored, as Go's JSON does."""
+"""Letters that are equal to these if letter case is ignored, as in Go's JSON."""
 
 
 @frozen
 class ActedUpon:
-    """Finds words in the bodies of some templates. A body must match one of `types`. `names` finds every spelling of a
-    member's name; without `names`, bodies contain no words."""
+    """Finds words in the bodies of some templates.
+
+    A body must match one of `types`. `names` finds every spelling of a member's name. If it is None, bodies contain no
+    words.
+    """
 
     types: tuple[BodyType, ...] = ()
     names: re.Pattern[bytes] | None = None
@@ -50,8 +53,11 @@ class ActedUpon:
     """The words that a body can contain."""
 
     def find(self, body: Buffer) -> Mapping[Word, str] | None:
-        """Return the words in a body. Return None if the body must be read completely: it does not match, it is
-        ambiguous, or it is too long to search on the event loop."""
+        """Return the words in a body.
+
+        Return None if the body must be read completely because it does not match, is ambiguous, or is too long to
+        search on the event loop.
+        """
         if self.names is None:
             return {}
         if len(body) > LARGE:  # a thread decodes it
@@ -86,8 +92,10 @@ def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
 
 
 def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
-    """Return an ActedUpon that finds the words in bodies with one of the templates of `bodies`, or None if such bodies
-    must be read completely."""
+    """Return an ActedUpon that finds the words in bodies with one of the templates of `bodies`.
+
+    Return None if such bodies must be read completely.
+    """
     kept: list[Node | None] = []
     for body in bodies:
         for node in body.nodes:
@@ -113,7 +121,7 @@ def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
 
 
 def is_acted_upon(node: Node) -> bool:
-    """Whether it is a name, a constant, or something that the form writes."""
+    """Return whether it is a name, a constant, or something that the form writes."""
     match node:
         case Slot(word):
             return word is Word.MODEL or word is Word.VERSION
@@ -141,7 +149,7 @@ def _is_dropped(member: Member) -> bool:
 
 
 def _kept(node: Node) -> Node | None:
-    """Return the parts of `node` that the gateway acts upon, or None without such parts."""
+    """Return the parts of `node` that the gateway acts upon, or None if there are no such parts."""
     if not isinstance(node, Object):
         return node if is_acted_upon(node) else None
     members = [(each, _kept(each.node)) for each in node.members if not _is_dropped(each)]

@@ -1,10 +1,10 @@
 """Assigns the tensors of a message to the places of a template.
 
-- If the form declares its tensors: by name. A tensor without a place is refused. Tensors that came without names, which
-  the gateway calls `output0`, `output1` and so on, are assigned by position.
-- If the template has `$*`: all tensors go there. A tensor without a name is called `input0`, `output0` and so on.
-- Otherwise: by name if every tensor has the name of a place. If not, by position, because the bytes of the message have
-  no names.
+- If the form declares its tensors, they are assigned by name. A tensor without a place is refused. Tensors that came
+  without names, which the gateway calls `output0`, `output1` and so on, are assigned by position.
+- If the template has `$*`, all tensors go there. A tensor without a name is called `input0`, `output0` and so on.
+- Otherwise, they are assigned by name if every tensor has the name of a place. If not, they are assigned by position,
+  because the bytes of the message have no names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,11 @@ from gateway.protocols.json.templates import Every, Node, Object, TensorPlace, c
 
 
 class Arrangement:
-    """The places of one template. `role` is what errors call its tensors, `input` or `output`. `places` are the names
-    of the tensors that have one."""
+    """The places of one template.
+
+    `role` is the word for its tensors in errors, `input` or `output`. `places` are the names of the tensors that have a
+    place.
+    """
 
     def __init__(self, node: Node, role: str, *, declared: bool) -> None:
         self._role = role
@@ -30,7 +33,8 @@ class Arrangement:
         """Return the tensors by the names of their places, or by their own names if the template has `$*`.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming a tensor without a place, or a place without a tensor.
+            GatewayError: INVALID_ARGUMENT for a tensor without a place, or a place without a tensor. The text names the
+                tensor or the place.
         """
         if self._has_every:
             return self._by_name(tensors)

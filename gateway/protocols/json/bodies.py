@@ -1,6 +1,8 @@
-"""Bodies of one template in one media type: read into BodyContents, and written from tensors, words and parameters.
+"""Bodies of one template in one media type.
 
-The media type determines the spelling of the document that the template describes. JSON, CSV, JSON lines and form data
+They are read into BodyContents, and written from tensors, words and parameters.
+
+The media type determines how the document that the template describes is written. JSON, CSV, JSON lines and form data
 all become JSON text, for the same reader. A body of any other type is one tensor or one text.
 """
 
@@ -51,18 +53,18 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class MessageBody(ABC):
-    """The bodies of one template. `nodes` are its alternatives, `words` the words in them."""
+    """The bodies of one template. `nodes` are its alternatives, and `words` are the words in them."""
 
     nodes: tuple[Node, ...] = ()
     words: frozenset[Word] = frozenset()
 
     @abstractmethod
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
-        """Return the contents of a body. `headers`: the headers of its message.
+        """Return the contents of a body. `headers` are the headers of the body's message.
 
         Raises:
             DecodeError: the body does not match the template. The text has the reason.
-            GatewayError: RESOURCE_EXHAUSTED, the body exceeds a limit.
+            GatewayError: RESOURCE_EXHAUSTED if the body exceeds a limit.
         """
 
     @abstractmethod
@@ -70,11 +72,12 @@ class MessageBody(ABC):
         """Return the body with the contents `said`, in parts.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming a content without a place, or a place without a content.
+            GatewayError: INVALID_ARGUMENT for a content without a place, or a place without a content. The text names
+                it.
         """
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
-        """Return the headers of a message with the body `parts`. `declared`: the headers that its form declares."""
+        """Return the headers of a message with the body `parts`. `declared` are the headers that its form declares."""
         return declared
 
 
@@ -106,7 +109,10 @@ class JsonBody(MessageBody):
     write."""
 
     nan = ""
-    """The spelling of NaN and infinities, unless the route or the form sets one. Empty: refuse them."""
+    """How NaN and infinities are written, unless the route or the form sets another way.
+
+    If it is empty, they are refused.
+    """
     spelling = "JSON"
     """The name of the bodies in errors."""
 
@@ -148,7 +154,7 @@ class JsonBody(MessageBody):
                 found = reader.read(text, limits)
                 if found.unequal is None:
                     return found
-                unequal = unequal or found  # another alternative can fit as a whole
+                unequal = unequal or found  # another alternative can match the whole body
             except DecodeError as error:
                 errors.append(without_frames(error))
             except GatewayError as error:
@@ -184,7 +190,7 @@ class JsonBody(MessageBody):
 
 
 class JsonLines(JsonBody):
-    """JSON lines: a document for each element of the list."""
+    """JSON lines, with a document for each element of the list."""
 
     spelling = "JSON lines"
 
@@ -196,7 +202,7 @@ class JsonLines(JsonBody):
 
 
 class CsvBody(JsonBody):
-    """CSV: one row for each element of the list. CSV can spell NaN and infinities, which JSON cannot."""
+    """CSV, with one row for each element of the list. CSV can represent NaN and infinities, which JSON cannot."""
 
     nan = "literal"
 
@@ -263,7 +269,7 @@ def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
 
 
 class PartsCodec(Protocol):
-    """How named parts become a body, and back: the module `multipart` or `web_forms`."""
+    """How named parts become a body, and the reverse. It is the module `multipart` or `web_forms`."""
 
     def read(self, body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]: ...
 
@@ -273,8 +279,10 @@ class PartsCodec(Protocol):
 
 
 class FormData(JsonBody):
-    """Form data: a part for each member of the object. `$x` of BYTES is a file, other texts are texts, and all else is
-    JSON."""
+    """Form data, with a part for each member of the object.
+
+    `$x` of BYTES is a file, other texts are texts, and everything else is JSON.
+    """
 
     spelling = "form data"
 
@@ -314,7 +322,7 @@ def _is_file(place: TensorPlace, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _is_text(node: Node) -> bool:
-    """Return True if a part is plain text and not JSON: words and parameters are plain texts, like in a query."""
+    """Return True if a part is plain text and not JSON. Words and parameters are plain texts, as in a query."""
     match node:
         case TensorPlace(_, spelling):
             return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY, Spelling.COMMAS)
@@ -340,11 +348,11 @@ class TypedBytes(OneTensor):
 
     @abstractmethod
     def tensor(self, body: Buffer, label: str) -> Tensor:
-        """Return the tensor in a body. Raises DecodeError with the label of the tensor."""
+        """Return the tensor in a body. Raises DecodeError, with the label of the tensor in the text."""
 
     @abstractmethod
     def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
-        """Return the body of a tensor. Raises GatewayError, INVALID_ARGUMENT."""
+        """Return the body of a tensor. Raises GatewayError (INVALID_ARGUMENT) if this is not possible."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         form = self._form
@@ -371,7 +379,7 @@ class NumpyFile(TypedBytes):
 
 
 class RawBytes(TypedBytes):
-    """Bytes of any media type, such as an image: one element of BYTES."""
+    """Bytes of any media type, such as an image, which are one element of BYTES."""
 
     def __init__(self, node: TensorPlace, specs: Mapping[str, TensorSpec], label: str) -> None:
         super().__init__(node, specs, label)
@@ -388,7 +396,7 @@ class RawBytes(TypedBytes):
 
 
 class TextTensor(RawBytes):
-    """Texts in UTF-8: one element of BYTES."""
+    """Texts in UTF-8, which are one element of BYTES."""
 
     def tensor(self, body: Buffer, label: str) -> Tensor:
         _decoded(body)
@@ -404,7 +412,7 @@ class TextTensor(RawBytes):
 
 
 class NumberText(OneTensor):
-    """Texts that are numbers: `$x|numbers` is one, `$x|commas` any number of them."""
+    """Texts that are numbers. `$x|numbers` is one number, and `$x|commas` is any number of them."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         text = bytes(body).strip()
@@ -467,10 +475,10 @@ def make_body(
     ignore_unknown: bool,
     nan: str = "",
 ) -> MessageBody:
-    """Return the bodies of a template in a media type. `place`: the place of the template in its form.
+    """Return the bodies of a template in a media type. `place` is the place of the template in its form.
 
     Raises:
-        FormError: the template cannot be used, or the media type cannot spell it.
+        FormError: the template cannot be used, or the media type cannot represent it.
     """
     if template is ABSENT:
         return NoBody()

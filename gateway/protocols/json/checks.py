@@ -1,5 +1,7 @@
-"""Checks of a complete form when it is loaded: templates whose messages could not be read back, and parts that would
-never be used, are errors."""
+"""Checks of a complete form when it is loaded.
+
+Templates whose messages could not be read back, and parts that would never be used, are errors.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +40,7 @@ def check_form(form: CompiledForm) -> None:
     """Check the templates of a form against each other and against its `tensors`.
 
     Raises:
-        FormError: with the place in the form.
+        FormError: a check fails. The error has the place in the form.
     """
     specs = form.specs
     if form.form.batch:
@@ -96,8 +98,10 @@ def _nodes_of_tensors(exchange: CompiledExchange, place: Place) -> Iterator[tupl
 
 
 def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Check that a tensor or `$params` has only one place, in the query or in the body, and that tensors are declared
-    if both have tensors: only the declaration assigns a tensor to the query.
+    """Check that a tensor or `$params` has only one place, in the query or in the body.
+
+    Also check that tensors are declared if both have tensors, because only the declaration assigns a tensor to the
+    query.
 
     Raises:
         FormError: a condition does not hold.
@@ -117,7 +121,7 @@ def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, T
 
 
 def _check_columns(exchange: CompiledExchange, place: Place) -> None:
-    """The parameter with the number of columns has a place in requests."""
+    """Check that the parameter with the number of columns has a place in requests."""
     name, nodes = exchange.form.columns, [*walk_all(exchange.request.nodes)]
     known = exchange.head.parameters | {each.name for each in nodes if isinstance(each, ParameterPlace)}
     if name and name not in known:
@@ -188,7 +192,9 @@ _ELEMENTS = frozenset({Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES})
 
 def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool) -> None:
     """Raise FormError if a place for one element, outside of rows, belongs to a tensor that can have several elements.
-    `in_row`: the body is the body of one row."""
+
+    `in_row` is True if the body is the body of one row.
+    """
     if isinstance(node, RowList):
         return
     for child in children(node):

@@ -1,5 +1,7 @@
-"""Selects the exchange that reads a message, by its media type, and the exchange for the response, by the types that
-the client accepts."""
+"""Selects the exchange that reads a message, by the message's media type.
+
+Also selects the exchange for the response, by the types that the client accepts.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -11,11 +13,17 @@ from gateway.protocols.json.media import media_types, web_forms
 from gateway.protocols.json.media.media_types import MediaType
 
 _LONGEST_REMEMBERED = 256
-"""Characters of a header up to which the choice is remembered; clients choose them."""
+"""Maximum length of a header for which the choice is cached, in characters.
+
+It is limited because clients choose the headers.
+"""
 
 
 class Choice:
-    """Chooses among exchanges by their `type_of` a body. A body without a Content-Type has the `default` type."""
+    """Chooses among exchanges by the result of `type_of`, which is the type of a body.
+
+    A body without a Content-Type has the `default` type.
+    """
 
     def __init__(
         self,
@@ -35,12 +43,12 @@ class Choice:
         """Return the exchanges that can read a body with this Content-Type.
 
         If exchanges have exactly this type, return them; otherwise return the exchanges with a range that includes the
-        type. Without the header, return the exchanges for the form's default type. If the form has none, or the header
-        is malformed, return the exchanges for JSON, followed by the exchanges for any type. If all exchanges have the
-        same type, they read bodies of every type.
+        type. If the header is missing, return the exchanges for the form's default type. If the form has no default
+        type, or the header is malformed, return the exchanges for JSON, followed by the exchanges for any type. If all
+        exchanges have the same type, they read bodies of every type.
 
         Raises:
-            DecodeError: a text in a charset other than UTF-8.
+            DecodeError: the body is a text in a charset other than UTF-8.
         """
         if len(content_type) > _LONGEST_REMEMBERED:
             return self._find(content_type)
@@ -62,8 +70,10 @@ class Choice:
         return tuple(own or [each for each in self.exchanges if self._type_of(each).matches(given)])
 
     def replying(self, exchange: CompiledExchange, accept: str) -> CompiledExchange:
-        """Return the exchange that writes the response to a request that `exchange` has read: `exchange` itself, or
-        another one if the client accepts only the type of the other one."""
+        """Return the exchange that writes the response to a request that `exchange` has read.
+
+        It is `exchange` itself, or another exchange if the client accepts only the type of that one.
+        """
         if not accept:
             return exchange
         find = self._preferred if len(accept) > _LONGEST_REMEMBERED else self._replies
@@ -82,7 +92,7 @@ def fits(given: MediaType, declared: MediaType) -> bool:
 
 
 def is_range(media_type: MediaType) -> bool:
-    """Return True if it is a range of media types, such as `*/*`."""
+    """Return True if the type is a range of media types, such as `*/*`."""
     return "*" in (media_type.type, media_type.subtype)
 
 

@@ -1,4 +1,4 @@
-"""The upstream side: converts canonical Requests to requests of the form, and responses to Answers."""
+"""The upstream side. It converts canonical Requests to requests of the form, and responses to Answers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -39,7 +39,10 @@ from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 _MAX_TEXT = 8192
 """Maximum length of a backend's error text, in characters. The rest is cut off."""
 _TRACEBACK = "Traceback (most recent call last):"
-"""What Python writes before a traceback. Servers such as SageMaker's write the error's text, and then the traceback."""
+"""The text that Python writes before a traceback.
+
+Servers such as SageMaker's write the error's text, and then the traceback.
+"""
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 _TEXTS_OF_FIELDS = _TEXTS - {Spelling.BYTES}
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
@@ -63,8 +66,8 @@ class FormClient:
         """Return the HTTP request for `request`, from the first exchange that can carry it.
 
         Raises:
-            GatewayError: UNIMPLEMENTED, the form does not have this operation; INVALID_ARGUMENT, the form has no place
-                for a part of the request; NOT_FOUND, the form has no place for its version.
+            GatewayError: UNIMPLEMENTED if the form does not have this operation; INVALID_ARGUMENT if the form has no
+                place for a part of the request; NOT_FOUND if the form has no place for its version.
         """
         operation = request.operation
         if operation is INFER or operation is STREAM:
@@ -86,11 +89,14 @@ class FormClient:
             ) from error
 
     def _ask_anything(self, request: Request) -> Message:
-        """Return a GET request that runs no model: at the path of the first exchange, if that has another method."""
+        """Return a GET request that runs no model.
+
+        It goes to the path of the first exchange, if that exchange has another method.
+        """
         first = self._form.exchanges[0].form
         try:
             path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
-        except GatewayError:  # there is no name for its variables
+        except GatewayError:  # there is no name for the variables in the path
             path = "/"
         return Message("GET", path)
 
@@ -124,7 +130,7 @@ class FormClient:
         operation, limits = request.operation, target.limits
         if operation in _HEALTH:
             probe = self._probe(operation)
-            # Flask answers 405 where it has the path for POST, Express 404
+            # Flask answers 405 if it has the path for POST, Express answers 404
             return reply.status < 500 if probe is None else _is_good(probe, reply, limits)
         if reply.status >= 400:
             raise self._error(reply, limits)
@@ -146,7 +152,8 @@ class FormClient:
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
         """Return the response in a message that caused `error`, with NaN for each null, if the route or the form maps
-        null to NaN. Raises `error` if the message cannot be read in this way either."""
+        null to NaN. Raises `error` if the message cannot be read in this way either.
+        """
         takes = "null" in (request.translate.nan, self._form.form.nan)
         text = json.missing.as_nan(reply.body, members=True) if takes else None
         if text is None:
@@ -196,7 +203,7 @@ class FormClient:
 
 
 def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
-    """Return the error message in this type of body; empty for every other response."""
+    """Return the error message in a body of this type. Return an empty text for every other response."""
     try:
         found = error.read(reply.body, reply.headers, limits)
     except (DecodeError, GatewayError):
@@ -210,8 +217,11 @@ def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
 
 
 def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
-    """Return the exchanges that can write the request. If several have the same request, the gateway asks for the one
-    whose response type is the request type: for example, a `.npy` file can hold values that JSON cannot."""
+    """Return the exchanges that can write the request.
+
+    If several have the same request, the gateway uses the exchange whose response type is the request type, because,
+    for example, a `.npy` file can hold values that JSON cannot.
+    """
     replied_alike = [_request(each) for each in exchanges if _replies_alike(each)]
     return [each for each in exchanges if _replies_alike(each) or _request(each) not in replied_alike]
 
@@ -226,9 +236,11 @@ def _replies_alike(exchange: CompiledExchange) -> bool:
 
 
 def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
-    """Return the exchanges in the order in which they are tried for one BYTES element. Exchanges with raw bytes as body
-    come first, whether the element is text or not, unless another exchange has a place for texts. A file in form data
-    is not a place for texts."""
+    """Return the exchanges in the order in which they are tried for one BYTES element.
+
+    Exchanges with raw bytes as the body come first, whether the element is text or not, unless another exchange has a
+    place for texts. A file in form data is not a place for texts.
+    """
     of_bytes = [each for each in exchanges if type(each.request) is RawBytes]
     others = [each for each in exchanges if type(each.request) is not RawBytes]
     have_texts = any(

@@ -1,4 +1,7 @@
-"""A compiled form: its exchanges, probes and model list, with the code that reads and writes their bodies."""
+"""A compiled form.
+
+It has the form's exchanges, probes and model list, with the code that reads and writes their bodies.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -23,20 +26,26 @@ _ID = "{id}"
 
 
 class FormMessage(Message, frozen=True):
-    """The origin of a request or a response that came in a declared form. `texts` are its parameters that are the JSON
-    text of a list or an object; `response` and `response_headers` are how a request is replied to."""
+    """The origin of a request or a response that came in a declared form.
+
+    `texts` are its parameters that are the JSON text of a list or an object. `response` and `response_headers` describe
+    the response to a request.
+    """
 
     texts: Mapping[str, str] = NO_TEXTS
     response: MessageBody | None = None
     response_headers: Headers = NO_HEADERS
     columns: str = ""
-    """`Exchange.columns`."""
+    """The value of `Exchange.columns`."""
 
 
 def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) -> str:
-    """The text of an error if outputs do not have as many columns as the parameter `name` says; else empty."""
+    """Return the text of an error if outputs do not have as many columns as the parameter `name` says.
+
+    Otherwise return an empty text.
+    """
     asked = parameters.get(name)
-    if type(asked) is not int:  # absent, or something that only the server understands
+    if type(asked) is not int:  # the parameter is absent, or is something that only the server understands
         return ""
     for at, each in enumerate(outputs):
         if each.shape[-1:] != (asked,):
@@ -49,8 +58,8 @@ class CompiledExchange:
     """An exchange with the code that reads and writes its bodies.
 
     - The media types are the declared types.
-    - `origin`: the origin of the requests that the exchange responds to.
-    - `query`: the tensors and JSON objects in the query of its requests; None without them.
+    - `origin`: The origin of the requests that the exchange responds to.
+    - `query`: The tensors and JSON objects in the query of its requests; None if there are none.
     """
 
     form: Exchange
@@ -63,11 +72,11 @@ class CompiledExchange:
     request_headers: Headers
     origin: FormMessage
     shapes: Mapping[str, Shape]
-    """The shapes of batches that the form declares, by the names of tensors; empty if bodies are single rows."""
+    """The shapes of batches that the form declares, by the names of tensors. It is empty if bodies are single rows."""
 
     @property
     def input_nodes(self) -> tuple[Node, ...]:
-        """The templates in which the tensors of requests stand."""
+        """The templates that contain the tensors of requests."""
         return self.request.nodes if self.query is None else (*self.query.nodes, *self.request.nodes)
 
 
@@ -91,9 +100,9 @@ class CompiledFailure:
 class CompiledForm:
     """A form with the code that reads and writes all its bodies.
 
-    - `name`: the name of the form.
-    - `signature`: the declared tensors; None if the form declares no tensors.
-    - `specs`: the same tensors in the shape that bodies have. With `batch: each` this is the shape of one row.
+    - `name`: The name of the form.
+    - `signature`: The declared tensors; None if the form declares no tensors.
+    - `specs`: The same tensors in the shape that bodies have. With `batch: each` this is the shape of one row.
     """
 
     name: str
@@ -108,7 +117,7 @@ class CompiledForm:
     signature: Signature | None
     specs: Mapping[str, TensorSpec]
     default_type: MediaType | None
-    """That of requests without a Content-Type, if the form says it."""
+    """The type of requests without a Content-Type, if the form sets it."""
 
     def by_pattern(self) -> Mapping[str, tuple[CompiledExchange, ...]]:
         """Return the exchanges of each method and path that a listener accepts."""
@@ -123,7 +132,7 @@ def compile_form(name: str, form: Form) -> CompiledForm:
     """Return the form with its templates compiled.
 
     Raises:
-        FormError: a template that cannot be used, with its place in the form.
+        FormError: a template cannot be used. The error has the template's place in the form.
     """
     specs = specs_of_row(form.tensors) if form.batch else form.tensors
     exchanges = [
@@ -226,10 +235,10 @@ def tensor_names(nodes: Iterable[Node]) -> set[str]:
 
 @lru_cache(4096)
 def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
-    """`path` with these values of its variables, percent-encoded.
+    """Return `path` with these values of its variables, percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a value cannot be a segment of a path.
+        GatewayError: INVALID_ARGUMENT if a value cannot be a segment of a path.
     """
     for name, value in values:
         path = path.replace(f"{{{name}}}", path_segment(value, name, "JSON"))
@@ -237,11 +246,12 @@ def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
 
 
 def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None = None) -> str:
-    """Return the first of `paths` whose variables all have values, which are percent-encoded. With a version, paths
-    that contain it come first.
+    """Return the first of `paths` whose variables all have values, which are percent-encoded.
+
+    If there is a version, paths that contain it come first.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, no path can be filled, or a name cannot be a segment of a path.
+        GatewayError: INVALID_ARGUMENT if no path can be filled, or a name cannot be a segment of a path.
     """
     path = _filled(paths, model, version, bool(id))
     if isinstance(path, GatewayError):

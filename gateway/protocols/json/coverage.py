@@ -1,4 +1,7 @@
-"""Compares two templates: does one accept all bodies of the other? It compares keys, constants and spellings."""
+"""Compares two templates, to find whether one accepts all bodies of the other.
+
+It compares keys, constants and spellings.
+"""
 
 from gateway.protocols.json.templates import (
     Anything,

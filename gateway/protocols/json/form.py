@@ -1,4 +1,4 @@
-"""`Form`: the description of a JSON protocol, as plain values; `parse_form` reads it from plain data.
+"""`Form` is the description of a JSON protocol, as plain values. `parse_form` reads it from plain data.
 
 Its templates are unparsed YAML data. `templates` parses them, and `protocol` compiles the complete form.
 """
@@ -21,17 +21,18 @@ Place: TypeAlias = tuple[str | int, ...]
 
 JSON_TYPE: Final = "application/json"
 STREAMS = ("sse", "openai", "jsonl")
-"""How a streamed reply is cut into messages: server-sent events, the same with `[DONE]` at the end, or one line for
-each."""
+"""How a streamed response is split into messages: server-sent events, server-sent events with `[DONE]` at the end, or
+one line for each message.
+"""
 BATCHES = ("each",)
-"""The values of `batch`, for servers that do not take complete batches. `each`: one call for each row."""
+"""The values of `batch`, for servers that do not take complete batches. `each` means one call for each row."""
 MOST_EXCHANGES = 32
 MOST_PATHS = 32
 MOST_FAILURES = 32
 
 
 class FormError(ValueError):
-    """A form that cannot be used. `path`: the place in the form. The text has the reason and the remedy."""
+    """A form that cannot be used. `path` is the place in the form. The text has the reason and the remedy."""
 
     def __init__(self, path: Place, message: str) -> None:
         super().__init__(message)
@@ -47,24 +48,24 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""Stands for a template that a form does not have: None is one, for JSON's null."""
+"""The value for a template that a form does not have. None cannot be used, because it is a template for JSON's null."""
 
 
 @frozen
 class Exchange:
     """A request and its response.
 
-    - `paths`: can contain `{model}`, `{version}`, `{id}` and other variables, whose values are ignored. Any path is
-      accepted; the first that can be filled is written.
-    - `methods`: any method is accepted; the first is written.
-    - `headers`, `query`: templates by name. A name that ends in `?` is optional.
-    - `request`, `response`: the templates of the bodies; ABSENT without a body.
-    - `stream`: one of STREAMS if the response is a stream of messages, each with the template `response`; otherwise
+    - `paths`: The paths. They can contain `{model}`, `{version}`, `{id}` and other variables, whose values are ignored.
+      Any of the paths is accepted. The first path that can be filled is written.
+    - `methods`: Any of the methods is accepted. The first is written.
+    - `headers`, `query`: Templates by name. A name that ends in `?` is optional.
+    - `request`, `response`: The templates of the bodies; ABSENT if there is no body.
+    - `stream`: One of STREAMS if the response is a stream of messages, each with the template `response`; otherwise
       empty.
-    - `ignore_unknown`: ignore members that are not in the templates (here and in the other classes). Otherwise they are
-      refused.
-    - `client_paths`: additional paths for clients, which the gateway never uses upstream.
-    - `columns`: the request parameter with the length of each output's last dimension; empty if there is none.
+    - `ignore_unknown`: True if members that are not in the templates are ignored (here and in the other classes). If it
+      is False, they are refused.
+    - `client_paths`: Additional paths for clients, which the gateway never uses upstream.
+    - `columns`: The request parameter with the length of each output's last dimension; empty if there is none.
     """
 
     paths: tuple[str, ...]
@@ -93,7 +94,10 @@ class Exchange:
 
 @frozen
 class Probe:
-    """A GET request with the response status `status`. If there is a template `response`, the body must match it."""
+    """A GET request with the response status `status`.
+
+    If there is a template `response`, the body must match the template.
+    """
 
     paths: tuple[str, ...]
     status: int = 200
@@ -103,8 +107,11 @@ class Probe:
 
 @frozen
 class ModelListing:
-    """A GET request for the model list, in which `$model` is the place of a name. Any of `paths` is accepted; the first
-    is written. `one_paths` contain `{model}`: a GET request there returns `one`, which describes that model only."""
+    """A GET request for the model list, in which `$model` is the place of a name.
+
+    Any of `paths` is accepted; the first is written. `one_paths` contain `{model}`: a GET request there returns `one`,
+    which describes that model only.
+    """
 
     paths: tuple[str, ...]
     response: Template
@@ -115,8 +122,10 @@ class ModelListing:
 
 @frozen
 class FailureReply:
-    """An error whose status is not the usual HTTP status of its `reason`. With a template `error`, only errors with a
-    matching body count."""
+    """An error whose status is not the usual HTTP status of its `reason`.
+
+    If there is a template `error`, only errors with a matching body count.
+    """
 
     status: int
     reason: Reason
@@ -127,10 +136,11 @@ class FailureReply:
 class Form:
     """A protocol that is declared as data: the places of tensors, names and errors in JSON over HTTP.
 
-    - `tensors`: the datatype and shape of every tensor in the templates, or empty.
-    - `nan`: the default of the routes' `translate.nan`; empty means `error`.
-    - `batch`: one of BATCHES if servers do not take complete batches; otherwise empty.
-    - `default_type`: the media type of requests without a Content-Type; empty means JSON, or bytes if it is not JSON.
+    - `tensors`: The datatype and shape of every tensor in the templates, or empty.
+    - `nan`: The default of the routes' `translate.nan`; empty means `error`.
+    - `batch`: One of BATCHES if servers do not take complete batches; otherwise empty.
+    - `default_type`: The media type of requests without a Content-Type. Empty means JSON, or bytes if the body is not
+      JSON.
     """
 
     infer: tuple[Exchange, ...]
@@ -175,11 +185,12 @@ _METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 
 
 def parse_form(document: Mapping[str, Any]) -> Form:
-    """Return the Form in `document`, plain data with the keys that `docs/forms.md` describes. Its templates remain
-    unparsed.
+    """Return the Form in `document`, plain data with the keys that `docs/forms.md` describes.
+
+    Its templates remain unparsed.
 
     Raises:
-        FormError: an unknown key, a missing key, or a value of the wrong type.
+        FormError: there is an unknown key, a missing key, or a value of the wrong type.
     """
     form = _mapping(document, (), _FORM_KEYS)
     if "infer" not in form:
@@ -322,7 +333,7 @@ def _paths(given: Mapping[str, Any], place: Place, key: str = "path") -> tuple[s
 
 
 def _path(path: object, place: Place) -> str:
-    """Return a path. Each of its segments is a literal or a variable, optionally followed by text."""
+    """Return a path. Each segment of it is a literal or a variable, optionally followed by text."""
     if not isinstance(path, str) or not path.startswith("/"):
         raise FormError(place, f"{path!r} is no path, expected one that begins with a slash")
     if not path.isascii() or any(each in path for each in "?#* \t\r\n"):
@@ -356,7 +367,7 @@ def _tensors(given: object) -> Iterator[tuple[str, TensorSpec]]:
 
 
 def _spec(name: str, given: object, place: Place) -> TensorSpec:
-    """Return the spec in `FP64 [-1, 4]`, or in `{datatype: FP64, shape: [-1, 4]}` like in the signatures of routes."""
+    """Return the spec in `FP64 [-1, 4]`, or in `{datatype: FP64, shape: [-1, 4]}` as in the signatures of routes."""
     try:
         if isinstance(given, Mapping):
             spec = _mapping(given, place, ("datatype", "shape"))

@@ -64,17 +64,17 @@ class HeadFields:
         fields = [each.node for each in (*self._headers, *self._query)]
         nodes = list(walk_all([*fields, *(each.node for each in self.documents)]))
         self.parameters = frozenset(each.name for each in nodes if isinstance(each, ParameterPlace))
-        """The parameters that have a place in it."""
+        """The parameters that have a place in the headers or the query."""
         self.has_parameters = any(isinstance(each, ParametersPlace) for each in nodes)
-        """Whether all other parameters have one (`$params`)."""
+        """True if all other parameters also have a place (`$params`)."""
         self.words = frozenset(each.word for each in nodes if isinstance(each, Slot))
-        """The words that have one."""
+        """The words that have a place."""
 
     def read(self, message: Message) -> tuple[dict[Word, json.Json], dict[str, ParameterValue]]:
         """Return the words and the parameters in a request's headers and query.
 
         Raises:
-            MisfitError: a required one is missing, or a constant has another value.
+            MisfitError: a required header or parameter is missing, or a constant has another value.
         """
         words: dict[Word, json.Json] = {}
         parameters: dict[str, ParameterValue] = {}
@@ -109,7 +109,7 @@ class HeadFields:
         """Return the headers and the query of a request.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, a required content is missing, or a header cannot hold a text.
+            GatewayError: INVALID_ARGUMENT if a required content is missing, or a header cannot hold a text.
         """
         headers = []
         for each in self._headers:

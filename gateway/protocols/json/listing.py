@@ -1,5 +1,8 @@
-"""Bodies that list models. The names are values, `[{id: $model}, ...]`, or the keys of an object,
-`{"/$model": $model}`, as Ray Serve has the prefixes of its routes."""
+"""Bodies that list models.
+
+The names are values, as in `[{id: $model}, ...]`, or the keys of an object, as in `{"/$model": $model}`, which is the
+form of Ray Serve's route prefixes.
+"""
 
 from gateway.core import bytes_elements, json
 from gateway.core.datatypes import BYTES
@@ -17,7 +20,7 @@ _PLACE = ("models", "response")
 
 
 def listing_body(models: ModelListing | None) -> MessageBody:
-    """Return the bodies of a form's model list. Raises FormError for a template that cannot be used."""
+    """Return the bodies of a form's model list. Raises FormError if a template cannot be used."""
     if models is None:
         return make_body(ABSENT, JSON_TYPE, Role.LISTING, _PLACE, _LISTED, ignore_unknown=False)
     template = models.response
@@ -34,8 +37,11 @@ def _is_name(key: object) -> bool:
 
 
 class NamesAsKeys(MessageBody):
-    """An object whose keys are model names with the prefix `prefix`. When it is read, the values are dropped; when it
-    is written, each value is the model's name. Keys without the prefix are ignored."""
+    """An object whose keys are model names with the prefix `prefix`.
+
+    When it is read, the values are dropped. When it is written, each value is the model's name. Keys without the prefix
+    are ignored.
+    """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -1,8 +1,9 @@
-"""NaN, Infinity and -Infinity as Python servers write them. JSON does not have these literals, and msgspec refuses
-them, but the gateway accepts them in tensors.
+"""NaN, Infinity and -Infinity as Python servers write them.
+
+JSON does not have these literals, and msgspec refuses them, but the gateway accepts them in tensors.
 
 Before msgspec reads the text again, each literal becomes a string with a prefix, the mark. The texts of tensors get
-their literals back; all other literals are refused.
+their literals back. All other literals are refused.
 """
 
 import re
@@ -11,8 +12,8 @@ from collections.abc import Callable
 _MARK = b'"\x7f'
 _QUOTE = ord('"')
 _LITERALS = (b"NaN", b"-NaN", b"Infinity", b"-Infinity")
-# Strings, to skip the words in them. A string without an end continues to the end of the text, so the pattern never
-# backtracks.
+# The pattern matches strings, so that it skips the words in them. A string without an end continues to the end of the
+# text, so the pattern never backtracks.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?(?:NaN|Infinity)\b', re.DOTALL)
 _MARKED = re.compile(rb'"\x7f(-?(?:NaN|Infinity))"')
 
@@ -26,8 +27,10 @@ def mark(text: bytes) -> bytes | None:
 
 
 def replaced(pattern: "re.Pattern[bytes]", replacement: Callable[[bytes], bytes], text: bytes) -> bytes:
-    """The text with the replacement of each match of `pattern` that is no string. The pattern also matches strings,
-    which stay. `re.sub` would take a hundred bytes for each match until it ends."""
+    """Return the text with the replacement of each match of `pattern` that is not a string.
+
+    The pattern also matches strings, which stay. `re.sub` would take a hundred bytes for each match until it ends.
+    """
     result, at = bytearray(), 0
     for found in pattern.finditer(text):
         start = found.start()

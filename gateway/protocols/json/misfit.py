@@ -8,8 +8,10 @@ from typing import TypeAlias
 from gateway.core.errors import DecodeError, ElementError, GatewayError
 
 Place: TypeAlias = tuple[int, int]
-"""The position of a body's first difference from its template: the depth in objects and lists, and the approximate
-offset in bytes."""
+"""The position of a body's first difference from its template.
+
+It has the depth in objects and lists, and the approximate offset in bytes.
+"""
 
 TOP: Place = (0, 0)
 STRUCTURE: Place = (100, 0)
@@ -17,10 +19,11 @@ STRUCTURE: Place = (100, 0)
 
 
 class MisfitError(DecodeError):
-    """A body that does not match its template, but could match another template. Any other DecodeError means that this
-    is the right template, and that the body is wrong.
+    """A body that does not match its template, but could match another template.
 
-    `place` is the first difference: the deeper it is, the closer the template is to the body.
+    Any other DecodeError means that this is the right template, and that the body is wrong.
+
+    `place` is the first difference. The deeper it is, the closer the template is to the body.
     """
 
     def __init__(self, text: str, place: Place = TOP) -> None:
@@ -29,15 +32,18 @@ class MisfitError(DecodeError):
 
 
 def without_frames(error: DecodeError) -> DecodeError:
-    """The error, to be kept while others are tried, without its causes and the frames that they came through: the
-    variables of each hold copies of the body."""
+    """Return the error without its causes and the frames that they came through, because the variables of each frame
+    hold copies of the body. The error is kept while other templates are tried.
+    """
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
-    """Return one error for a body that matches none of several `what`: the first error of any other type than
-    MisfitError, or else an error that lists the deepest differences."""
+    """Return one error for a body that matches none of several `what`.
+
+    It is the first error of a type other than MisfitError, or otherwise an error that lists the deepest differences.
+    """
     inside = next((error for error in errors if not isinstance(error, MisfitError)), None)
     if inside is not None:
         return inside
@@ -53,18 +59,18 @@ def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
 
 
 class Fit(IntEnum):
-    """How far a template can carry a message: the places in which it fails, the best last."""
+    """How far a template can carry a message. The values are the places in which it fails, the best last."""
 
     PLACES = 1
     """The template has no place for a part of the message, or the message has no content for a place."""
     SHAPES = 2
     """A tensor has a shape or a datatype that its place cannot have."""
     ELEMENTS = 3
-    """An element cannot be spelled."""
+    """An element cannot be represented."""
 
 
 class UnwrittenError(GatewayError):
-    """A message that a template cannot carry. `fit`: how far the template can carry it."""
+    """A message that a template cannot carry. `fit` is how far the template can carry it."""
 
     def __init__(self, error: GatewayError, fit: Fit) -> None:
         super().__init__(error.status, error.reason, error.message, error.retry_after)

@@ -1,6 +1,7 @@
-"""Numbers as texts: `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`), to JSON text of numbers and back.
+"""Converts numbers as texts, `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`), to JSON text of numbers, and
+back.
 
-No object is made for a number: blanks or brackets replace the quotes in the text, and the ordinary reader of numbers
+No object is created for a number. Blanks or brackets replace the quotes in the text, and the ordinary reader of numbers
 reads the result. That reader cannot detect a text with several numbers, so commas and brackets within quotes are
 refused first.
 """
@@ -10,17 +11,17 @@ import numpy as np
 from gateway.core.errors import DecodeError
 
 _PIECE = 2**20
-"""Number of bytes that are processed together."""
+"""Number of bytes to process in one step."""
 _QUOTE = ord('"')
 
 
 def numbers_of_texts(text: bytes) -> bytes:
-    """`["0", "1"]` as `[ 0 ,  1 ]`. Raises DecodeError for a text that cannot be one number."""
+    """Return `["0", "1"]` as `[ 0 ,  1 ]`. Raises DecodeError for a text that cannot be one number."""
     return _replaced(text, b"[]{},", b"  ")
 
 
 def numbers_of_lists(text: bytes) -> bytes:
-    """`["0,1", "2,3"]` as `[[0,1], [2,3]]`. Raises DecodeError for a text that cannot be numbers with commas."""
+    """Return `["0,1", "2,3"]` as `[[0,1], [2,3]]`. Raises DecodeError for a text that cannot be numbers with commas."""
     return _replaced(text, b"[]{}", b"[]")
 
 

@@ -1,7 +1,7 @@
 """Forms of servers that take one row per call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
 
 Bodies contain the tensors of a row, without the dimension that counts rows. The bridge calls the server once for each
-row of a batch. A client of the form sends one row; for all other protocols it is a batch of one row.
+row of a batch. A client of the form sends one row, which is a batch of one row for all other protocols.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -
 
 
 def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> DecodeRequest:
-    """`decode` of requests that hold one row: it becomes a batch of one."""
+    """Return a `decode` for requests that hold one row, which becomes a batch of one row."""
     in_rows = frozenset(name for name, spec in specs.items() if _has_rows(spec))
 
     def read(message: Message, listener: ListenerSettings) -> Request:
@@ -51,8 +51,10 @@ def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> D
 
 
 def writing_one_row(encode: EncodeResponse) -> EncodeResponse:
-    """`encode` of responses that hold one row. Of any other number of rows an error is raised: INTERNAL
-    (invalid-output)."""
+    """Return an `encode` for responses that hold one row.
+
+    If there is any other number of rows, it raises an error: INTERNAL (invalid-output).
+    """
 
     def write(answer: Answer, request: Request, translate: Translate) -> Message:
         if isinstance(answer, Response):

@@ -1,4 +1,7 @@
-"""The paths of a form for OpenAPI documents: schemas of its templates, with the datatypes and shapes of its tensors."""
+"""The paths of a form for OpenAPI documents.
+
+They have schemas of its templates, with the datatypes and shapes of its tensors.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -116,7 +119,7 @@ def _error(form: CompiledForm) -> Content:
 
 
 def _joined(form: CompiledForm, bodies: Iterable[tuple[str, tuple[Node, ...]]]) -> Content:
-    """Bodies by media type; several of one type are alternatives."""
+    """Return the bodies by media type. Several bodies of one type are alternatives."""
     nodes: dict[str, tuple[Node, ...]] = {}
     for media_type, more in bodies:
         nodes[media_type] = (

@@ -1,4 +1,7 @@
-"""Reads the value at one place of a body: a tensor, a word such as the id, parameters, a constant, or any JSON."""
+"""Reads the value at one place of a body.
+
+The value is a tensor, a word such as the id, parameters, a constant, or any JSON.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -42,11 +45,11 @@ class BodyContents(Struct, frozen=True):
     parameters: Parameters = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     unequal: UnequalTensors | None = None
-    """Of requests alone."""
+    """Only requests have these."""
 
 
 class BodyReading:
-    """The contents of one body while it is decoded. `cuts`: the texts that were cut out of it, by key."""
+    """The contents of one body while it is decoded. `cuts` are the texts that were cut out of it, by key."""
 
     def __init__(self, limits: Limits, cuts: Mapping[str, bytes]) -> None:
         self.limits = limits
@@ -55,13 +58,14 @@ class BodyReading:
         self.is_marked = False
         """True if NaN and infinities in the text are marked (`literals`)."""
         self.members = 0
-        """Number of object members that are not in the body's type: in parameters, in messages and in ignored values.
+        """Number of object members that are not in the body's type, because they are in parameters, in messages or in
+        ignored values.
         """
         self.tensors: list[Tensor] = []
         self.shapes: dict[str, Shape] = {}
         self.names: list[str] | None = None
         self.order: list[int] | None = None
-        """The positions of the rows that `$index` numbers 0, 1, ...; None if the rows have this order."""
+        """The positions of the rows that `$index` numbers 0, 1, ...; None if the rows are in this order."""
         self.words: dict[Word, Json] = {}
         self.parameters: dict[str, ParameterValue] = {}
         self.texts: dict[str, str] = {}
@@ -90,7 +94,7 @@ ReadPlace: TypeAlias = Callable[[Any, BodyReading], None]
 def reader_of_place(
     leaf: Leaf, specs: Mapping[str, TensorSpec], keys: Mapping[TensorPlace, str], role: str
 ) -> ReadPlace:
-    """Return the function that reads the value at `leaf`. `keys`: the keys of the tensors that can be cut out."""
+    """Return the function that reads the value at `leaf`. `keys` are the keys of the tensors that can be cut out."""
     match leaf.node:
         case TensorPlace(name, spelling):
             spec = specs.get(name)
@@ -248,7 +252,7 @@ _BYTES_OF_CELL, _BYTES_OF_ROW = 128, 144
 
 
 def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
-    """RowList of cells, of which each column is a tensor."""
+    """Read a RowList of cells, in which each column is a tensor."""
     given = leaf.get(value)
     if given is UNSET:
         return
@@ -293,7 +297,7 @@ def _read_word(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None
 
 
 def _read_index(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None:
-    """Read the numbers of rows. If the rows are not within other rows, they can have any order."""
+    """Read the numbers of rows. If the rows are not within other rows, they can be in any order."""
     given = leaf.get(value)
     if leaf.rows == 1 and type(given) is list and all(type(each) is int for each in given):
         if given != list(range(len(given))):
@@ -328,7 +332,7 @@ def _innermost(given: Any) -> Iterator[list[Any]]:
 
 
 def _flat(given: Any) -> Iterator[Any]:
-    """Return the values of a place in one list, also for a place within rows."""
+    """Return the values of a place in one list, even if the place is within rows."""
     if type(given) is list:
         for each in given:
             yield from _flat(each)

@@ -14,11 +14,11 @@ from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, Json, write
 from gateway.core.types import ParameterValue
 
 _decode = msgspec.json.Decoder().decode
-# A string and, if it is a key, its colon; or a brace. The pattern never backtracks: quantifiers are possessive, and a
-# string without an end continues to the end of the text, which is scanned only once.
+# A string and, if it is a key, its colon, or a brace. The pattern never backtracks. Its quantifiers are possessive, and
+# a string without an end continues to the end of the text, which is scanned only once.
 _TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"([ \t\r\n]*+:)?|\\?\Z)|[{}]', re.DOTALL)
 _DEEPEST = 1024
-"""Objects in objects up to which `members_of` follows a text; msgspec passes over fewer."""
+"""Maximum nesting of objects that `members_of` follows. msgspec skips fewer levels."""
 
 
 def too_many(values: int) -> DecodeError:
@@ -30,9 +30,9 @@ def read_plain(text: bytes, values: int) -> tuple[Json, int]:
     """Return the value of a JSON text with at most `values` values, and the number of members in its objects.
 
     Raises:
-        DecodeError: the text is not JSON, has too many values, a duplicate key, or is nested too deeply.
+        DecodeError: the text is not JSON, has too many values or a duplicate key, or is nested too deeply.
     """
-    # each value but the first follows a comma or an opening bracket
+    # each value except the first follows a comma or an opening bracket
     if len(text) > values and text.count(b",") + text.count(b"[") + text.count(b"{") > 2 * values:
         raise too_many(values)
     try:
@@ -94,8 +94,10 @@ def _unescaped(key: bytes) -> bytes:
 
 
 def to_parameter(value: Json) -> ParameterValue:
-    """Return a JSON value as a parameter: a scalar unchanged. Any other JSON, and integers beyond 64
-    bits, become text."""
+    """Return a JSON value as a parameter.
+
+    A scalar is unchanged. Any other JSON, and integers beyond 64 bits, become text.
+    """
     if isinstance(value, str | bool | float) or (isinstance(value, int) and INT64_MIN <= value <= INT64_MAX):
         return value
     return write(value).decode()

@@ -1,4 +1,4 @@
-"""Makes the Protocol of a form: its five functions are bound to the form as it was compiled."""
+"""Makes the Protocol of a form. Its five functions are bound to the form as it was compiled."""
 
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ def protocol_of(name: str, form: Form) -> Protocol:
 
 
 def _describer(form: CompiledForm) -> "DescribeOperation":
-    from gateway.protocols.json.openapi import describer  # only when a client requests a document
+    from gateway.protocols.json.openapi import describer  # this happens only when a client requests a document
 
     return describer(form)
 
@@ -95,7 +95,7 @@ def _traits(form: CompiledForm) -> Traits:
             versions=bool
             if any("{version}" in path for each in form.exchanges for path in each.form.accepted_paths)
             else None,
-            # the declaration of a form applies to every model, whether the server has it or not
+            # the declaration of a form applies to every model, whether or not the server has the model
             companions=all(_names_model(form)) and form.signature is None,
             ready_as_a_whole=True,
             metadata_parts=(),
@@ -113,7 +113,7 @@ def _has_parameters(exchange: CompiledExchange) -> bool:
 
 
 def _names_model(form: CompiledForm) -> list[bool]:
-    """For each path of each exchange, whether requests there name a model."""
+    """For each path of each exchange, return whether requests there name a model."""
     return [
         Word.MODEL in each.request.words or Word.MODEL in each.head.words or "{model}" in path
         for each in form.exchanges

@@ -46,7 +46,7 @@ class QueryDocuments:
         self.nodes: tuple[Node, ...] = (node,)
         self._keys = frozenset(each.key for each in members)
         self._fields = FormData(node, specs, "input", web_forms, ignore_unknown=ignore_unknown)
-        # one of several bodies can lack tensors that another has
+        # one of several bodies can lack tensors that another body has
         inner = [Member(str(at), each, len(bodies) > 1) for at, each in enumerate(bodies)]
         self._arrangement = Arrangement(Object((Member("", node), *inner)), "input", declared=bool(specs))
         self._names = None if not have_tensors(bodies) else frozenset(Arrangement(node, "input", declared=True).places)
@@ -56,11 +56,13 @@ class QueryDocuments:
         self._has_parameters = any(isinstance(each, ParametersPlace) for each in walk(node))
 
     def read(self, query: str, limits: Limits) -> BodyContents:
-        """Return the contents of the documents in a query. Other parameters can be there, also more than once.
+        """Return the contents of the documents in a query.
+
+        The query can also have other parameters, even several with the same name.
 
         Raises:
-            DecodeError: something is missing, or does not match the form.
-            GatewayError: RESOURCE_EXHAUSTED, beyond a limit.
+            DecodeError: a document is missing, or does not match the form.
+            GatewayError: RESOURCE_EXHAUSTED if a limit is exceeded.
         """
         try:
             own = "&".join(each for each in query.split("&") if unquote_plus(each.partition("=")[0]) in self._keys)
@@ -74,10 +76,10 @@ class QueryDocuments:
             raise DecodeError(f"the query: {error}") from error
 
     def write(self, said: MessageContents) -> tuple[str, tuple[Tensor, ...]]:
-        """The query of what has a place in it, and the tensors of the body.
+        """Return the query with the contents that have a place in it, and the tensors of the body.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming a tensor without a place, or a place without a tensor.
+            GatewayError: INVALID_ARGUMENT for a tensor without a place, or a place without a tensor. The text names it.
         """
         placed = {
             name: tensor if tensor.name == name else replace_struct(tensor, name=name)
@@ -97,7 +99,7 @@ def _own_parameters(nodes: Sequence[Node]) -> frozenset[str]:
 
 
 def have_tensors(nodes: Sequence[Node]) -> bool:
-    """Whether a tensor has a place in one of the templates."""
+    """Return whether a tensor has a place in one of the templates."""
     return any(
         isinstance(each, TensorPlace | Every) or (isinstance(each, Object) and each.every) for each in walk_all(nodes)
     )

@@ -1,8 +1,9 @@
-"""Reads bodies by their templates: msgspec decodes a body with the template's type, and the value at each place is
+"""Reads bodies by their templates. msgspec decodes a body with the template's type, and the value at each place is
 converted.
 
 In bodies above `json.CUT_FROM` bytes, the texts of tensors are cut out first, so they are not scanned twice. msgspec
-ignores duplicate keys. Therefore the colons are counted: if a body has more colons than members, it is checked again.
+ignores duplicate keys. Therefore the reader counts the colons. If a body has more colons than members, it is checked
+again.
 """
 
 import re
@@ -39,12 +40,12 @@ from gateway.protocols.json.types import body_type
 _BACKSLASH = ord("\\")
 _BLANKS = b" \t\r\n"
 _MOST_CUT = 16
-"""Maximum number of keys that are searched for in a body. The values of other keys remain in it."""
+"""Maximum number of keys to search for in a body. The values of other keys remain in the body."""
 _NO_CUTS: Mapping[str, bytes] = MappingProxyType({})
 
 
 class BodyReader:
-    """Reads the bodies of one template. `role` is what errors call its tensors, `input` or `output`."""
+    """Reads the bodies of one template. `role` is the word for its tensors in errors, `input` or `output`."""
 
     def __init__(self, node: Node, specs: Mapping[str, TensorSpec], role: str, *, ignore_unknown: bool) -> None:
         self._type = body_type(node, ignore_unknown=ignore_unknown)
@@ -62,7 +63,7 @@ class BodyReader:
         Raises:
             MisfitError: the body does not match the template.
             DecodeError: the body matches the template, but has an error.
-            GatewayError: RESOURCE_EXHAUSTED, the body exceeds `limits.message`.
+            GatewayError: RESOURCE_EXHAUSTED if the body exceeds `limits.message`.
         """
         decode = self._type.decode
         if decode is None:
@@ -73,13 +74,13 @@ class BodyReader:
         rest, cuts = self._cut(text) if len(text) > json.CUT_FROM else (text, _NO_CUTS)
         reading = BodyReading(limits, cuts)
         found = self._read(decode, rest, reading)
-        if reading.cuts_read != len(cuts):  # one of the cuts is from another place
+        if reading.cuts_read != len(cuts):  # one of the cut texts is from another place
             found = self._read(decode, text, BodyReading(limits, _NO_CUTS))
         return found
 
     def _read(self, decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> BodyContents:
         colons, limits = text.count(b":"), reading.limits
-        # before any row becomes an object
+        # this happens before any row becomes an object
         if self._rows is not None:
             self._rows.check(text, limits)
         elif colons > limits.json_values:
@@ -94,7 +95,7 @@ class BodyReader:
             raise MisfitError(f"nested deeper than {json.MAX_DEPTH}") from error
         for read in self._places:
             read(value, reading)
-        # there are more colons where a key occurs twice or is ignored, and where a string has one
+        # there are more colons if a key occurs twice or is ignored, or if a string has a colon
         if colons != self._members(value) + reading.members:
             members_of(text, colons)
         return reading.found(self._role)
@@ -117,7 +118,7 @@ class BodyReader:
 
 
 def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> Any:
-    """Return the body as a value of its type. NaN and infinities are marked first, if there are any."""
+    """Return the body as a value of its type. If the text has NaN or infinities, they are marked first."""
     try:
         return decode(text)
     except msgspec.ValidationError:
@@ -131,7 +132,9 @@ def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) 
 
 
 def _is_read_first(node: Node) -> bool:
-    """Return True if other places need the value at this place: shapes, the order of rows, and the names of columns."""
+    """Return True if other places need the value at this place, such as shapes, the order of rows, and the names of
+    columns.
+    """
     if isinstance(node, TensorPlace):
         return node.spelling is Spelling.SHAPE
     if isinstance(node, Slot):
@@ -166,8 +169,11 @@ _PATH = re.compile(r" - at `\$(.*)`$")
 
 
 def _place(text: str, body: bytes) -> Place:
-    """Return the place of an msgspec error in the body: at a member of the object at `$.split`, for example, or after
-    the object if a member is missing. msgspec reads from left to right."""
+    """Return the place of an msgspec error in the body.
+
+    For example, it is at a member of the object at `$.split`, or after the object if a member is missing. msgspec reads
+    from left to right.
+    """
     path, unknown = _PATH.search(text), _UNKNOWN.match(text)
     steps = re.findall(r"\.([^.\[]+)|\[", "" if path is None else path[1])
     if text.startswith("Object missing required field"):

@@ -1,4 +1,4 @@
-"""The built-in forms: descriptions of common model servers, as YAML files of this package."""
+"""The built-in forms, which are descriptions of common model servers, as YAML files of this package."""
 
 from functools import cache
 from importlib.resources import files
@@ -22,7 +22,7 @@ def document(name: str) -> dict[str, Any]:
     Raises:
         LookupError: no built-in form has this name.
     """
-    import yaml  # imported only by programs that use a built-in form
+    import yaml  # this is imported only by programs that use a built-in form
 
     if name not in names():
         raise LookupError(f"unknown built-in form {name!r}; expected {', '.join(names())}")

@@ -1,8 +1,8 @@
-"""Passes inferences undecoded between the client side and the upstream side of one form (`core.protocol.Relay`).
+"""Relays inferences without decoding between the client side and the upstream side of one form (`core.protocol.Relay`).
 
 A request keeps its method, path, body, Content-Type and Accept. Its headers and query are written as the form declares
-them; headers that the form drops (`$_`) remain unchanged. If tensors in the query are the whole request, the query also
-remains unchanged. The gateway decodes a body if the form sets a constant in it, or if it cannot find a name in it with
+them. Headers that the form drops (`$_`) stay unchanged. If tensors in the query are the whole request, the query also
+stays unchanged. The gateway decodes a body if the form sets a constant in it, or if it cannot find a name in it with
 certainty (`acted_upon`).
 """
 
@@ -29,17 +29,20 @@ from gateway.protocols.json.writing import NO_WORDS
 
 _SUCCESSES = frozenset({200, 201, 202})
 _LONGEST_REMEMBERED = 256
-"""Characters of a header up to which what follows from it is remembered; peers choose them."""
+"""Maximum length of a header for which derived values are cached, in characters.
+
+It is limited because peers choose the headers.
+"""
 
 
 class _Way:
     """Describes how requests with one Content-Type pass at one path.
 
-    - `exchanges`: the exchanges that a request can belong to. All of them have the same headers and query.
-    - `content_type`: the Content-Type header, if requests have a body.
-    - `path`: the path with its variables. Empty if only clients use it.
-    - `acted_upon`: finds words in a body.
-    - `replies`: chooses the exchange of a response, from all exchanges at this path.
+    - `exchanges`: The exchanges that a request can belong to. All of them have the same headers and query.
+    - `content_type`: The Content-Type header, if requests have a body.
+    - `path`: The path with its variables. It is empty if only clients use it.
+    - `acted_upon`: Finds words in a body.
+    - `replies`: Chooses the exchange of a response, from all exchanges at this path.
     """
 
     def __init__(
@@ -78,7 +81,10 @@ class _Way:
 
 
 class _UnreadMessage(FormMessage, frozen=True):
-    """The origin of a request that passes undecoded: its way, and the values in its headers and query."""
+    """The origin of a request that is relayed without decoding.
+
+    It has the request's way, and the values in its headers and query.
+    """
 
     way: _Way | None = None
     words: Mapping[Word, Json] = NO_WORDS
@@ -99,7 +105,7 @@ class _Path:
         """Return the way of a request with this Content-Type, or None if the request must be decoded.
 
         Raises:
-            DecodeError: a text in a charset other than UTF-8.
+            DecodeError: the body is a text in a charset other than UTF-8.
         """
         return (self._way if len(content_type) > _LONGEST_REMEMBERED else self._remembered)(content_type)
 
@@ -133,7 +139,7 @@ def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
 
 
 def _is_in_query(exchange: CompiledExchange) -> bool:
-    """Whether requests are nothing but a query of tensors, in which nothing is acted upon."""
+    """Return True if requests consist only of a query of tensors, in which the gateway acts upon nothing."""
     if exchange.query is None or exchange.form.request is not ABSENT:
         return False
     of_tensors = len(exchange.head.documents) == len(exchange.form.query)
@@ -147,8 +153,11 @@ def _has_first_model(exchange: CompiledExchange) -> bool:
 
 
 def _content_type(given: str, exchanges: Sequence[CompiledExchange]) -> tuple[tuple[bytes, bytes], ...] | None:
-    """Return the Content-Type to send with a request: its own, if `exchanges` have that type; otherwise the type of
-    `exchanges`, if they have one. Return None if the body must be decoded."""
+    """Return the Content-Type to send with a request.
+
+    It is the request's own type if `exchanges` have that type; otherwise, it is the type of `exchanges`, if they have
+    one. Return None if the body must be decoded.
+    """
     parsed, first = media_types.parse(given), exchanges[0].request_type
     if all(map(_is_in_query, exchanges)):
         return ()
@@ -168,7 +177,7 @@ def _is_plain(text: str) -> bool:
 
 
 class FormRelay:
-    """Passes on the inferences of one form."""
+    """Relays the inferences of one form."""
 
     def __init__(self, form: CompiledForm, client: FormClient) -> None:
         self._client = client
@@ -180,7 +189,7 @@ class FormRelay:
         must be decoded.
 
         Raises:
-            DecodeError: a text in a charset other than UTF-8.
+            DecodeError: the body is a text in a charset other than UTF-8.
         """
         path = self._paths.get(message.pattern)
         if path is None:
@@ -214,7 +223,7 @@ class FormRelay:
         """Return the message to a server of the form.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, a name cannot be a segment of a path, or a header cannot hold a text.
+            GatewayError: INVALID_ARGUMENT if a name cannot be a segment of a path, or a header cannot hold a text.
         """
         origin = request.origin
         assert isinstance(origin, _UnreadMessage)
@@ -233,11 +242,12 @@ class FormRelay:
         )  # fmt: skip
 
     def _reply(self, reply: Message, request: Request, target: Target) -> Message | None:
-        """Return the response for the client, if it has a type of the form that the client accepts, or None if the
-        response must be decoded.
+        """Return the response for the client if it has a type of the form that the client accepts.
+
+        Return None if the response must be decoded.
 
         Raises:
-            DecodeError, GatewayError: an error, like in `FormClient.decode_response`.
+            DecodeError, GatewayError: an error, as in `FormClient.decode_response`.
         """
         if reply.status not in _SUCCESSES:
             self._client.decode_response(reply, request, target)

@@ -1,5 +1,6 @@
-"""Estimates the memory that the rows of a body take while it is decoded, from its text, before any of them becomes an
-object.
+"""Estimates the memory that the rows of a body take while it is decoded.
+
+The estimate is made from the body's text, before any row becomes an object.
 
 Rows can be far larger in memory than as text: `{}` and `[]` have two bytes, and an object or a list has 50 to 250. The
 estimate counts the characters that open or separate rows, including those within strings.
@@ -15,20 +16,25 @@ _MEMBER = 96
 _OPTIONAL, _REQUIRED = 32, 8
 """Memory of an optional member that is missing, and of a required member in addition to _MEMBER, in bytes."""
 _OBJECT, _OPEN_OBJECT = 72, 248
-"""Without members: of declared ones, and of any (`"$*": $*`)."""
+"""Memory of an object without its members, for an object with declared members, and for an object with any members
+(`"$*": $*`).
+"""
 _LIST, _ELEMENT = 264, 72
 
 
 @frozen
 class RowMemory:
-    """The bytes that each `{`, `[` and `,` of a body takes at most; 0 where the template makes nothing of it."""
+    """The maximum number of bytes that each `{`, `[` and `,` of a body takes.
+
+    It is 0 if the template makes nothing of the character.
+    """
 
     brace: int = 0
     bracket: int = 0
     comma: int = 0
 
     def check(self, text: bytes, limits: Limits) -> None:
-        """Raise GatewayError, RESOURCE_EXHAUSTED, if the rows in `text` would take more than `limits.message`."""
+        """Raise GatewayError (RESOURCE_EXHAUSTED) if the rows in `text` would take more than `limits.message`."""
         if len(text) * max(self.brace, self.bracket, self.comma, _MEMBER) <= limits.message:
             return
         size = text.count(b":") * _MEMBER

@@ -1,4 +1,4 @@
-"""The client side: converts requests of the form to canonical Requests, and Answers to responses."""
+"""The client side, which converts requests of the form to canonical Requests, and Answers to responses."""
 
 from collections.abc import Mapping
 
@@ -41,8 +41,10 @@ from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 _JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
 
 _ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20))
-"""The limits that apply when the gateway checks whether a body asks for a stream. The listener's own limits are unknown
-then, but the size of the body has already been checked."""
+"""The limits that apply when the gateway checks whether a body asks for a stream.
+
+The listener's own limits are unknown at this time, but the size of the body has already been checked.
+"""
 
 
 class _Route:
@@ -75,7 +77,7 @@ class _Route:
                 request = self._read(each, message, listener)
                 if not isinstance(request.flaw, UnequalRows):
                     return request
-                unequal = unequal or request  # another exchange can fit as a whole
+                unequal = unequal or request  # another exchange can match the whole request
             except DecodeError as error:
                 errors.append(without_frames(error))
         if unequal is not None:
@@ -155,7 +157,7 @@ class FormServer:
         for path in (*models.paths, *models.one_paths) if models else ():
             self._operations.setdefault(f"GET {path}", Operation.MODELS)
         self.patterns = tuple(dict.fromkeys((*self._routes, *self._operations)))
-        # all streams of a form are of one kind
+        # all streams of a form are of the same kind
         self._stream_end = next((STREAM_KINDS[each.form.stream].end for each in form.exchanges if each.form.stream), ())
         self.has_mixed_streams = any(route.is_mixed for route in self._routes.values())
 
@@ -164,7 +166,7 @@ class FormServer:
 
         Raises:
             DecodeError: the message does not match the form.
-            GatewayError: RESOURCE_EXHAUSTED, the message exceeds a limit.
+            GatewayError: RESOURCE_EXHAUSTED if the message exceeds a limit.
         """
         route = self._routes.get(message.pattern)
         if route is not None:
@@ -192,14 +194,14 @@ class FormServer:
         try:
             return _read_for_anyone(route, message).operation is STREAM
         except (DecodeError, GatewayError):
-            return False  # `decode_request` reports it
+            return False  # `decode_request` reports the error
 
     def encode_response(self, answer: Answer, request: Request, translate: Translate) -> Message:
         """Return the response to a request that `decode_request` read, or one response of a stream.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming an output that has no place in the form; NOT_FOUND, a model that is
-                not in the list.
+            GatewayError: INVALID_ARGUMENT for an output that has no place in the form, which the text names; NOT_FOUND
+                for a model that is not in the list.
         """
         if isinstance(answer, Response):
             return _reply(answer, request, translate)
@@ -212,8 +214,9 @@ class FormServer:
         return _state(probe, good=answer is True)
 
     def encode_error(self, error: GatewayError, request: Request | None, message: Message) -> Message:
-        """Return the response that reports `error` in the form's template for errors, or as `{"error": text}` without
-        one."""
+        """Return the response that reports `error`, in the form's template for errors, or as `{"error": text}` if there
+        is no template.
+        """
         text = error.message.encode("utf-8", "replace").decode()
         failure = next((each for each in self._form.failures if each.form.reason is error.reason), None)
         status = failure.form.status if failure else http_status.number(error)
@@ -236,8 +239,11 @@ class FormServer:
         return Message(headers=headers, parts=parts, status=status)
 
     def encode_end(self, request: Request) -> Message | None:
-        """Return the message that ends a stream. The message is empty if the form has no end mark: even a stream
-        without a response needs a status and headers."""
+        """Return the message that ends a stream.
+
+        The message is empty if the form has no end mark, because even a stream without a response needs a status and
+        headers.
+        """
         origin = request.origin
         assert isinstance(origin, FormMessage)
         return reply(origin.response_headers, self._stream_end, 200)
@@ -269,8 +275,10 @@ def _read_for_anyone(route: _Route, message: Message) -> Request:
 
 
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
-    """Return the request in a message that caused `error`, with NaN for each null; the request gets a flaw. Raises
-    `error` if the message cannot be read in this way either."""
+    """Return the request in a message that caused `error`, with NaN for each null; the request gets a flaw.
+
+    Raises `error` if the message cannot be read in this way either.
+    """
 
     def read(text: bytes) -> Request:
         return route.read(replace(message, parts=(text,)), listener)

@@ -1,8 +1,8 @@
-"""The language of templates: YAML data to a tree of nodes.
+"""The language of templates, which turns YAML data into a tree of nodes.
 
     {"instances": [{"sepal": "$a", "petal": "$b"}, "..."], "request_id?": "$id"}
 
-A text that begins with `$` is a placeholder for a part of the message; every other scalar is a constant. docs/forms.md
+A text that begins with `$` is a placeholder for a part of the message. Every other scalar is a constant. docs/forms.md
 describes all placeholders. A node contains the place of a value; `types`, `reading` and `writing` use the nodes.
 """
 
@@ -25,7 +25,7 @@ MOST_ALTERNATIVES = 16
 
 
 class Spelling(Enum):
-    """How a tensor is spelled where it stands. The values are the words behind `$x|`."""
+    """How a tensor is written at its place. The values are the words after `$x|`."""
 
     NESTED = ""
     FLAT = "flat"
@@ -41,12 +41,12 @@ class Spelling(Enum):
     BASE64 = "base64"
     NPY = "npy"
 
-    # Members are singletons: identity is equality, and hashing by it keeps look-ups cheap.
+    # Members are singletons, so identity is equality, and hashing by identity keeps lookups cheap.
     __hash__ = object.__hash__
 
 
 class EverySpelling(Enum):
-    """How all tensors of a message are spelled. The values are the words behind `$*|`."""
+    """How all tensors of a message are written. The values are the words after `$*|`."""
 
     MEMBERS = ""
     NAMES = "names"
@@ -64,12 +64,12 @@ class Word(Enum):
     CODE = "$code"
     GRPC_CODE = "$code|grpc"
 
-    # Members are singletons: identity is equality, and hashing by it keeps look-ups cheap.
+    # Members are singletons, so identity is equality, and hashing by identity keeps lookups cheap.
     __hash__ = object.__hash__
 
 
 class Role(Enum):
-    """The part of a message that a template describes. The value is what errors call it."""
+    """The part of a message that a template describes. The value is the word for it in errors."""
 
     REQUEST = "a request"
     RESPONSE = "a response"
@@ -91,14 +91,14 @@ MISSING: Final = _Missing.MISSING
 
 @frozen
 class Constant:
-    """A scalar that must be there as it is."""
+    """A scalar that must be present unchanged."""
 
     value: str | int | float | bool | None
 
 
 @frozen
 class Anything:
-    """`$_`: any JSON. The gateway writes `written` there."""
+    """`$_`, which is any JSON. The gateway writes `written` at this place."""
 
     written: Json = MISSING
 
@@ -112,19 +112,19 @@ class Slot:
 
 @frozen
 class ParameterPlace:
-    """`$param.NAME`: the place of one parameter."""
+    """`$param.NAME`, the place of one parameter."""
 
     name: str
 
 
 @frozen
 class ParametersPlace:
-    """`$params`: an object with all parameters that do not have their own place."""
+    """`$params`, an object with all parameters that do not have their own place."""
 
 
 @frozen
 class TensorPlace:
-    """`$x`: the place of a tensor. `datatype`: the datatype in `|base64:DATATYPE`."""
+    """`$x`, the place of a tensor. `datatype` is the datatype in `|base64:DATATYPE`."""
 
     name: str
     spelling: Spelling = Spelling.NESTED
@@ -133,14 +133,14 @@ class TensorPlace:
 
 @frozen
 class Every:
-    """`$*|names` or `$*|table`: the place of the names or the contents of all tensors."""
+    """`$*|names` or `$*|table`, the place of the names or the contents of all tensors."""
 
     spelling: EverySpelling
 
 
 @frozen
 class Member:
-    """A member of an object. If `optional`, it can be missing."""
+    """A member of an object. If it is `optional`, it can be missing."""
 
     key: str
     node: "Node"
@@ -149,7 +149,7 @@ class Member:
 
 @frozen
 class Object:
-    """An object with these members. If `every`, all other members are tensors (`"$*": $*`)."""
+    """An object with these members. If `every` is set, all other members are tensors (`"$*": $*`)."""
 
     members: tuple[Member, ...]
     every: bool = False
@@ -157,7 +157,7 @@ class Object:
 
 @frozen
 class RowList:
-    """`[T, ...]`: a list with one `row` for each entry of the first dimension of the tensors in it."""
+    """`[T, ...]`, a list with one `row` for each entry of the first dimension of the tensors in it."""
 
     row: "Node"
 
@@ -232,10 +232,10 @@ _RESERVED = frozenset({"any", "param", *(word.value[1:] for word in Word)})
 
 
 def parse_body(template: Template, role: Role, place: Place) -> tuple[Node, ...]:
-    """Return the alternatives of a body's template: one, or the alternatives in `{$any: [...]}`.
+    """Return the alternatives of a body's template. There is one alternative, or the alternatives in `{$any: [...]}`.
 
     Raises:
-        FormError: an error in the template, with its place and the remedy.
+        FormError: the template has an error. The text has its place and the remedy.
     """
     if not isinstance(template, dict) or ANY not in template:
         return (_Parser(role).parse(template, place),)
@@ -364,7 +364,7 @@ def _constant(template: Template, place: Place) -> str | int | float | bool | No
 
 
 def _given(text: str) -> Json:
-    """Return the value of `$_=text`: JSON, or else the text itself."""
+    """Return the value of `$_=text`, which is JSON or otherwise the text itself."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,4 +1,6 @@
-"""`TensorForm`: the place of a tensor in the bodies of a form, its spelling, and its declaration."""
+"""`TensorForm` is the place of a tensor in the bodies of a form, with how the tensor is written, and its
+declaration.
+"""
 
 from math import prod
 
@@ -11,11 +13,11 @@ from gateway.protocols.json.templates import TensorPlace
 class TensorForm:
     """A tensor of a template.
 
-    - `name`: the name that a decoded tensor gets. Empty if the form declares no tensors.
-    - `label`: its name in errors, such as `input 'x'`.
-    - `spec`: its datatype and shape, if the form declares them.
-    - `rows`: the number of row lists around it.
-    - `has_shape`: the template also has a place for its shape (`|shape`).
+    - `name`: The name that a decoded tensor gets. It is empty if the form declares no tensors.
+    - `label`: Its name in errors, such as `input 'x'`.
+    - `spec`: Its datatype and shape, if the form declares them.
+    - `rows`: The number of row lists around it.
+    - `has_shape`: True if the template also has a place for its shape (`|shape`).
     """
 
     place: TensorPlace

@@ -1,4 +1,4 @@
-"""Reads one tensor of a body from its text, in the spellings that templates have."""
+"""Reads one tensor of a body from its text, in all spellings that templates have."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -28,17 +28,19 @@ _WHOLE = 2**22
 """Maximum size, in bytes, of a list that simdjson reads in one step, with 14 bytes of memory for each byte. `array`
 reads larger lists in pieces."""
 _MOST_BYTES = 8
-"""Bytes of an element at most; its text has two at least."""
+"""Maximum number of bytes of an element, whose text has at least two bytes."""
 
 
 def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limits) -> Tensor:
-    """Return the tensor in `text`, a JSON value. For a tensor in rows, the text is the list of the values in all rows.
-    `shape`: the value at the place `|shape`, if the template has one.
+    """Return the tensor in `text`, a JSON value.
+
+    For a tensor in rows, the text is the list of the values in all rows. `shape` is the value at the place `|shape`, if
+    the template has one.
 
     Raises:
         DecodeError: the text is not a tensor, or does not have the declared datatype and shape. The error names the
             tensor.
-        GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `limits.message`.
+        GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `limits.message`.
     """
     try:
         tensor = _READERS[form.place.spelling](form, text, limits)
@@ -64,7 +66,7 @@ def in_declared_shape(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 _FREE = frozenset({Spelling.FLAT, Spelling.COMMAS, Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES, Spelling.BASE64})
-"""The spellings that do not say the shape."""
+"""The spellings that do not show the shape."""
 
 
 _BARE = {
@@ -107,7 +109,7 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
     rank = len(tensor.shape)
-    if rank < form.rows and tensor.shape[-1:] == (0,):  # without rows, the text does not show their lists
+    if rank < form.rows and tensor.shape[-1:] == (0,):  # without rows, the text does not show the lists of the rows
         shape = (*tensor.shape, *[0] * (form.rows - rank))
         return Tensor(tensor.name, tensor.datatype, shape, tensor.data, "", {}, tensor.untyped)
     if rank < form.rows:
@@ -197,7 +199,7 @@ def _read_numbers(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_commas(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read one text of numbers with commas; in rows, one text for each row."""
+    """Read one text of numbers with commas, or in rows, one text for each row."""
     tensor = _only_numbers(_read_nested(form, numbers_of_lists(text), limits))
     if len(tensor.shape) != form.rows + 1 or text.count(b'"') != 2 * prod(tensor.shape[:-1]):
         raise MisfitError("expected a text of numbers with commas")
@@ -214,7 +216,7 @@ def _only_numbers(tensor: Tensor) -> Tensor:
 
 
 def _read_scalar(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read a single element, or in rows one element for each row."""
+    """Read a single element, or in rows, one element for each row."""
     tensor = _read_nested(form, text if form.rows else b"[%b]" % text, limits)
     if len(tensor.shape) != max(form.rows, 1):
         raise MisfitError("a list, expected one element")
@@ -234,13 +236,13 @@ def _of_texts(tensor: Tensor) -> Tensor:
 
 
 def _read_bytes(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read the base64 of one element; in rows, the base64 of one element for each row."""
+    """Read the base64 of one element, or in rows, the base64 of one element for each row."""
     contents, shape = _decoded(form, text, limits)
     return Tensor(form.name, BYTES, shape, bytes_elements.pack(contents))
 
 
 def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read the base64 of raw little-endian elements; in rows, the base64 of each row's elements."""
+    """Read the base64 of raw little-endian elements, or in rows, the base64 of each row's elements."""
     contents, shape = _decoded(form, text, limits)
     datatype = form.place.datatype or (form.spec.datatype if form.spec else BYTES)
     sizes = set(map(len, contents))
@@ -257,8 +259,10 @@ def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read the base64 of a `.npy` file; in rows, of one file for each row. All files have the same
-    datatype and shape."""
+    """Read the base64 of a `.npy` file, or in rows, of one file for each row.
+
+    All files have the same datatype and shape.
+    """
     contents, lead = _decoded(form, text, limits)
     files = [npy.decode(each, "the file") for each in contents]
     if not form.rows:
@@ -290,7 +294,7 @@ def _decoded(form: TensorForm, text: bytes, limits: Limits) -> tuple[list[bytes]
 
 
 _PIECE = 2**20
-"""Bytes of base64 decoded by one call into C, during which no other thread runs."""
+"""Number of bytes of base64 that one call into C decodes. No other thread runs during the call."""
 
 
 def _decode(text: bytes) -> bytes:

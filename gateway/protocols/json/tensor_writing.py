@@ -22,8 +22,10 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 
 
 class ElementStyle(Struct, frozen=True):
-    """The spelling of elements: `nan` is the spelling of NaN and infinities (see `number_pieces`), `translate` the
-    spelling of BYTES."""
+    """How elements are written.
+
+    `nan` is the form of NaN and infinities (see `number_pieces`), and `translate` is the form of BYTES.
+    """
 
     nan: str = "error"
     translate: Translate = DEFAULT_TRANSLATE
@@ -33,8 +35,8 @@ def write_tensor(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple
     """Return the JSON text of a tensor whose place is outside of rows, in pieces.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that does not match the form's declaration, or that its place
-            cannot spell.
+        GatewayError: INVALID_ARGUMENT for a tensor that does not match the form's declaration, or that cannot be
+            written at its place. The text names the tensor.
     """
     if form.spec is not None:
         tensor = _as_declared(form, tensor)
@@ -66,7 +68,7 @@ def _write_row(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[b
 
 
 def _check_flat(form: TensorForm, tensor: Tensor) -> None:
-    """Refuse a tensor whose shape would be lost: the form does not declare it and has no place for it."""
+    """Refuse a tensor whose shape would be lost because the form does not declare it and has no place for it."""
     if form.has_shape:
         return
     shape = tensor.shape
@@ -90,7 +92,7 @@ def _write_numbers(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tup
 
 def _write_commas(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[bytes, ...]:
     _check_flat(form, tensor)
-    style = replace_struct(style, nan="literal") if style.nan == "null" else _as_words(style)  # null is no number
+    style = replace_struct(style, nan="literal") if style.nan == "null" else _as_words(style)  # null is not a number
     return (text_with_commas(b"".join(_flat(_numbers(form, tensor), style, form.label))),)
 
 
@@ -144,7 +146,7 @@ def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyl
     """Return the JSON text of each part of a tensor, for all indices of its first dimensions, which are `lead`.
 
     Raises:
-        GatewayError: like `write_tensor`; or the tensor has other first dimensions.
+        GatewayError: the errors of `write_tensor`. Also if the tensor has other first dimensions.
     """
     if form.spec is not None:
         tensor = _as_declared(form, tensor)
@@ -201,8 +203,11 @@ def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray | memoryview":
-    """Return the elements of a tensor in another datatype; floats are rounded to the nearest. Raises GatewayError for
-    an element that is out of its range, or not an integer."""
+    """Return the elements of a tensor in another datatype.
+
+    Floats are rounded to the nearest number. Raises GatewayError if an element is out of the datatype's range, or is
+    not an integer.
+    """
     own = tensor.datatype
     if own is datatype or not tensor.elements:
         return tensor.data
@@ -224,8 +229,10 @@ def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 _PIECE = 2**20 // 3 * 3
-"""Number of bytes that one call into C encodes as base64, during which no other thread runs. Pieces have a multiple of
-3 bytes, so only the last piece is padded."""
+"""Number of bytes that one call into C encodes as base64.
+
+No other thread runs during the call. Pieces have a multiple of 3 bytes, so only the last piece is padded.
+"""
 
 
 def _base64(contents: Buffer) -> bytes:
@@ -262,7 +269,7 @@ def _split(text: bytes, rank: int) -> list[bytes]:
 
 
 _FEW = 64
-"""Numbers up to which Python nests them faster than numpy writes them."""
+"""Maximum count for which Python nests numbers faster than numpy writes them."""
 
 
 def _nested(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""Templates as types: the nodes of a template become the types with which msgspec decodes a body in one pass.
+"""Templates as types. The nodes of a template become the types with which msgspec decodes a body in one pass.
 
     {"instances": [{"sepal": "$a"}, "..."]}  ──▶  class Body: instances: list[Row];  class Row: sepal: Raw
 
@@ -33,7 +33,7 @@ from gateway.protocols.json.templates import (
 )
 
 Get: TypeAlias = Callable[[Any], Any]
-"""Takes the value at a place from a decoded body; UNSET if it is missing."""
+"""Takes the value at a place from a decoded body, or UNSET if the value is missing."""
 
 EVERY_MEMBER = Every(EverySpelling.MEMBERS)
 """The members of an object that are tensors (`"$*": $*`)."""
@@ -41,7 +41,7 @@ EVERY_MEMBER = Every(EverySpelling.MEMBERS)
 
 @frozen
 class Leaf:
-    """One place in a body. `rows`: the number of row lists around it."""
+    """One place in a body. `rows` is the number of row lists around it."""
 
     node: Node
     get: Get
@@ -50,17 +50,19 @@ class Leaf:
 
 @frozen
 class BodyType:
-    """The type of a body: its decoder, its places, and a function that counts the members of a decoded value."""
+    """The type of a body, with its decoder, its places, and a function that counts the members of a decoded value."""
 
     decode: Callable[[bytes], Any] | None
-    """None for a body that is one tensor: its text is the value."""
+    """It is None for a body that is one tensor, because the text of the body is the value."""
     leaves: tuple[Leaf, ...]
     members: Callable[[Any], int]
 
 
 def body_type(node: Node, *, ignore_unknown: bool) -> BodyType:
-    """Return the type of a body with this template. If `ignore_unknown`, members that are not in the template are
-    ignored."""
+    """Return the type of a body with this template.
+
+    If `ignore_unknown` is True, members that are not in the template are ignored.
+    """
     compiled = _Compiler(ignore_unknown).compile(node, 0)
     decode = None if compiled.kind is Raw else msgspec.json.Decoder(compiled.kind).decode
     members = compiled.members
@@ -69,7 +71,7 @@ def body_type(node: Node, *, ignore_unknown: bool) -> BodyType:
 
 @frozen
 class _Compiled:
-    """The type of a node, its leaves, and how many members are in a value of it."""
+    """The type of a node, its leaves, and the number of members in a value of it."""
 
     kind: Any
     leaves: tuple[Leaf, ...] = ()
@@ -160,8 +162,9 @@ def _has_no_tensor(node: Node) -> bool:
 
 
 def _constant(node: Constant, value: object, leaf: Leaf) -> _Compiled:
-    """Return the type of a constant. msgspec compares texts, integers and null itself; other constants are compared
-    later."""
+    """Return the type of a constant. msgspec itself compares texts, integers and null; other constants are compared
+    later.
+    """
     if type(value) in (str, int):
         return _Compiled(Literal[value])
     return _Compiled(None) if value is None else _Compiled(type(value), (leaf,))

@@ -21,8 +21,11 @@ _REMEDY = (
 
 
 class UnequalTensors(Struct, frozen=True):
-    """The tensors of a body whose rows differ in length, by position: for each, the tensors of its rows, whose first
-    dimension is 1. `error`: why they cannot be one tensor."""
+    """The tensors of a body whose rows differ in length, by position.
+
+    For each, it has the tensors of its rows, whose first dimension is 1. `error` is the reason why they cannot be one
+    tensor.
+    """
 
     rows: Mapping[int, tuple[Tensor, ...]]
     error: str
@@ -46,6 +49,6 @@ def rows_of(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -
 
 
 def flaw(unequal: UnequalTensors, tensors: Sequence[Tensor], further: Sequence[Tensor]) -> UnequalRows:
-    """Return the flaw of a request with the `tensors` of a body, and `further` ones before them."""
+    """Return the flaw of a request that has the `tensors` of a body, and before them the `further` tensors."""
     columns = [unequal.rows.get(at, (tensor,)) for at, tensor in enumerate(tensors)]
     return UnequalRows(f"{unequal.error}; {_REMEDY}", (*((each,) for each in further), *columns))

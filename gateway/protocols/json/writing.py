@@ -36,13 +36,18 @@ from gateway.protocols.json.tensor_form import TensorForm
 from gateway.protocols.json.tensor_writing import ElementStyle, write_rows, write_tensor
 
 _JOINED = 64 * 2**10
-"""Maximum size, in bytes, of a body whose pieces are joined: copying that many costs less than handling several parts.
+"""Maximum size of a body whose pieces are joined, in bytes.
+
+Up to this size, copying costs less than handling several parts.
 """
 
 
 class MessageContents(ElementStyle, frozen=True):
-    """The content of a message, except its path. `elsewhere`: the parameters that have a place outside of the body.
-    `texts`: the parameters whose JSON text (of a list or an object) is still known."""
+    """The content of a message, except its path.
+
+    `elsewhere` are the parameters that have a place outside of the body. `texts` are the parameters whose JSON text (of
+    a list or an object) is still known.
+    """
 
     tensors: tuple[Tensor, ...] = ()
     words: Mapping[Word, json.Json] = field(default_factory=dict)
@@ -56,8 +61,10 @@ NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 
 class PlacedContents(Struct, frozen=True):
-    """The contents of a body to write. `tensors`: by the names of their places, or by their own names if the template
-    has `$*`."""
+    """The contents of a body to write.
+
+    `tensors` are the tensors by the names of their places, or by their own names if the template has `$*`.
+    """
 
     tensors: Mapping[str, Tensor]
     said: MessageContents
@@ -69,14 +76,17 @@ Pieces: TypeAlias = Sequence[bytes] | None
 
 @frozen
 class _Writer:
-    """Writes one node: as a whole, or once for each index of the rows around it. The Shape has the numbers of rows."""
+    """Writes one node, either as a whole or once for each index of the rows around it.
+
+    The Shape has the numbers of rows.
+    """
 
     whole: Callable[[PlacedContents], Pieces]
     rows: Callable[[PlacedContents, Shape], list[bytes] | None]
 
 
 class BodyWriter:
-    """Writes the bodies of one template. `role` is what errors call its tensors, `input` or `output`."""
+    """Writes the bodies of one template. `role` is the word for its tensors in errors, `input` or `output`."""
 
     def __init__(self, node: Node, specs: Mapping[str, TensorSpec], role: str) -> None:
         self.arrangement = Arrangement(node, role, declared=bool(specs))
@@ -98,11 +108,13 @@ class BodyWriter:
                 raise invalid_input(f"parameter {name!r} has no place in the form; leave it out")
 
     def write(self, placed: Mapping[str, Tensor], said: MessageContents) -> tuple[bytes, ...]:
-        """Return the body with the contents `said`, in parts. `placed`: its tensors, as assigned by `arrangement`.
+        """Return the body with the contents `said`, in parts.
+
+        `placed` are its tensors, as `arrangement` has assigned them.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, a part is missing, or the template cannot spell it. The error names the
-                part.
+            GatewayError: INVALID_ARGUMENT if a part is missing, or the template cannot represent it. The error names
+                the part.
         """
         pieces = self._write(PlacedContents(placed, said))
         if pieces is None:
@@ -111,8 +123,11 @@ class BodyWriter:
 
 
 class _Compiler:
-    """Makes writers. `own`: the parameters that have their own place in the template. `shapes`: the tensors whose shape
-    has a place."""
+    """Makes writers.
+
+    `own` are the parameters that have their own place in the template. `shapes` are the tensors whose shape has a
+    place.
+    """
 
     def __init__(self, specs: Mapping[str, TensorSpec], role: str, own: frozenset[str], shapes: frozenset[str]) -> None:
         self._specs = specs
@@ -186,7 +201,7 @@ class _Member:
     writer: _Writer
     optional: bool
     is_there: Callable[[PlacedContents], bool] | None
-    """True if the message has content for the list or the object. None if the member is always written."""
+    """True if the message has content for the list or the object. It is None if the member is always written."""
 
 
 _CONTAINERS = Object | RowList | FixedList
@@ -231,7 +246,7 @@ class _Content:
         )
 
 
-# --- what is not a tensor ---
+# --- everything except tensors ---
 
 
 def _constant(text: bytes) -> _Writer:
@@ -306,7 +321,7 @@ def _names(contents: PlacedContents) -> Pieces:
 
 
 def _table(role: str, contents: PlacedContents) -> Pieces:
-    """RowList of cells: one element of each tensor."""
+    """Write a RowList of cells, with one element of each tensor."""
     tensors = contents.tensors
     if not tensors:
         raise invalid_input(f"expected at least one {role} for the columns of the table")
@@ -332,7 +347,7 @@ _Every: TypeAlias = Callable[[PlacedContents, Shape | None], list[tuple[bytes, l
 
 
 def _every_rows(role: str, contents: PlacedContents, lead: Shape | None) -> list[tuple[bytes, list[bytes]]]:
-    """For each tensor its key and its texts: the pieces of one, or one for each row."""
+    """For each tensor, return its key and its texts, which are the pieces of one text, or one text for each row."""
     found = []
     for name, tensor in contents.tensors.items():
         form = _every_form(name, role)
@@ -384,7 +399,7 @@ def _object_rows(
         columns.append((key, texts))
     if not columns:
         return [b"{}"] * prod(lead)
-    # a format for each row: keys are constants
+    # there is one format for each row, because keys are constants
     row = b"{%b}" % b",".join([key.replace(b"%", b"%%") + b"%b" for key, _ in columns])
     return [row % texts for texts in zip(*[texts for _, texts in columns], strict=True)]
 
@@ -423,8 +438,11 @@ _Count: TypeAlias = Callable[[PlacedContents, Shape], int]
 
 
 def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """Return the number of rows within the rows `lead`: the next dimension of the tensors in them, which must be equal.
-    `names`: the places in the rows; None for all tensors."""
+    """Return the number of rows within the rows `lead`.
+
+    It is the next dimension of the tensors in them, which must be equal. `names` are the places in the rows; None means
+    all tensors.
+    """
     tensors, at = contents.tensors, len(lead)
     shapes = {name: tensors[name].shape for name in (tensors if names is None else names) if name in tensors}
     for name, shape in shapes.items():
@@ -438,7 +456,10 @@ def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, l
 
 
 def _count_of_all(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """Return the number of rows that have the tensors' names as members. Without rows, the names would be lost."""
+    """Return the number of rows that have the tensors' names as members.
+
+    If there were no rows, the names would be lost.
+    """
     count = _count(names, role, contents, lead)
     if not count:
         raise invalid_input(

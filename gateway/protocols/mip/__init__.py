@@ -1,8 +1,9 @@
-"""MIP, KubeMo's Model Invocation Protocol: batches of examples in packets, over TCP and unix sockets. MIP has pings and
-inferences, and no metadata.
+"""MIP is KubeMo's Model Invocation Protocol, with batches of examples in packets over TCP and unix sockets.
 
-Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. Where it is silent, the code follows
-kubemo's client and server.
+MIP has pings and inferences, and no metadata.
+
+Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. Where the specification is silent,
+the code follows kubemo's client and server.
 """
 
 from gateway.core.frozen import replace

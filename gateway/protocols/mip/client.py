@@ -1,4 +1,4 @@
-"""Upstream side: converts canonical Requests to request packets, and response packets to Answers."""
+"""Upstream side. It converts canonical Requests to request packets, and response packets to Answers."""
 
 from collections.abc import Iterator
 
@@ -21,8 +21,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the packet for `request`. Inputs keep their order and lose their names.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, MIP does not have the operation. INVALID_ARGUMENT, the request has parameters, its
-            inputs are not a batch, or a TLV type cannot carry its input.
+        GatewayError: UNIMPLEMENTED if MIP does not have the operation. INVALID_ARGUMENT if the request has parameters,
+            its inputs are not a batch, or a TLV type cannot carry its input.
     """
     if request.operation in _PING_OPERATIONS:
         return encode_packet(PacketKind.PING, Subtype.REQUEST)
@@ -76,7 +76,7 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """Return the Answer in one packet: True for a ping, or else a Response whose outputs have no names.
+    """Return the Answer in one packet. It is True for a ping, otherwise a Response whose outputs have no names.
 
     The gateway counts the outputs itself, because kubemo's server sends n-input as n-output.
 

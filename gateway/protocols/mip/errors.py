@@ -16,7 +16,7 @@ _CODES: dict[Status, ErrorCode] = {
     Status.UNIMPLEMENTED: ErrorCode.METHOD,
     Status.RESOURCE_EXHAUSTED: ErrorCode.MEMORY,
 }
-"""The codes that the gateway sends: every other Status becomes INTERNAL. `_REASONS` has the codes that it receives."""
+"""The codes that the gateway sends. Every other Status becomes INTERNAL. `_REASONS` has the codes that it receives."""
 
 # A kubemo server sends INTERNAL for most invalid requests, and SHAPE only for one of its own errors, so the Reason can
 # be wrong. `decode_error` therefore includes the code in the text.
@@ -42,8 +42,11 @@ class MipError(GatewayError):
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the error packet for `error`. Its payload is `REASON: TEXT`. The specification has no payload: kubemo's
-    client reads and discards it, other clients can show it, and another gateway reads the Reason from it."""
+    """Return the error packet for `error`.
+
+    Its payload is `REASON: TEXT`. The specification has no payload. kubemo's client reads and discards it, other
+    clients can show it, and another gateway reads the Reason from it.
+    """
     text = f"{error.reason.value}: {error.message}"
     payload = [text.encode(errors="replace")]
     return encode_packet(PacketKind.ERROR, _code(error, request, message), payload, calls_told(message))

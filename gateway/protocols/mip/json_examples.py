@@ -29,12 +29,13 @@ _DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b"
 
 
 def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
-    """Return the examples as one untyped Tensor with an added first dimension. If they are not rectangular arrays of
-    numbers, booleans or strings, or have different shapes or kinds, return BYTES `[batch]` with the text of each.
-    `json_values` is `limits.json_values`.
+    """Return the examples as one untyped Tensor with an added first dimension.
+
+    If they are not rectangular arrays of numbers, booleans or strings, or have different shapes or kinds, return BYTES
+    `[batch]` with the text of each example. `json_values` is `limits.json_values`.
 
     Raises:
-        DecodeError: an example is not JSON; the error names `what`.
+        DecodeError: an example is not JSON. The error names `what`.
     """
     texts = [_as_utf8(example) for example in examples]
     try:
@@ -57,7 +58,8 @@ def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     size = array.size // max(1, len(array))
     if not 0 < size <= PIECE:
         return [list(number_pieces(row, nan, what)) for row in array]
-    # One orjson call for many rows: a call for each row takes 5 us and leaves a gap of a kilobyte in memory.
+    # This is one orjson call for many rows, because a call for each row takes 5 us and leaves a gap of a kilobyte in
+    # memory.
     rows = PIECE // size
     some = (array[at : at + rows] for at in range(0, len(array), rows))
     return [[row] for part in some for row in _rows(part, nan, what)]
@@ -68,23 +70,26 @@ def _rows(array: "np.ndarray[Any, Any]", nan: str, what: str) -> list[bytes]:
     try:
         text = write_numbers(array, nan, what)
     except ElementError:
-        return [write_numbers(row, nan, what) for row in array]  # counts the elements of the row
+        return [write_numbers(row, nan, what) for row in array]  # this counts the elements of the row
     opened, closed = b"[" * (array.ndim - 1), b"]" * (array.ndim - 1)
     inner = text[array.ndim : -array.ndim].split(b"%b,%b" % (closed, opened))
     return [b"%b%b%b" % (opened, row, closed) for row in inner]
 
 
 def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
-    """Return the JSON text of each row of a tensor of BYTES, each a list of one: a nested list of strings.
+    """Return the JSON text of each row of a tensor of BYTES. Each text is a nested list of strings.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
+        GatewayError: INVALID_ARGUMENT if an element is not UTF-8.
     """
     return [[row] for row in string_rows(_texts(tensor, what), tensor.shape)]
 
 
 def _texts(tensor: Tensor, what: str) -> Iterator[list[str]]:
-    """Yield the elements of a tensor of BYTES as texts, in lists of bounded length. Raises as `decode_text`."""
+    """Yield the elements of a tensor of BYTES as texts, in lists of bounded length.
+
+    Raises the errors of `decode_text`.
+    """
     at = 0
     for elements in bytes_elements.pieces(tensor.data):
         yield [decode_text(element, number, what) for number, element in enumerate(elements, at)]
@@ -95,7 +100,7 @@ def decode_text(element: bytes, at: int, what: str) -> str:
     """Return the text of the BYTES element with the number `at`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the element is not UTF-8.
+        GatewayError: INVALID_ARGUMENT if the element is not UTF-8.
     """
     try:
         return element.decode()
@@ -131,7 +136,7 @@ def _as_one_array(texts: list[bytes], json_values: int) -> Array:
 
 
 def _as_one_list(texts: list[bytes]) -> bytes:
-    # Not join(): it takes 80 bytes for each text, and a packet can have a text in every 9 bytes.
+    # join() is not used, because it takes 80 bytes for each text, and a packet can have a text in every 9 bytes.
     joined = bytearray(b"[")
     for text in texts:
         joined += text
@@ -141,8 +146,9 @@ def _as_one_list(texts: list[bytes]) -> bytes:
 
 
 def _standskept(text: bytes) -> bool:
-    """Return True if the text can be joined with others by commas and decoded as one row of an array: it has no
-    strings, and closes all brackets that it opens. Without this check, `[1` and `2]` would become one list."""
+    """Return True if the text can be joined with others by commas and decoded as one row of an array, because it has no
+    strings and closes all brackets that it opens. Without this check, `[1` and `2]` would become one list.
+    """
     if b'"' in text:
         return False
     opened = text.count(b"[")
@@ -171,7 +177,7 @@ def _tensor(array: Array) -> Tensor:
 
 
 _MAX_SCALAR = 5000
-"""Maximum bytes of a JSON number. Python rejects integers of more than 4300 digits."""
+"""Maximum length of a JSON number, in bytes. Python rejects integers of more than 4300 digits."""
 
 
 def _check_each(texts: list[bytes], what: str, json_values: int) -> None:

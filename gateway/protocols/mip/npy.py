@@ -1,4 +1,4 @@
-"""Examples as .npy files, which include the datatype and the shape of the numbers."""
+"""Examples as .npy files, which contain the datatype and the shape of the numbers."""
 
 from collections.abc import Sequence
 from math import prod
@@ -12,8 +12,8 @@ def decode(files: Sequence[Buffer], what: str) -> Tensor:
     """Return the arrays in `files`, which have one datatype and shape, as one Tensor with an added first dimension.
 
     Raises:
-        DecodeError: not a .npy file, not numbers, fewer or more bytes than the header states, or arrays that differ;
-            the error names `what`.
+        DecodeError: a file is not a .npy file, does not contain numbers, has fewer or more bytes than the header
+            states, or its array differs from the others. The error names `what`.
     """
     arrays = [npy.decode(file, f"{what} of example {at}") for at, file in enumerate(files)]
     first = arrays[0]

@@ -1,4 +1,4 @@
-"""MIP packets: a header of 8 bytes, then the payload. Integers are big-endian.
+"""MIP packets, which have a header of 8 bytes and then the payload. Integers are big-endian.
 
 version u8 | kind u8 | subtype u8 | reserved u8 | remaining size u32
 """
@@ -14,7 +14,7 @@ from gateway.protocols.mip.schema import MAX_PAYLOAD, VERSION, CallsAtOnce, Pack
 HEADER = Struct("!4BL")
 
 _JOIN_BELOW = 64 * 2**10
-"""Smaller pieces are joined up to about this many bytes, because copying them costs less than separate writes."""
+"""Size up to which smaller pieces are joined, in bytes, because copying them costs less than separate writes."""
 
 
 def remaining_size(header: Buffer) -> int:
@@ -39,7 +39,7 @@ def encode_packet(
     """Return the packet with this payload, given in pieces.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, the payload is 4 GiB or larger.
+        GatewayError: RESOURCE_EXHAUSTED if the payload is 4 GiB or larger.
     """
     parts = tuple(_join_small(payload))
     size = sum(map(len, parts))

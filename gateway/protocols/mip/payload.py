@@ -1,5 +1,7 @@
-"""The payload of an inference: the counts `n-input u8 | n-output u8 | batch size u16`, then TLVs, example by example. A
-TLV is `type u32 | size u32 | data`.
+"""The payload of an inference.
+
+It has the counts `n-input u8 | n-output u8 | batch size u16`, then TLVs, example by example. A TLV is `type u32 | size
+u32 | data`.
 
                 tensor 0    tensor 1
     example 0     TLV         TLV           on the wire: row by row
@@ -19,12 +21,12 @@ COUNTS = Struct("!2BH")
 _TLV_HEAD = Struct("!2L")
 
 _COPY_UP_TO = 1024
-"""Maximum bytes of data that are copied: the copy is smaller and cheaper than a view."""
+"""Maximum size of data that is copied, in bytes, because the copy is smaller and cheaper than a view."""
 
 
 @frozen
 class Column:
-    """One tensor of all examples: the type of its TLVs, and the data of each example, in pieces."""
+    """One tensor of all examples. It has the type of its TLVs, and the data of each example, in pieces."""
 
     type: int
     examples: Sequence[Sequence[Buffer]]
@@ -54,11 +56,13 @@ class Payload:
 
 
 def decode_payload(payload: Buffer, json_values: int) -> Payload:
-    """Return the payload of an inference. The number of its TLVs is limited to MAX_BATCH plus `json_values` (of
-    `limits`): a TLV takes as little as 8 bytes on the wire, but time and 100 bytes of memory in the gateway.
+    """Return the payload of an inference.
+
+    The number of its TLVs is limited to MAX_BATCH plus `json_values` (of `limits`), because a TLV takes as little as 8
+    bytes on the wire, but 100 bytes of memory and some time in the gateway.
 
     Raises:
-        DecodeError: the payload is cut off, or has more TLVs.
+        DecodeError: the payload is truncated, or has more TLVs.
     """
     if len(payload) < COUNTS.size:
         raise DecodeError(f"an inference's payload has {len(payload)} bytes, expected at least {COUNTS.size}")
@@ -90,8 +94,10 @@ _TLV_COST = 256
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a packet that are parsed: all bytes except .npy files, which are at most copied.
-    Counting stops above LARGE."""
+    """Return the number of bytes of a packet that are parsed.
+
+    These are all bytes except .npy files, which are at most copied. Counting stops above LARGE.
+    """
     header, payload = message.parts
     if header[1] != PacketKind.INFERENCE:
         return len(payload)
@@ -104,8 +110,10 @@ def parsed_size(message: Message) -> int:
 
 
 def count_tlvs(payload: Buffer, most: int) -> int:
-    """Return the number of TLVs of an inference's payload, up to one more than `most`, or -1 if the last one is cut
-    off."""
+    """Return the number of TLVs of an inference's payload, up to one more than `most`.
+
+    Return -1 if the last TLV is truncated.
+    """
     count, at, last, end = 0, COUNTS.size, len(payload) - _TLV_HEAD.size, len(payload)
     while at <= last and count <= most:
         at += _TLV_HEAD.size + _TLV_HEAD.unpack_from(payload, at)[1]

@@ -14,12 +14,18 @@ from gateway.protocols.mip.payload import COUNTS, count_tlvs
 from gateway.protocols.mip.schema import PacketKind, Subtype
 
 _MOST_TLVS = 4096
-"""Maximum number of TLVs of a payload that is not decoded; finding this many takes less than a millisecond."""
+"""Maximum number of TLVs of a payload that is not decoded.
+
+Finding this number of TLVs takes less than a millisecond.
+"""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request of an inference, or None if the gateway must decode the packet: a ping, an empty batch, or a
-    payload whose TLVs do not match its counts."""
+    """Return the request of an inference.
+
+    Return None if the gateway must decode the packet because it is a ping, has an empty batch, or has a payload whose
+    TLVs do not match its counts.
+    """
     header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
     if kind != PacketKind.INFERENCE or subtype != Subtype.REQUEST or len(body) < COUNTS.size:
@@ -37,11 +43,13 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the packet to the client, or None if the gateway must decode it: it has another batch size, or its TLVs do
-    not match its counts. The server of kubemo sends wrong counts if a model has more outputs than inputs, or fewer.
+    """Return the packet to the client.
+
+    Return None if the gateway must decode it because it has another batch size, or because its TLVs do not match its
+    counts. The server of kubemo sends wrong counts if a model has more outputs than inputs, or fewer.
 
     Raises:
-        DecodeError, GatewayError: an error, or not a response, same as `client.decode_response`.
+        DecodeError, GatewayError: the packet is an error or is not a response, as in `client.decode_response`.
     """
     header, body = reply.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)

@@ -1,4 +1,7 @@
-"""The numbers of MIP. The specification does not define the version number and the error codes; they are kubemo's."""
+"""The numbers of MIP.
+
+The specification does not define the version number and the error codes, so these are kubemo's.
+"""
 
 from enum import IntEnum
 
@@ -13,7 +16,7 @@ MAX_PAYLOAD = 0xFFFFFFFF
 
 
 class PacketKind(IntEnum):
-    """`kind` of a packet."""
+    """The `kind` of a packet."""
 
     ERROR = 0
     PING = 1
@@ -21,7 +24,7 @@ class PacketKind(IntEnum):
 
 
 class Subtype(IntEnum):
-    """`subtype` of a ping and an inference. The subtype of an error is its ErrorCode."""
+    """The `subtype` of a ping and of an inference. The subtype of an error is its ErrorCode."""
 
     REQUEST = 0
     RESPONSE = 1
@@ -33,14 +36,15 @@ class CallsAtOnce(IntEnum):
 
     UNSAID = 0
     ASKED = 0x3F
-    """In the request: asks whether the server accepts more than one call at a time."""
+    """In the request, it asks whether the server accepts more than one call at a time."""
     MANY = 0x21
-    """In the response to this request, also an error response: the server accepts any number of concurrent calls, and
-    of connections with any number of requests each."""
+    """In the response to this request, including an error response, it means that the server accepts any number of
+    concurrent calls, and any number of connections with any number of requests each.
+    """
 
 
 class ErrorCode(IntEnum):
-    """`subtype` of an error."""
+    """The `subtype` of an error."""
 
     PROTOCOL = 0
     SUBTYPE = 1
@@ -57,22 +61,24 @@ class TlvType(IntEnum):
     JSON = 2
     IMAGE = 3
     NPY = 0x4E505900
-    """`NPY` and a NUL: a .npy file. kubemo does not have this type: peers add it with `kubemo.register()`."""
+    """`NPY` and a NUL, for a .npy file. kubemo does not have this type; peers add it with `kubemo.register()`."""
 
 
 TLV_TYPES = frozenset(TlvType)
 
 OWN_TYPE = "registered TLV type"
-"""The parameter of a tensor whose TLVs have a type that a model's author has registered (`kubemo.register()`): the
-type's number. The gateway passes the data as unchanged bytes."""
+"""The parameter of a tensor whose TLVs have a type that a model's author has registered (`kubemo.register()`).
+
+Its value is the type's number. The gateway passes on the data as unchanged bytes.
+"""
 
 
 class BatchMode:
-    """The values of `batch` on a backend."""
+    """The values of a backend's `batch`."""
 
     SPLIT = "split"
-    """One packet. The first dimension of every tensor is the number of examples."""
+    """The request is one packet. The first dimension of every tensor is the number of examples."""
     WHOLE = "whole"
-    """One packet with one example, which has the tensors unchanged."""
+    """The request is one packet with one example, which has the tensors unchanged."""
     EACH = "each"
-    """One packet with one example for each row."""
+    """There is one packet with one example for each row."""

@@ -1,4 +1,4 @@
-"""Client side: converts request packets to canonical Requests, and Answers to response packets."""
+"""Client side. It converts request packets to canonical Requests, and Answers to response packets."""
 
 from collections.abc import Iterator
 
@@ -14,15 +14,16 @@ from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return the canonical Request of one packet. A ping asks whether the gateway is ready. In an inference, the first
-    dimension of every input is the number of examples of the batch. `origin` keeps only the counts of the payload, or
-    the header of a ping.
+    """Return the canonical Request of one packet.
+
+    A ping asks whether the gateway is ready. In an inference, the first dimension of every input is the number of
+    examples of the batch. `origin` keeps only the counts of the payload, or the header of a ping.
 
     Like kubemo's server, the gateway ignores n-output and the reserved byte of inferences.
 
     Raises:
         DecodeError: the packet is not a request, or its payload is malformed.
-        GatewayError: UNIMPLEMENTED, the packet kind is unknown.
+        GatewayError: UNIMPLEMENTED if the packet kind is unknown.
     """
     header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
@@ -50,12 +51,14 @@ def _inputs(payload: Payload, listener: ListenerSettings) -> Iterator[Tensor]:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a Request that `decode_request` returned. Outputs have the TLV types of the inputs:
-    numbers are .npy files if an input was one, and BYTES are JSON strings if an input was one and no input was TEXT.
+    """Return the response to a Request that `decode_request` returned.
+
+    Outputs have the TLV types of the inputs. Numbers are .npy files if an input was one, and BYTES are JSON strings if
+    an input was one and no input was TEXT.
 
     Raises:
-        GatewayError: INTERNAL, an output does not have one row for each example, or there are more than MAX_TENSORS.
-            INVALID_ARGUMENT, an output is not possible in its TLV type. UNAVAILABLE, the gateway is not ready.
+        GatewayError: INTERNAL if an output does not have one row for each example, or there are more than MAX_TENSORS.
+            INVALID_ARGUMENT if an output is not possible in its TLV type. UNAVAILABLE if the gateway is not ready.
     """
     if request.operation is Operation.READY:
         if answer is not True:

@@ -14,8 +14,11 @@ from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 
 
 class Style(NamedTuple):
-    """The form of the tensors of one message: NaN and infinities (`translate.nan`), and the TLV types of numbers and of
-    BYTES for tensors whose `content_type` does not set one."""
+    """The form of the tensors of one message.
+
+    It has the form of NaN and infinities (`translate.nan`), and the TLV types of numbers and of BYTES for tensors whose
+    `content_type` does not set one.
+    """
 
     nan: str
     numbers: TlvType = TlvType.JSON
@@ -26,7 +29,7 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
     """Return the unnamed Tensor of a column. `json_values` is `limits.json_values`.
 
     Raises:
-        DecodeError: the data is malformed; the error names `what`.
+        DecodeError: the data is malformed. The error names `what`.
     """
     match type_:
         case TlvType.JSON:
@@ -43,10 +46,10 @@ def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
     """Return the column of `tensor` in a packet.
 
     The tensor's `content_type` determines the TLV type if it is a MIP type. Otherwise, numbers have the style's type.
-    BYTES have the style's type if each example has one element, or else they are JSON.
+    BYTES have the style's type if each example has one element; otherwise they are JSON.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, this type cannot carry the tensor; the error names `what`.
+        GatewayError: INVALID_ARGUMENT if this type cannot carry the tensor. The error names `what`.
     """
     if tensor.parameters and OWN_TYPE in tensor.parameters:
         return Column(int(tensor.parameters[OWN_TYPE]), _encode_image(tensor, style.nan, what))

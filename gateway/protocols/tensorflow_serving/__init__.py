@@ -42,7 +42,7 @@ TENSORFLOW_SERVING_GRPC = Protocol(
     traits=Traits(
         wire=Wire(parameters=False, own_parameters=frozenset({TASKS})),
         models=Models(
-            # digits are a version; any other text is a label
+            # digits are a version, and any other text is a label
             versions=is_version,
             unknown_are_not_found=True,
             metadata_parts=("", STATUS),

@@ -32,8 +32,10 @@ _PATHS = {
 
 
 def _method(request: Request) -> str:
-    """Return the method that runs the model: the route's `payload`, or else the method of a client of this protocol, or
-    else Predict."""
+    """Return the method that runs the model.
+
+    It is the route's `payload`, otherwise the method of a client of this protocol, otherwise Predict.
+    """
     if request.translate.payload:
         return request.translate.payload
     return request.origin.called if isinstance(request.origin, ExampleMessage) else Payload.PREDICT
@@ -54,8 +56,10 @@ def _encode_infer(request: Request) -> Message:
 
 
 def _signature(request: Request) -> str:
-    """Return the signature that the client requested. Raises GatewayError, INVALID_ARGUMENT, for any other
-    parameter."""
+    """Return the signature that the client requested.
+
+    Raises GatewayError (INVALID_ARGUMENT) for any other parameter.
+    """
     for name, value in request.parameters.items():
         if name not in (SIGNATURE_NAME, TASKS):
             raise invalid_input(f"TensorFlow Serving has no parameters but {SIGNATURE_NAME!r}; got {name!r}")
@@ -95,7 +99,7 @@ def _with_spec(spec: bytes) -> bytes:
 
 
 def _encode_nothing(request: Request) -> Message:
-    """Return a GetModelStatusRequest without a model: a server that is running rejects it."""
+    """Return a GetModelStatusRequest without a model, which a running server rejects."""
     return call(schema.GET_MODEL_STATUS, (b"",))
 
 
@@ -112,8 +116,9 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the request as a message to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, TensorFlow Serving has no such operation; INVALID_ARGUMENT naming a tensor, a
-            parameter or a name that the message cannot carry; NOT_FOUND, the version is beyond 64 bits.
+        GatewayError: UNIMPLEMENTED if TensorFlow Serving has no such operation; INVALID_ARGUMENT for a tensor, a
+            parameter or a name that the message cannot carry, which the text names; NOT_FOUND if the version is beyond
+            64 bits.
     """
     if request.operation is Operation.MODELS:
         raise unsupported("TensorFlow Serving cannot list its models")
@@ -150,7 +155,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _decode_infer(reply: Message, request: Request, target: Target) -> Response:
-    """Return the outputs in the response of the method. In a large message they are views of it."""
+    """Return the outputs in the response of the method. In a large message, they are views of the message."""
     origin = None
     if TASKS in request.parameters:
         tasks = inference.tasks_of(request.parameters[TASKS])

@@ -1,4 +1,4 @@
-"""TensorFlow Serving errors: gRPC status codes, with texts that clients know.
+"""TensorFlow Serving errors, which are gRPC status codes with texts that clients know.
 
 The trailing metadata has the error's Reason, so the Reason survives a chain of gateways.
 """

@@ -1,4 +1,4 @@
-"""Input: the examples of Classify, Regress and MultiInference, as tensors with one row for each example.
+"""Input, the examples of Classify, Regress and MultiInference, as tensors with one row for each example.
 
 An `Example` has features by name, each a list of texts, of floats or of integers. The values of one feature in all
 examples are a tensor `[examples, values]` of BYTES, FP32 or INT64. Every example must have the same features with the
@@ -41,14 +41,17 @@ _NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
 _SINGLE = {BYTES_LIST: LENGTH, FLOAT_LIST: I32, INT64_LIST: VARINT}
 """The wire type of one value that is not packed."""
 _SIZES = {FLOAT_LIST: Datatype.FP32.size, INT64_LIST: 0}
-"""Bytes of a packed value; 0 for varints."""
+"""Size of a packed value in bytes; 0 for varints."""
 FP32 = Datatype.FP32
 _LENGTH = Struct("<I")
 
 
 class Feature(Fields, frozen=True):
-    """The values of a feature in one example: the number of the list that has them, the number of values, and their
-    bytes. Numbers are in their wire format, texts in the raw form of BYTES."""
+    """The values of a feature in one example.
+
+    It has the number of the list with the values, their number, and their bytes. Numbers are in their wire format,
+    texts in the raw form of BYTES.
+    """
 
     kind: int
     count: int
@@ -62,12 +65,13 @@ _Features: TypeAlias = dict[str, Feature]
 
 
 def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
-    """Return the tensors of an Input, in the order of their names, and the number of examples. `limit` is the maximum
-    number of bytes of all tensors.
+    """Return the tensors of an Input, in the order of their names, and the number of examples.
+
+    `limit` is the maximum number of bytes of all tensors.
 
     Raises:
         DecodeError: the list is empty, an example is malformed, or the examples have different features.
-        GatewayError: RESOURCE_EXHAUSTED, tensors or fields exceed the limit.
+        GatewayError: RESOURCE_EXHAUSTED if tensors or fields exceed the limit.
     """
     count, allowance = FieldCount(limit), MessageAllowance(limit)
     lists, context = _read_lists(message, count)
@@ -76,7 +80,8 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
         if alike is not None:
             return alike
     shared = _read_example(context, "the context", count) if context else {}
-    # one by one: a view of a message takes more memory than the result of an example without features
+    # they are read one by one, because a view of a message takes more memory than the result of an example without
+    # features
     examples = (
         given[each.value : each.end]
         for given in lists
@@ -201,8 +206,8 @@ def write_input(tensors: tuple[Tensor, ...]) -> bytes:
     """Return the Input with an example for each row of `tensors`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, `tensors` is empty, the tensors have different numbers of rows or no rows, or a
-            tensor has a datatype or a name that a feature cannot have.
+        GatewayError: INVALID_ARGUMENT if `tensors` is empty, the tensors have different numbers of rows or no rows, or
+            a tensor has a datatype or a name that a feature cannot have.
     """
     if not tensors:
         raise invalid_input("expected at least one input, a feature of the example")

@@ -28,8 +28,10 @@ from gateway.protocols.tensorflow_serving.results import read_result, write_resu
 from gateway.protocols.tensorflow_serving.schema import METHOD_NAMES, SERVING_DEFAULT, Payload
 
 TASKS = "MultiInference tasks"
-"""The parameter with the tasks of a MultiInference: JSON, a list of pairs of a method and a signature. Clients would
-not choose this name."""
+"""The parameter with the tasks of a MultiInference.
+
+It is JSON, a list of pairs of a method and a signature. Clients are unlikely to use this name.
+"""
 
 _SPEC, _INPUT = 1, 2
 _RESULT, _RESPONSE_SPEC = 1, 2
@@ -39,7 +41,10 @@ _METHODS = {name: method for method, name in METHOD_NAMES.items()}
 
 @frozen
 class Task:
-    """One task of a MultiInference: `classify` or `regress`, and the signature, empty for the default."""
+    """One task of a MultiInference.
+
+    It has `classify` or `regress`, and the signature, which is empty for the default.
+    """
 
     method: str
     signature: str
@@ -51,8 +56,10 @@ class Task:
 
 
 class ExampleMessage(Message, frozen=True):
-    """A request with examples, and the data for its response, or for the request to a backend of this protocol: the
-    method, the number of examples, and for MultiInference the tasks."""
+    """A request with examples, and the data for its response, or for the request to a backend of this protocol.
+
+    The data is the method, the number of examples, and, for MultiInference, the tasks.
+    """
 
     called: str = ""
     examples: int = 0
@@ -136,8 +143,10 @@ def tasks_text(tasks: Sequence[Task]) -> str:
 
 
 def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
-    """Return the tasks in the value of the parameter TASKS. Raises GatewayError, INVALID_ARGUMENT, for any other
-    value."""
+    """Return the tasks in the value of the parameter TASKS.
+
+    Raises GatewayError (INVALID_ARGUMENT) for any other value.
+    """
     try:
         pairs = msgspec.json.decode(str(text), type=list[tuple[str, str]])
         tasks = tuple(Task(method, signature) for method, signature in pairs if METHOD_NAMES[method])
@@ -169,11 +178,12 @@ def read_response(method: str, body: Buffer, limit: int) -> tuple[Servable, tupl
 def write_results(
     tasks: Sequence[Task], servable: Servable, outputs: Mapping[str, Tensor], examples: int
 ) -> tuple[bytes, ...]:
-    """Return a MultiInferenceResponse in parts. The names of `outputs` have their tasks' prefixes if there are several
-    tasks.
+    """Return a MultiInferenceResponse in parts.
+
+    The names of `outputs` have their tasks' prefixes if there are several tasks.
 
     Raises:
-        GatewayError: same as `write_result` and `write_spec`.
+        GatewayError: the errors of `write_result` and `write_spec`.
     """
     written = []
     for task in tasks:

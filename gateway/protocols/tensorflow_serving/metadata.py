@@ -19,7 +19,7 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
     """Return a GetModelMetadataResponse with the signature `serving_default`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name is not valid Unicode.
+        GatewayError: INVALID_ARGUMENT if a name is not valid Unicode.
     """
     assert isinstance(answer, Signature)
     reply, definitions = schema.GetModelMetadataResponse(), schema.SignatureDefMap()
@@ -48,8 +48,10 @@ def _write_info(info: Protobuf, spec: TensorSpec) -> None:
 
 
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a GetModelStatusResponse with the state of the requested version. If the request has no version, or a
-    label, the response has version 1, because the version that runs is unknown."""
+    """Return a GetModelStatusResponse with the state of the requested version.
+
+    If the request has no version, or has a label, the response has version 1, because the version that runs is unknown.
+    """
     number = as_number(request.version)
     reply = schema.GetModelStatusResponse()
     state = schema.AVAILABLE if answer is True else schema.LOADING
@@ -59,8 +61,10 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the rejection of a GetModelStatusRequest without a model, which every server sends, or UNAVAILABLE if the
-    gateway is not ready. The protocol has no other request about the server as a whole."""
+    """Return the rejection of a GetModelStatusRequest without a model, which every server sends.
+
+    Return UNAVAILABLE if the gateway is not ready. The protocol has no other request about the server as a whole.
+    """
     if answer is True:
         return Message(parts=(MISSING.encode(),), status=Status.INVALID_ARGUMENT)
     why = answer.text if isinstance(answer, NotReady) else "the server is not ready"
@@ -71,7 +75,7 @@ def encode_ready(answer: Answer, request: Request, translate: Translate) -> Mess
 
 
 def decode_server_ready(reply: Message) -> bool:
-    """Return whether the server is ready: a ready server rejects a GetModelStatusRequest without a model.
+    """Return whether the server is ready. A ready server rejects a GetModelStatusRequest without a model.
 
     Raises:
         GatewayError: any other error in the response.
@@ -99,12 +103,13 @@ def _available(body: Buffer) -> tuple[str, ...]:
 
 
 def decode_metadata(reply: Message, request: Request) -> Signature:
-    """Return the Signature of the model's default signature: `serving_default`, or its only signature. Tensors are in
-    the order of their names, since maps have no order. The Signature has no tensors if the model has no default
-    signature, or if a tensor has no rank or a data type without a datatype.
+    """Return the Signature of the model's default signature, which is `serving_default` or the model's only signature.
+
+    Tensors are in the order of their names, because maps have no order. The Signature has no tensors if the model has
+    no default signature, or if a tensor has no rank or a data type without a datatype.
 
     Raises:
-        DecodeError: not a GetModelMetadataResponse, or a response without signatures.
+        DecodeError: the body is not a GetModelMetadataResponse, or is a response without signatures.
     """
     _check_size(reply.body)
     metadata = parse(schema.GetModelMetadataResponse, reply.body)

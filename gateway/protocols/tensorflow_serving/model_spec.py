@@ -1,4 +1,4 @@
-"""ModelSpec: the model, the version or its label, and the signature of a message."""
+"""ModelSpec, with the model, the version or its label, and the signature of a message."""
 
 from functools import lru_cache
 
@@ -16,15 +16,18 @@ LATEST = "0"
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MOST_DIGITS = 20
-"""Maximum characters of a 64-bit number, with its sign."""
+"""Maximum length of a 64-bit number with its sign, in characters."""
 _SHORT = 256
-"""Maximum bytes of a ModelSpec that is cached: clients send few."""
+"""Maximum size of a ModelSpec that is cached, in bytes. The cache works because clients send few different ones."""
 
 
 @frozen
 class Servable:
-    """The fields of a ModelSpec. `version` is the digits of a version, a label, or empty. `signature` is the signature
-    in the message, empty if the server selects it."""
+    """The fields of a ModelSpec.
+
+    `version` is the digits of a version, a label, or empty. `signature` is the signature in the message. It is empty if
+    the server selects it.
+    """
 
     model: str = ""
     version: str = ""
@@ -54,8 +57,9 @@ def is_version(version: str) -> bool:
 
 
 def read_spec(message: Buffer | None) -> Servable:
-    """Return the fields of a request's ModelSpec, which is None if the request lacks it. The version LATEST becomes
-    empty.
+    """Return the fields of a request's ModelSpec, which is None if the request has none.
+
+    The version LATEST becomes empty.
 
     Raises:
         DecodeError: the ModelSpec is missing, it has no name, or its label is a number.
@@ -72,7 +76,7 @@ def read_any_spec(message: Buffer) -> Servable:
     """Return the fields of a ModelSpec with or without a name.
 
     Raises:
-        DecodeError: not a ModelSpec, or its label is a number.
+        DecodeError: the message is not a ModelSpec, or its label is a number.
     """
     return _read_short(bytes(message)) if len(message) <= _SHORT else _read(message)
 
@@ -99,7 +103,7 @@ def write_spec(servable: Servable) -> bytes:
     """Return the bytes of a ModelSpec.
 
     Raises:
-        GatewayError: NOT_FOUND, the version is beyond 64 bits; INVALID_ARGUMENT, a text is not valid Unicode.
+        GatewayError: NOT_FOUND if the version is beyond 64 bits; INVALID_ARGUMENT if a text is not valid Unicode.
     """
     write = _write_short if len(servable.model) + len(servable.version) + len(servable.signature) <= _SHORT else _write
     return write(servable)
@@ -125,6 +129,8 @@ _write_short = lru_cache(256)(_write)
 
 
 def told(model: str, version: str, signature: str = "") -> Servable:
-    """Return the ModelSpec of a response. `version` is set only if it is a number, since servers report the number of
-    the version that ran."""
+    """Return the ModelSpec of a response.
+
+    `version` is set only if it is a number, because servers report the number of the version that ran.
+    """
     return Servable(model, version if is_version(version) and as_number(version) is not None else "", signature)

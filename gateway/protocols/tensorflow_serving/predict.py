@@ -1,4 +1,4 @@
-"""PredictRequest and PredictResponse, the messages with named tensors, both read and written in one pass.
+"""PredictRequest and PredictResponse are the messages with named tensors. Each is read and written in one pass.
 
 | field of      | PredictRequest | PredictResponse |
 |---------------|----------------|-----------------|
@@ -37,10 +37,10 @@ Parts: TypeAlias = tuple[Buffer, ...]
 class PredictKind:
     """The differences between the two messages with tensors.
 
-    - `what`, `role`: names of the message and of its tensors in errors.
-    - `malformed`: the text before a tensor's name in errors.
-    - `tensors`, `spec`: the field numbers of the tensors and of the ModelSpec.
-    - `field`: the writer of a tensor's data.
+    - `what`, `role`: Names of the message and of its tensors in errors.
+    - `malformed`: The text before a tensor's name in errors.
+    - `tensors`, `spec`: The field numbers of the tensors and of the ModelSpec.
+    - `field`: The writer of a tensor's data.
     """
 
     what: str
@@ -59,8 +59,11 @@ RAW_RESPONSE = replace(RESPONSE, field=in_content)
 
 
 class PredictMessage(Message, frozen=True):
-    """The origin of a request or a response that came in a message of `kind`, which is written again for a peer of this
-    protocol: servers and clients exist that read typed lists alone, or `tensor_content` alone."""
+    """The origin of a request or a response that came in a message of `kind`.
+
+    It is written again in the same form for a peer of this protocol, because some servers and clients read only typed
+    lists, or only `tensor_content`.
+    """
 
     kind: PredictKind = REQUEST
 
@@ -76,24 +79,28 @@ _REFUSED = {5: "predict_streamed_options", 7: "request_options"}
 
 _NAME_TAG, _TENSOR_TAG = 1 << 3 | LENGTH, 2 << 3 | LENGTH
 _COPIED = 2**14
-"""Maximum bytes of a message for which copies of its tensors' data cost less than views."""
+"""Maximum size of a message for which copies of its tensors' data cost less than views, in bytes."""
 
 
 # --- Reading ---
 
 PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...], PredictMessage | None]
-"""The ModelSpec (None if it is missing), the tensors, the outputs in `output_filter`; and TYPED or RAW, None if the
-message has the usual form, or numbers in both."""
+"""The ModelSpec (None if it is missing), the tensors, and the outputs in `output_filter`.
+
+Also TYPED or RAW, or None if the message has the usual form, or numbers in both forms.
+"""
 
 
 def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
-    """Return the fields of `body`. The data of a large message's tensors are views of it. `limit`: the maximum number
-    of bytes of all tensors.
+    """Return the fields of `body`.
+
+    The data of a large message's tensors are views of `body`. `limit` is the maximum size of all tensors together, in
+    bytes.
 
     Raises:
         DecodeError: the body is not a message of `kind`, has a malformed or duplicate tensor, or requests an output
             twice.
-        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit; UNIMPLEMENTED, the request has options.
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit; UNIMPLEMENTED if the request has options.
     """
     body = bytes(body) if len(body) <= _COPIED else memoryview(body)
     allowance = TensorAllowance(limit, len(body))
@@ -145,7 +152,7 @@ def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]
 
 
 def _read_entry(entry: Buffer, kind: PredictKind, allowance: TensorAllowance) -> Tensor:
-    """Return the tensor in an entry of the map: its name, and a TensorProto."""
+    """Return the tensor in an entry of the map. An entry has a name and a TensorProto."""
     name: Buffer = b""
     values: list[Buffer] = []
     at, end = 0, len(entry)
@@ -214,12 +221,13 @@ def _entry_size(entry: memoryview) -> int:
 def write_predict(
     kind: PredictKind, servable: Servable, tensors: Iterable[Tensor], outputs: Iterable[str] = ()
 ) -> Parts:
-    """Return the message in parts. The tensors' data are separate parts, without a copy. `outputs` become an
-    `output_filter`.
+    """Return the message in parts.
+
+    The tensors' data are separate parts, which are not copied. `outputs` become an `output_filter`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor or an output that the message cannot carry; NOT_FOUND, the
-            version is beyond 64 bits.
+        GatewayError: INVALID_ARGUMENT for a tensor or an output that the message cannot carry, which the text names;
+            NOT_FOUND if the version is beyond 64 bits.
     """
     spec = write_field(kind.spec, write_spec(servable))
     parts: list[Buffer] = []

@@ -18,13 +18,18 @@ _METHODS = frozenset({PREDICT, CLASSIFY, REGRESS})
 _SPEC_TAG = 1 << 3 | LENGTH
 
 _MOST_FIELDS = 1024
-"""Maximum number of fields of a request, mostly tensors, that are skipped: each takes 0.1 us, which blocks the event
-loop. A request with more fields is decoded."""
+"""Maximum number of fields of a request, mostly tensors, to skip.
+
+Each takes 0.1 us, which blocks the event loop. A request with more fields is decoded.
+"""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for an inference, or None if the gateway must decode the message: it calls another method,
-    does not have exactly one ModelSpec that names a model, requests version 0, or is malformed."""
+    """Return the request for an inference.
+
+    Return None if the gateway must decode the message because it calls another method, does not have exactly one
+    ModelSpec that names a model, requests version 0, or is malformed.
+    """
     if message.pattern not in _METHODS:
         return None
     try:
@@ -38,8 +43,10 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _spec(body: Buffer) -> Buffer | None:
-    """Return the ModelSpec in a request, or None if the request does not have exactly one, since protobuf joins
-    several, or has too many other fields.
+    """Return the ModelSpec in a request.
+
+    Return None if the request has too many other fields, or does not have exactly one ModelSpec (protobuf joins
+    several).
 
     Raises:
         IndexError, DecodeError: the message is malformed.
@@ -71,7 +78,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message:
     """Return the response to the client.
 
     Raises:
-        GatewayError: the error in the response, same as `client.decode_response`.
+        GatewayError: the error in the response, as in `client.decode_response`.
     """
     if reply.status:
         decode_response(reply, request, target)

@@ -1,4 +1,4 @@
-"""The results of Classify and Regress, to and from the outputs of signatures for these methods.
+"""Converts the results of Classify and Regress to the outputs of signatures for these methods, and back.
 
 | method   | outputs                                                                                    |
 |----------|--------------------------------------------------------------------------------------------|
@@ -25,18 +25,19 @@ _SCORE_KEY, _VALUE_KEY = bytes((_SCORE << 3 | I32,)), bytes((1 << 3 | I32,))
 _LENGTH = Struct("<I")
 _ZERO = bytes(4)
 _FEW = 1000
-"""Maximum count of numbers that the gateway writes one by one."""
+"""Maximum number of numbers that the gateway writes one by one."""
 
 
 # --- Writing ---
 
 
 def write_result(method: str, outputs: Mapping[str, Tensor], examples: int) -> bytes:
-    """Return the ClassificationResult or RegressionResult of a model's outputs for this number of examples. Outputs
-    that the method does not have are left out.
+    """Return the ClassificationResult or RegressionResult of a model's outputs for this number of examples.
+
+    Outputs that the method does not have are left out.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output), the outputs do not match the method.
+        GatewayError: INTERNAL (invalid-output) if the outputs do not match the method.
     """
     write = _write_classes if method == Payload.CLASSIFY else _write_values
     return write(outputs, examples)
@@ -88,8 +89,11 @@ def _write_values(outputs: Mapping[str, Tensor], examples: int) -> bytes:
 
 
 def _write_numbers(raw: bytes, key: bytes) -> bytes:
-    """Return a field 1 for each FP32 number: a message that has the number in its field with the tag `key`. A long list
-    includes fields for zeros, so all fields have one length."""
+    """Return a field 1 for each FP32 number.
+
+    The field is a message that has the number in its field with the tag `key`. A long list includes fields for zeros,
+    so all fields have one length.
+    """
     count = len(raw) // FP32.size
     if count <= _FEW:
         values = (raw[at : at + FP32.size] for at in range(0, len(raw), FP32.size))
@@ -126,11 +130,11 @@ def _shapes(tensors: list[Tensor]) -> str:
 
 def read_result(method: str, message: Buffer, limit: int, prefix: str = "") -> tuple[Tensor, ...]:
     """Return the outputs in a ClassificationResult, `classes` and `scores`, or in a RegressionResult, `outputs`
-    `[examples]`. `prefix` is added before their names. `limit` is the maximum number of bytes of memory of all fields.
+    `[examples]`. `prefix` is added before their names. `limit` is the maximum memory of all fields together, in bytes.
 
     Raises:
         DecodeError: the result is malformed, or the examples have different numbers of classes.
-        GatewayError: RESOURCE_EXHAUSTED, the fields exceed the limit.
+        GatewayError: RESOURCE_EXHAUSTED if the fields exceed the limit.
     """
     read = _read_classes if method == Payload.CLASSIFY else _read_values
     return read(message, prefix, FieldCount(limit))

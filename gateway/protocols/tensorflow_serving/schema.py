@@ -45,16 +45,19 @@ SIGNATURE_DEF = "signature_def"
 """The only metadata that TensorFlow Serving has."""
 
 STATUS = "status"
-"""The `part` of a metadata request for the available versions: GetModelStatus."""
+"""The `part` of a metadata request for the available versions (GetModelStatus)."""
 
 CLASSES, SCORES = "classes", "scores"
-"""The outputs of a Classify signature: a label and a number for each class, both `[examples, classes]`."""
+"""The outputs of a Classify signature, with a label and a number for each class.
+
+The shape of both is `[examples, classes]`.
+"""
 OUTPUTS = "outputs"
-"""The output of a Regress signature: a number for each example."""
+"""The output of a Regress signature, with a number for each example."""
 
 
 class Payload:
-    """The values of a route's `translate.payload`: the method that runs the model at the backend."""
+    """The values of a route's `translate.payload`. They select the method that runs the model at the backend."""
 
     PREDICT = "predict"
     CLASSIFY = "classify"

@@ -34,12 +34,12 @@ from gateway.protocols.tensorflow_serving.schema import (
 
 
 def _parameters(signature: str) -> Parameters:
-    # the default, so servers without signatures can take the request
+    # this is the default, so servers without signatures can take the request
     return {SIGNATURE_NAME: signature} if signature and signature != SERVING_DEFAULT else {}
 
 
 def _decode_predict(message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request in a PredictRequest. The tensors of a large message are views of it."""
+    """Return the Request in a PredictRequest. The tensors of a large message are views of the message."""
     spec, inputs, outputs, origin = read_predict(message.body, REQUEST, listener.limits.message)
     servable = read_spec(spec)
     return Request(
@@ -106,8 +106,7 @@ def _decode_status(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _small(message: Message) -> "bytes | bytearray | memoryview":
-    """Return the body of a request without tensors. Raises DecodeError if the body is too large for this kind of
-    request."""
+    """Return the body of a request without tensors. Raises DecodeError if the body is too large for such a request."""
     body = message.body
     if len(body) > Allowance.ALWAYS:
         raise DecodeError(f"the request has {len(body)} bytes; expected at most {Allowance.ALWAYS} without tensors")
@@ -139,8 +138,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a client's message.
 
     Raises:
-        DecodeError: not a message of the method, no model, or malformed tensors or examples.
-        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit; UNIMPLEMENTED, HandleReloadConfigRequest, or
+        DecodeError: the message is not a message of the method, names no model, or has malformed tensors or examples.
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit; UNIMPLEMENTED for HandleReloadConfigRequest or
             options of newer requests.
     """
     return _DECODERS[message.pattern](message, listener)
@@ -173,11 +172,12 @@ _ENCODERS: Mapping[Operation, EncodeResponse] = {
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a request that `decode_request` returned. Outputs are lists, as in responses of real
-    servers, unless the backend sent `tensor_content`.
+    """Return the response to a request that `decode_request` returned.
+
+    Outputs are lists, as in responses of real servers, unless the backend sent `tensor_content`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name is not valid Unicode; INTERNAL, the outputs do not match Classify or
+        GatewayError: INVALID_ARGUMENT if a name is not valid Unicode; INTERNAL if the outputs do not match Classify or
             Regress.
     """
     return _ENCODERS[request.operation](answer, request, translate)

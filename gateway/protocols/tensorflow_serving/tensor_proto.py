@@ -1,4 +1,6 @@
-"""TensorProto: reads a tensor without copying it from the buffer, and writes one around the tensor's own data.
+"""TensorProto.
+
+The module reads a tensor without copying it from the buffer, and writes a tensor around the tensor's own data.
 
 | datatypes                     | list                      | packed list                                            |
 |-------------------------------|---------------------------|--------------------------------------------------------|
@@ -9,9 +11,9 @@
 | BYTES                         | `string_val`              | one field for each element                             |
 
 All datatypes except BYTES can also be sent as `tensor_content`, which is the raw form itself. If a list is shorter than
-the shape, its last element is repeated; without any element, a tensor has zeros or empty texts. Clients write constants
-like this. TensorFlow cuts longer lists, ignores lists of another data type, and lets integers wrap around. In the
-gateway these are errors, since the model would not get the values that the client sent.
+the shape, its last element is repeated. A tensor without any element has zeros or empty texts. Clients write constants
+in this way. TensorFlow cuts longer lists, ignores lists of another data type, and lets integers wrap around. In the
+gateway these are errors, because the model would not get the values that the client sent.
 """
 
 from collections.abc import Callable
@@ -85,7 +87,7 @@ _LIST_NAMES = {
 }
 
 _SINGLE = {_FLOAT: I32, _DOUBLE: I64}
-"""The wire type of an element that is not packed; VARINT for unlisted numbers."""
+"""The wire type of an element that is not packed. It is VARINT for numbers that are not listed."""
 
 _FIELDS = TensorFields(
     {
@@ -107,24 +109,26 @@ _AS_BITS = {Datatype.FP16: Datatype.UINT16, Datatype.BF16: Datatype.UINT16}
 """The integer datatype of the list elements, for datatypes that the message carries as integers."""
 
 MAX_BYTES = 2**63 - 1
-"""Maximum number of elements: TensorFlow counts elements in 64 bits."""
+"""Maximum number of elements. TensorFlow counts elements in 64 bits."""
 
 _DTYPE_TAG = DTYPE << 3 | VARINT
 _DIM, _SIZE, _UNKNOWN_RANK = 2, 1, 3
 """The field numbers of a TensorShapeProto's `dim` with its `size`, and of `unknown_rank`."""
 _LENGTH = Struct("<I")
 _SHORT = 256
-"""Maximum bytes of a shape, or characters of a name, that is cached."""
+"""Maximum size of a shape in bytes, or length of a name in characters, that is cached."""
 
 
 # --- Reading ---
 
 
 class TensorAllowance(MessageAllowance):
-    """The allowance of a message of `size` bytes with TensorProtos. It also limits the bytes that short lists can be
-    extended by, to the larger of MOST_FILLED bytes and FILL_RATIO times the message. Otherwise a few bytes could claim
-    `limit` bytes of memory. `lists` and `contents` tell how the numbers of its tensors are sent: as typed lists, and as
-    `tensor_content`."""
+    """The allowance of a message of `size` bytes with TensorProtos.
+
+    It also limits the number of bytes by which short lists can be extended, to the larger of MOST_FILLED bytes and
+    FILL_RATIO times the message. Otherwise a few bytes could claim `limit` bytes of memory. `lists` and `contents` show
+    how the numbers of its tensors are sent: as typed lists or as `tensor_content`.
+    """
 
     MOST_FILLED = 2**20
     FILL_RATIO = 16
@@ -137,8 +141,10 @@ class TensorAllowance(MessageAllowance):
         self._most = max(self.MOST_FILLED, self.FILL_RATIO * size)
 
     def spend_filled(self, size: int, what: str) -> None:
-        """Account for `size` bytes that are not on the wire. Raises GatewayError, RESOURCE_EXHAUSTED, beyond the
-        limit."""
+        """Account for `size` bytes that are not on the wire.
+
+        Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded.
+        """
         if size > self._most:
             text = f"{what}: its list is {size} bytes shorter than its shape takes; of short lists at most {self._most}"
             raise refusal(Reason.TOO_LARGE, f"{text} bytes are made, so send all elements")
@@ -146,7 +152,7 @@ class TensorAllowance(MessageAllowance):
 
 
 def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowance) -> Tensor:
-    """Return the tensor in a TensorProto. FP32, FP64 and `tensor_content` are slices of it.
+    """Return the tensor in a TensorProto. FP32, FP64 and `tensor_content` are slices of `message`.
 
     Errors call the tensor `what`. The elements are in one list, which can be shorter than the shape, or in
     `tensor_content`, whose size must match the shape.
@@ -154,7 +160,7 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
     Raises:
         DecodeError: the bytes are not a TensorProto, or have a data type without a datatype, a dimension below 0, or
             elements that do not match the data type or the shape.
-        GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `allowance`.
+        GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `allowance`.
     """
     lists, strings, count = scan(message, _FIELDS, what, allowance)
     number = lists.pop(DTYPE, _INVALID)[-1]
@@ -165,7 +171,7 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
     if datatype is None:
         raise _unknown_data_type(dtype, what)
     elements = prod(shape)
-    # for BYTES only the length prefixes, since the tensor has more bytes only if the message has them
+    # for BYTES only the length prefixes, because the tensor has more bytes only if the message has them
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     pieces = lists.pop(LISTS[datatype], ())
     if lists or (count and datatype is not BYTES):
@@ -194,8 +200,10 @@ def _unknown_data_type(dtype: int, what: str) -> DecodeError:
 
 
 def _read_shape(given: list[Buffer], what: str) -> Shape:
-    """Return the shape in the occurrences of `tensor_shape`, which protobuf joins. Without an occurrence, the tensor is
-    a scalar."""
+    """Return the shape in the occurrences of `tensor_shape`, which protobuf joins.
+
+    If there is no occurrence, the tensor is a scalar.
+    """
     if not given:
         return ()
     message = given[0] if len(given) == 1 else b"".join(given)
@@ -209,7 +217,7 @@ def _read_dimensions(message: Buffer) -> Shape:
     dimensions: list[int] = []
     for number, wire_type, _, value, end in fields(message):
         if number == _UNKNOWN_RANK and wire_type == VARINT:
-            continue  # a tensor has a rank: a shape without a `dim` is a scalar
+            continue  # a tensor has a rank, so a shape without a `dim` is a scalar
         if number != _DIM or wire_type != LENGTH:
             continue
         if len(dimensions) == MAX_RANK:
@@ -263,7 +271,7 @@ def _too_many(found: int, number: int, elements: int, what: str) -> DecodeError:
 
 
 def _fill(data: Buffer, found: int, elements: int, datatype: Datatype) -> Buffer:
-    """Return `data` of `found` elements with the last one repeated up to `elements`, or zeros if `found` is 0."""
+    """Return `data` of `found` elements with the last element repeated up to `elements`, or zeros if `found` is 0."""
     size = datatype.size
     if not found:
         return bytes(elements * size)
@@ -312,7 +320,7 @@ def _read_content(content: Buffer, datatype: Datatype, shape: Shape, what: str) 
 
 
 def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
-    """Return strings in `tensor_content`: their lengths as varints, then their bytes."""
+    """Return the strings in `tensor_content`, which has their lengths as varints, and then their bytes."""
     octets, sizes, at = bytes(content), [], 0
     if elements > len(octets):
         raise DecodeError(f"{what}: tensor_content of {len(octets)} bytes cannot hold {elements} strings")
@@ -332,8 +340,11 @@ def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
 
 
 def parsed_size(message: Buffer) -> int:
-    """Return the number of bytes of a TensorProto that are parsed: all bytes except packed FP32 and FP64, and
-    `tensor_content` of numbers. Counting stops above LARGE. Raises DecodeError if the TensorProto is malformed."""
+    """Return the number of bytes of a TensorProto that are parsed.
+
+    These are all bytes except packed FP32 and FP64, and `tensor_content` of numbers. Counting stops above LARGE. Raises
+    DecodeError if the TensorProto is malformed.
+    """
     size = 0
     for number, wire_type, start, value, end in fields(message):
         if number == DTYPE and message[value:end] == _STRING_DTYPE:
@@ -357,19 +368,19 @@ _LIST_KEYS = {datatype: key(number) for datatype, number in LISTS.items()}
 _CONTENT_KEY, _SHAPE_KEY, _NAME_KEY, _TENSOR_KEY, _DIM_KEY = map(key, (CONTENT, SHAPE, 1, 2, _DIM))
 _SIZE_KEY = bytes((_SIZE << 3 | VARINT,))
 _SHORT_STRINGS = [_LIST_KEYS[BYTES] + varint(size) for size in range(128)]
-"""Key and length of an element of BYTES, by its size."""
+"""The key and the length of an element of BYTES, by the element's size."""
 
 DataField: TypeAlias = Callable[[Tensor], tuple[bytes, Buffer]]
-"""The key of the field with a tensor's elements, and its value. For BYTES, the fields themselves and no key."""
+"""The key of the field with a tensor's elements, and its value. For BYTES, it has the fields themselves and no key."""
 
 
 def in_content(tensor: Tensor) -> tuple[bytes, Buffer]:
-    """Return the elements as `tensor_content`, as in requests, or strings as `string_val`."""
+    """Return the elements as `tensor_content`, as in requests. Strings are in `string_val`."""
     return (b"", _write_strings(tensor)) if tensor.datatype is BYTES else (_CONTENT_KEY, tensor.data)
 
 
 def in_list(tensor: Tensor) -> tuple[bytes, Buffer]:
-    """Return the elements as a list, as in server responses: many clients read only `float_val`."""
+    """Return the elements as a list, as in server responses, because many clients read only `float_val`."""
     datatype = tensor.datatype
     if datatype is BYTES:
         return b"", _write_strings(tensor)
@@ -379,11 +390,13 @@ def in_list(tensor: Tensor) -> tuple[bytes, Buffer]:
 
 
 def write_entry(number: int, tensor: Tensor, field: DataField, role: str) -> tuple[Buffer, ...]:
-    """Return the entry of a `map<string, TensorProto>`, the field `number` of its message, in parts. The data are not
-    copied.
+    """Return the entry of a `map<string, TensorProto>`, the field `number` of its message, in parts.
+
+    The data is not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the `role`, the tensor has no name, or its name is not valid Unicode.
+        GatewayError: INVALID_ARGUMENT if the tensor has no name, or its name is not valid Unicode. The text names the
+            `role`.
     """
     if not tensor.name:
         raise invalid_input(f"an {role} has no name; TensorFlow Serving's tensors have names")
@@ -408,11 +421,11 @@ def _write_head(number: int, name: str, datatype: Datatype, shape: Shape, data_k
 
 
 _write_short_head = lru_cache(256)(_write_head)
-"""Clients send few names, datatypes and shapes. The cache saves 3 us for each tensor."""
+"""The cache works because clients send few names, datatypes and shapes. It saves 3 us for each tensor."""
 
 
 def _write_dimension(size: int) -> bytes:
-    # proto3 does not write a `size` of 0; a dimension of 0 is an empty message
+    # proto3 does not write a `size` of 0, so a dimension of 0 is an empty message
     field = _SIZE_KEY + varint(size) if size else b""
     return _DIM_KEY + varint(len(field)) + field
 

@@ -1,4 +1,4 @@
-"""Upstream side: converts canonical Requests to UM-Bridge requests, and UM-Bridge responses to Answers."""
+"""Upstream side. It converts canonical Requests to UM-Bridge requests, and UM-Bridge responses to Answers."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -30,7 +30,7 @@ from gateway.protocols.umbridge.schema import (
 )
 from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, encode_vectors, read_vector
 
-# UM-Bridge has no request for health or for the state of a model: a server that responds to `/Info` counts as ready.
+# UM-Bridge has no request for health or for the state of a model, so a server that responds to `/Info` counts as ready.
 INFO_OPERATIONS = frozenset(
     {Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY}
 )
@@ -47,11 +47,12 @@ def takes_many(reply: Message) -> bool:
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """Return one HTTP request with the keys of the Python client, in its order. Every input becomes a vector; the last
-    inputs of a derivative are the tensors of DERIVATIVES.
+    """Return one HTTP request with the keys of the Python client, in its order.
+
+    Every input becomes a vector. The last inputs of a derivative are the tensors of DERIVATIVES.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, UM-Bridge does not have the operation or the datatype; INVALID_ARGUMENT, an index
+        GatewayError: UNIMPLEMENTED, UM-Bridge does not have the operation or the datatype; INVALID_ARGUMENT if an index
             is not a single integer, or UM-Bridge does not have the parameter.
     """
     if request.operation in PATHS:
@@ -107,12 +108,13 @@ def _index(name: str, tensor: Tensor) -> int:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """Return the Answer in one HTTP response. Outputs of Evaluate have no names and no datatype; a derivative is one
-    tensor.
+    """Return the Answer in one HTTP response.
 
-    Content-Type is ignored: the Python server sends numbers as text/plain. Only a 2xx status is a success. The Python
-    and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no known server sends
-    an `output` under another status.
+    Outputs of Evaluate have no names and no datatype. A derivative is one tensor.
+
+    Content-Type is ignored, because the Python server sends numbers as text/plain. Only a 2xx status is a success. The
+    Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no known server
+    sends an `output` under another status.
 
     Raises:
         DecodeError: the body is not the response to the request.
@@ -177,4 +179,4 @@ _METADATA_DECODERS: dict[tuple[Operation, str], Callable[[dict[str, Json], Reque
     (Operation.READY, ""): metadata.decode_live,
     (Operation.MODEL_READY, ""): metadata.decode_model_ready,
 }
-"""The decoder of the response, for each operation and part."""
+"""The decoder of the response for each operation and part."""

@@ -1,5 +1,7 @@
-"""`config`: any JSON value in UM-Bridge. In a canonical Request it is the parameter `config`, which has the JSON
-text."""
+"""`config` can be any JSON value in UM-Bridge.
+
+In a canonical Request, it is the parameter `config`, which has the JSON text.
+"""
 
 import re
 from collections.abc import Iterable
@@ -19,11 +21,12 @@ _EQUAL_TO_EMPTY = (b"null", b"[]")
 
 
 def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
-    """Return the parameter for a message's `config`: compact JSON of equal value with its keys in order. Return no
-    parameter for `{}`, `[]` (an empty list in R), null, or a message without `config`.
+    """Return the parameter for a message's `config`, which is compact JSON of equal value with its keys in order.
+
+    Return no parameter for `{}`, `[]` (an empty list in R), null, or a message without `config`.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
+        GatewayError: RESOURCE_EXHAUSTED if the text is longer than `limits.config`.
     """
     if config is None or config == {} or config == []:
         return {}
@@ -36,8 +39,8 @@ def encode_config(request: Request, target: Target) -> bytes:
     """Return the JSON value of `config` for a request's parameter, or `{}`, which every client sends by default.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the parameter is not JSON text, or the request has other parameters, which
-            UM-Bridge cannot carry; RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
+        GatewayError: INVALID_ARGUMENT if the parameter is not JSON text, or the request has other parameters, which
+            UM-Bridge cannot carry; RESOURCE_EXHAUSTED if the text is longer than `limits.config`.
     """
     _refuse_other_parameters(request.parameters, "")
     for tensor in request.inputs:

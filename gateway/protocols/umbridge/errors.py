@@ -1,5 +1,6 @@
-"""Converts UM-Bridge errors, `{"error": {"type", "message"}}` with an HTTP status, to and from a Reason. It also has
-the common parts of the texts of JSON errors.
+"""Converts UM-Bridge errors, `{"error": {"type", "message"}}` with an HTTP status, to and from a Reason.
+
+It also has common parts of the texts of JSON errors.
 
 The interface has four types: InvalidInput, InvalidOutput, ModelNotFound and UnsupportedFeature. The Python and the C++
 client show any other type unchanged, so other failures have their own types.
@@ -62,7 +63,7 @@ _BY_STATUS = {
     400: Reason.INVALID_INPUT,
     401: Reason.UNAUTHENTICATED,
     403: Reason.PERMISSION_DENIED,
-    # every UM-Bridge server has all paths: this is another server, or an older version
+    # every UM-Bridge server has all paths, so this is another server or an older version
     404: Reason.UNSUPPORTED,
     405: Reason.UNSUPPORTED,
     413: Reason.TOO_LARGE,
@@ -101,7 +102,7 @@ def decode_error(error: Json, message: Message) -> GatewayError:
 def decode_error_reply(message: Message, target: Target) -> GatewayError:
     """Return the GatewayError of a response whose HTTP status is not 2xx.
 
-    The response to an exception in the model is not JSON: the Python server sends 500 and a text, the C++ server sends
+    The response to an exception in the model is not JSON. The Python server sends 500 and a text; the C++ server sends
     500, an empty body and the text in the header EXCEPTION_WHAT.
     """
     try:
@@ -123,8 +124,10 @@ def _type_and_text(error: Json) -> tuple[str, str]:
 
 
 def _reason(message: Message, type_: str) -> Reason:
-    """Return the Reason that another gateway sent, or else the Reason of the status and type, of the type, or of the
-    status."""
+    """Return the Reason that another gateway sent.
+
+    If there is none, return the Reason of the status and type, of the type, or of the status.
+    """
     return (
         REASONS.get(message.headers.get(REASON_HEADER))
         or _BY_STATUS_AND_TYPE.get((message.status, type_))
@@ -138,7 +141,7 @@ def required(body: dict[str, Json], key: str, role: str) -> Json:
     """Return the value of `key`. `role` is `request` or `reply`.
 
     Raises:
-        DecodeError: `key` is missing; the error names the keys that exist.
+        DecodeError: `key` is missing. The error names the keys that exist.
     """
     if key not in body:
         raise DecodeError(f'no "{key}" in the {role}; it has {", ".join(map(excerpt, body)) or "no keys"}')
@@ -150,5 +153,5 @@ _short.maxstring = _short.maxother = 60
 
 
 def excerpt(value: object) -> str:
-    """Return `value` in Python's notation, shortened for an error text: long and deep values lose their middle."""
+    """Return `value` in Python's notation, shortened for an error text. Long and deep values lose their middle."""
     return _short.repr(value)

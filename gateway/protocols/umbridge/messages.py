@@ -1,8 +1,8 @@
 """Types for the bodies of calls and of their responses. `Raw` is the text of a vector.
 
-The typed readers decode a body that has exactly these members, once each, and vectors that are lists of JSON numbers,
-which real clients and servers write. The general reader (`gateway.core.json.read`) decodes every other body and large
-bodies: it accepts more, and reports errors. Both readers return the same value.
+The typed readers decode a body that has exactly these members, once each, and vectors that are lists of JSON numbers.
+Real clients and servers write such bodies. The general reader (`gateway.core.json.read`) decodes every other body and
+large bodies. It accepts more, and reports errors. Both readers return the same value.
 """
 
 from typing import Any, TypeAlias
@@ -71,8 +71,11 @@ class DerivativeReply(Struct):
 
 
 _LARGEST = 2**14
-"""Maximum bytes of a body for a typed reader. In a longer body, skipping the numbers once to find the end of each
-vector costs more than cutting the vectors out of the text (0.7 us for each KiB)."""
+"""Maximum size of a body for a typed reader, in bytes.
+
+In a longer body, skipping the numbers once to find the end of each vector costs more than cutting the vectors out of
+the text (0.7 us for each KiB).
+"""
 
 CALL_READERS: dict[Operation, TypedReader[Any]] = {
     Operation.INFER: TypedReader(EvaluateCall, largest=_LARGEST),

@@ -67,7 +67,7 @@ def decode_server(body: JsonObject, request: Request) -> ServerInfo:
 
 
 def decode_live(body: JsonObject, request: Request) -> bool:
-    """Return True: a server that responds to `/Info` is live and ready."""
+    """Return True, because a server that responds to `/Info` is live and ready."""
     _required_list(body, "models")
     return True
 

@@ -1,9 +1,9 @@
 """Relay of calls from a UM-Bridge client to a UM-Bridge server, without decoding them (`core.protocol.Relay`).
 
 The model's name is in the body. The gateway therefore scans a request member by member, and skips each vector at memory
-speed without reading its numbers. It forwards a request that has each member once, in a form that every server accepts;
-it decodes every other request, and writes it in this form. It also decodes responses that have anything except finite
-numbers.
+speed without reading its numbers. It forwards a request that has each member once, in a form that every server accepts.
+It decodes every other request, and writes it in this form. It also decodes responses that contain anything except
+finite numbers.
 """
 
 import re
@@ -46,20 +46,26 @@ _VECTORS = _pattern(rb"\[", rb"([\[\]])")
 _AFTER_VECTOR = _pattern(b"", rb"(?:(,)" + _BLANK + rb"\[|\])")
 
 _LONGEST_TEXT = 64 * 2**10
-"""Maximum bytes of a name or a `config` that is skipped."""
+"""Maximum size of a name or a `config` that is skipped, in bytes."""
 _MOST_VECTORS = 64
-"""Maximum number of vectors of `input` that are skipped. Models have few; short vectors are decoded equally fast."""
+"""Maximum number of vectors of `input` that are skipped.
+
+Models have few, and short vectors are decoded equally fast.
+"""
 
 _End: TypeAlias = Callable[[Buffer, int], int]
-"""Finds the end of the value that begins at a position; -1 if not every server accepts the value."""
+"""Finds the end of the value that begins at a position. Returns -1 if not every server accepts the value."""
 
 
 # --- requests ---
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for a call, or None if the gateway must decode the message: it is not a call, or not every
-    server would accept it unchanged."""
+    """Return the request for a call.
+
+    Return None if the gateway must decode the message because it is not a call, or because not every server would
+    accept it unchanged.
+    """
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -76,8 +82,10 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | None:
-    """Return the positions of the values of an object's members, or None if it has other members than `ends`, a member
-    twice, or another kind of value."""
+    """Return the positions of the values of an object's members.
+
+    Return None if the object has other members than `ends`, a member twice, or another kind of value.
+    """
     found: dict[bytes, slice] = {}
     end = 0
     while member := _MEMBER.match(body, end):
@@ -104,16 +112,21 @@ def _of(pattern: re.Pattern[bytes]) -> _End:
 
 
 def _end_of_vector(body: Buffer, start: int) -> int:
-    """Return the end of a list. The bracket found might be in the list, in a string or another list. In that case the
-    remaining text is not valid JSON, and no server accepts the body."""
+    """Return the end of a list.
+
+    The bracket that is found might be in the list, in a string or in another list. In that case the remaining text is
+    not valid JSON, and no server accepts the body.
+    """
     if body[start : start + 1] != b"[":
         return -1
     return find_byte(body, b"]", start) + 1 or -1
 
 
 def _end_of_vectors(body: Buffer, start: int) -> int:
-    """Return the end of a list of such lists, or -1 for any other value. MATLAB's client writes a list of one number as
-    a number."""
+    """Return the end of a list of such lists, or -1 for any other value.
+
+    MATLAB's client writes a list of one number as a number.
+    """
     opening = _VECTORS.match(body, start)
     if opening is None:
         return -1
@@ -157,16 +170,18 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 _OUTPUT = _pattern(b"", rb"\{", b'"output"', b":", rb"\[")
 _NO_NUMBERS = b'"anu'
-"""Every additional member, and every value that is not a finite number, has at least one of these bytes, also in
-Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
+"""Every additional member, and every value that is not a finite number, has at least one of these bytes, even in
+Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5).
+"""
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client, with any Content-Type, like `client.decode_response`, or None if it has
-    anything except numbers.
+    """Return the response to the client, with any Content-Type, like `client.decode_response`.
+
+    Return None if it contains anything except numbers.
 
     Raises:
-        GatewayError: the error of its status, same as `client.decode_response`.
+        GatewayError: the error of its status, as in `client.decode_response`.
     """
     if not 200 <= reply.status < 300:
         decode_response(reply, request, target)

@@ -16,15 +16,17 @@ CALLS = {
 PATHS = {operation: f"/{call}" for call, operation in CALLS.items()}
 
 INPUT_SIZES, OUTPUT_SIZES, MODEL_INFO = PARTS = ("InputSizes", "OutputSizes", "ModelInfo")
-"""The three requests for a model's metadata. Every one is a path, and the `part` of a Request."""
+"""The three requests for a model's metadata. Each is a path, and the `part` of a Request."""
 
 SIZES_KEYS = {INPUT_SIZES: "inputSizes", OUTPUT_SIZES: "outputSizes"}
 """The key of each response."""
 
 TEST_SHARED_MEMORY = "TestShMem"
 SHARED_MEMORY_CALLS = tuple(f"{call}ShMem" for call in CALLS)
-"""Undocumented calls: with them, a client and a server on one machine exchange the numbers through POSIX shared
-memory."""
+"""Undocumented calls.
+
+With them, a client and a server on one machine exchange the numbers through POSIX shared memory.
+"""
 
 KEYS = {
     "out_wrt": "outWrt",
@@ -37,7 +39,10 @@ KEYS = {
 """The JSON keys of the tensors that a derivative takes in addition to the model's inputs (see DERIVATIVES)."""
 
 PROTOCOL_VERSION = 1.0
-"""A JSON number. The specification says string, but a string breaks the Python and the C++ client."""
+"""The protocol version, a JSON number.
+
+The specification says string, but a string breaks the Python and the C++ client.
+"""
 
 NAN: Nan = "literal"
 """NaN, Infinity and -Infinity, which the Python and the Julia package read. They convert `null` to None without an
@@ -48,6 +53,7 @@ JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 CALLS_HEADER = "gateway-calls"
 MANY = "many"
 """With this header value, the response to `/Info` shows clients of the gateway that the server accepts any number of
-concurrent calls. The interface has no member for this; other clients ignore the header."""
+concurrent calls. The interface has no member for this, and other clients ignore the header.
+"""
 
 INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode())))

@@ -1,4 +1,4 @@
-"""Client side: converts UM-Bridge requests to canonical Requests, and Answers to UM-Bridge responses."""
+"""Client side. It converts UM-Bridge requests to canonical Requests, and Answers to UM-Bridge responses."""
 
 from collections.abc import Callable, Iterator
 from struct import pack
@@ -31,9 +31,9 @@ from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, enc
 
 SERVER_PATTERNS = {
     "GET /Info": (Operation.MODELS, ""),
-    # The gateway responds to this request itself and never forwards it: the probe of a client on the server's machine
-    # would succeed, and the numbers of every later call would bypass the gateway. After an empty response, the client
-    # sends them by HTTP.
+    # The gateway responds to this request itself and never forwards it. Otherwise the probe of a client on the server's
+    # machine would succeed, and the numbers of every later call would bypass the gateway. After an empty response, the
+    # client sends the numbers over HTTP.
     f"POST /{TEST_SHARED_MEMORY}": (Operation.LIVE, TEST_SHARED_MEMORY),
 }
 MODEL_PATTERNS = {
@@ -54,17 +54,19 @@ ARRAY_KEYS: dict[Operation, dict[str, ArrayForm]] = {Operation.METADATA: {}} | {
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return the canonical Request of one HTTP request. Inputs have no names and no datatype; in a derivative, the
-    tensors of DERIVATIVES follow them. `config` becomes the parameter `config`, which has its JSON text.
+    """Return the canonical Request of one HTTP request.
+
+    Inputs have no names and no datatype. In a derivative, the tensors of DERIVATIVES follow them. `config` becomes the
+    parameter `config`, which has its JSON text.
 
     The gateway ignores Content-Type (Julia and the conformity suite omit it) and unknown keys.
 
-    If a request that names a model has an error, the error becomes the Request's `flaw`: real servers check the model's
-    name first, and the conformity suite requests unknown models with only the name.
+    If a request that names a model has an error, the error becomes the Request's `flaw`, because real servers check the
+    model's name first, and the conformity suite requests unknown models with only the name.
 
     Raises:
         DecodeError: the body is not JSON, or names no model.
-        GatewayError: UNIMPLEMENTED, a call through shared memory; RESOURCE_EXHAUSTED, `config` exceeds the limit.
+        GatewayError: UNIMPLEMENTED for a call through shared memory; RESOURCE_EXHAUSTED if `config` exceeds the limit.
     """
     asked = MODEL_PATTERNS.get(message.pattern)
     if asked is None:
@@ -77,7 +79,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         try:
             return _decode_call(operation, message, listener)
         except DecodeError:
-            pass  # the general reader accepts the body, or reports the error
+            pass  # the general reader accepts the body or reports the error
     return _decode_general(operation, part, message, listener)
 
 
@@ -95,7 +97,7 @@ def _decode_call(operation: Operation, message: Message, listener: ListenerSetti
 
 
 def _may_be_deep(text: bytes) -> bool:
-    """Return whether the text may have more levels than the general reader allows, which counts them."""
+    """Return whether the text can have more levels than the general reader allows, which counts them."""
     return text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
@@ -124,9 +126,11 @@ def _decode_general(operation: Operation, part: str, message: Message, listener:
 def _with_missing(
     operation: Operation, message: Message, listener: ListenerSettings, error: DecodeError
 ) -> Request | None:
-    """Return the call in a body that caused `error`, with NaN for each null in the numbers of its vectors. The call has
-    a flaw. Return None if the body cannot be read in this way either, for example if a list in its config contains
-    null, which must stay null."""
+    """Return the call in a body that caused `error`, with NaN for each null in the numbers of its vectors.
+
+    The call has a flaw. Return None if the body cannot be read in this way either, for example if a list in its config
+    contains null, which must stay null.
+    """
     text, values = missing.as_nan(message.body, members=False), listener.limits.json_values
     if text is None:
         return None
@@ -168,8 +172,11 @@ def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator
 
 
 def _decode_index(name: str, key: str, value: Json) -> Tensor:
-    """Return the position of a vector, which can be negative: the model's server reports positions that are out of
-    range. `0.0` is accepted, as the C++ server does."""
+    """Return the position of a vector.
+
+    It can be negative, because the model's server reports positions that are out of range. `0.0` is accepted, as the
+    C++ server does.
+    """
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
         raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')
@@ -182,12 +189,13 @@ def _metadata_parameters(part: str, body: dict[str, Json], listener: ListenerSet
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the HTTP response to a Request that `decode_request` returned. The response has only the members of the
-    interface: the conformity suite forbids any other member.
+    """Return the HTTP response to a Request that `decode_request` returned.
+
+    The response has only the members of the interface, because the conformity suite forbids any other member.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor in a request for sizes has a free
-            dimension; INTERNAL, a derivative is not exactly one tensor.
+        GatewayError: UNIMPLEMENTED if a tensor is BYTES; FAILED_PRECONDITION if a tensor in a request for sizes has a
+            free dimension; INTERNAL if a derivative is not exactly one tensor.
     """
     encode_body = _BODY_ENCODERS[request.operation, request.part]
     headers = INFO_HEADERS if request.operation is Operation.MODELS else JSON_HEADERS

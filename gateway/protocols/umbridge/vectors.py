@@ -24,7 +24,7 @@ def read_vector(name: str, raw: Raw) -> Tensor:
     """Return the Tensor of the list of JSON numbers in `raw`, like `decode_vector`.
 
     Raises:
-        DecodeError: the text is for the general reader.
+        DecodeError: the general reader must read the text.
     """
     datatype, data, shape = untyped_numbers(bytes(raw))
     if len(shape) > 1:
@@ -33,11 +33,12 @@ def read_vector(name: str, raw: Raw) -> Tensor:
 
 
 def decode_vector(name: str, vector: Array, what: str) -> Tensor:
-    """Return an untyped Tensor of rank 1: INT64, UINT64 or FP64, depending on the literals. A scalar, which MATLAB
-    writes for a vector of one number, becomes `[1]`.
+    """Return an untyped Tensor of rank 1, whose datatype is INT64, UINT64 or FP64, depending on the literals.
+
+    A scalar, which MATLAB writes for a vector of one number, becomes `[1]`.
 
     Raises:
-        DecodeError: `what` has anything except numbers, or is nested.
+        DecodeError: the vector contains anything except numbers, or is nested. The text names `what`.
     """
     values = vector.values
     datatype = None if isinstance(values, bytes) else _DATATYPES.get(values.dtype)
@@ -50,11 +51,12 @@ def decode_vector(name: str, vector: Array, what: str) -> Tensor:
 
 
 def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
-    """Return the JSON array of all elements in row-major order, for insertion into a message for `write_message`. BOOL
-    becomes 1 and 0, because a vector has only numbers.
+    """Return the JSON array of all elements in row-major order, for insertion into a message for `write_message`.
+
+    BOOL becomes 1 and 0, because a vector has only numbers.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, the tensor is BYTES; INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
+        GatewayError: UNIMPLEMENTED if the tensor is BYTES; INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`.
     """
     datatype = tensor.datatype
     if datatype is BYTES:
@@ -63,8 +65,10 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
 
 
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> list[Any]:
-    """Return the vectors of the tensors, like `encode_vector`. `role` is `input` or `output`; errors use it to name the
-    tensor."""
+    """Return the vectors of the tensors, like `encode_vector`.
+
+    `role` is `input` or `output`. Errors use it to name the tensor.
+    """
     return [encode_vector(tensor, nan, _label(tensor, at, role)) for at, tensor in enumerate(tensors)]
 
 

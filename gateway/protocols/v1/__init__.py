@@ -1,4 +1,4 @@
-"""V1: the KServe V1 protocol and TensorFlow Serving's REST API, with tensors in JSON as rows or columns.
+"""V1, which is the KServe V1 protocol and TensorFlow Serving's REST API, with tensors in JSON as rows or columns.
 
 Specifications: https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol and
 https://www.tensorflow.org/tfx/serving/api_rest. `flavor` selects the server type, for features in which the servers
@@ -21,7 +21,7 @@ from gateway.protocols.v1.server import DECODERS, decode_request, encode_respons
 TRAITS = Traits(
     wire=Wire(untyped=True, unnamed=True, selects=False, nan="null"),
     models=Models(
-        # digits are a version; any other text is a label
+        # digits are a version, and any other text is a label
         versions=bool,
         unknown_are_not_found=True,
         metadata_parts=("", STATUS),

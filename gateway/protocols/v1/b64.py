@@ -1,4 +1,4 @@
-"""Bytes in JSON: TensorFlow Serving's `{"b64": "<base64>"}` (REST API, "Encoding binary values").
+"""Bytes in JSON, in TensorFlow Serving's form `{"b64": "<base64>"}` (REST API, "Encoding binary values").
 
 Before the JSON text is parsed, a string with a prefix, the mark, replaces every `b64` object. An array of these objects
 is then an array of strings, which the array reader accepts. A tensor with at least one of these objects becomes BYTES
@@ -20,7 +20,7 @@ from gateway.core.types import Tensor
 IMAGE = "image"
 
 _KEY = b'"b64"'
-# Cannot match in a string of valid JSON, where a backslash precedes each quote.
+# This cannot match in a string of valid JSON, where a backslash precedes each quote.
 _OBJECT = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"([^"\\}]*+)"[ \t\r\n]*+\}')
 _OPENING = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"')
 _CLOSING = re.compile(rb'"[ \t\r\n]*+\}')
@@ -30,8 +30,10 @@ _PIECE = 2**20
 
 
 def mark(text: bytes) -> bytes:
-    """Return the JSON text with a marked string instead of each `b64` object. A text that already contains the mark is
-    returned unchanged, so a client's own string is never decoded."""
+    """Return the JSON text with a marked string instead of each `b64` object.
+
+    A text that already contains the mark is returned unchanged, so a client's own string is never decoded.
+    """
     if _KEY not in text or _MARK in text or any(escape in text for escape in _ESCAPES):
         return text
     # `re` holds the GIL while it runs, so large texts are processed in pieces. A match ends at the first closing brace,
@@ -74,7 +76,7 @@ def decode_marked(tensor: Tensor, what: str) -> Tensor:
     """Return the tensor with its marked strings decoded to bytes.
 
     Raises:
-        DecodeError: a marked string is not base64; the error names `what`.
+        DecodeError: a marked string is not base64. The error names `what`.
     """
     if tensor.datatype is not Datatype.BYTES or _MARK not in bytes(tensor.data):
         return tensor
@@ -105,8 +107,10 @@ def _decoded(elements: Iterable[bytes], what: str) -> Iterator[bytes]:
 
 
 def _decode(text: bytes, start: int) -> bytes:
-    """Return the bytes of the base64 text in `text[start:]`. A large text is decoded piece by piece, since decoding 64
-    MiB in one call would block all other threads for 130 ms.
+    """Return the bytes of the base64 text in `text[start:]`.
+
+    A large text is decoded piece by piece, because decoding 64 MiB in one call would block all other threads for 130
+    ms.
 
     Raises:
         ValueError: the text is not base64.
@@ -126,6 +130,6 @@ def to_json(element: bytes) -> bytes:
     """Return the `b64` object of one element."""
     if len(element) <= _PIECE:
         return b'{"b64":"%b"}' % b64encode(element)
-    step = _PIECE // 3 * 3  # complete groups, so only the last piece has padding
+    step = _PIECE // 3 * 3  # these are complete groups, so only the last piece has padding
     pieces = (b64encode(element[at : at + step]) for at in range(0, len(element), step))
     return b"".join((b'{"b64":"', *pieces, b'"}'))

@@ -1,4 +1,4 @@
-"""Upstream side: converts canonical Requests to V1 requests, and V1 responses to Answers."""
+"""Upstream side. It converts canonical Requests to V1 requests, and V1 responses to Answers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,12 +23,15 @@ _PAYLOAD_FORMATS = {
     Payload.COLUMNS: (TensorFormat.COLUMNS, False),
     Payload.NAMED_COLUMNS: (TensorFormat.COLUMNS, True),
 }
-"""The format, and whether a single tensor has a name too."""
+"""The format, and whether a single tensor also has a name."""
 
 
 def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
-    """Return a `:predict` or `:explain` request in the route's `payload` format, or else in the V1 client's format, or
-    else in rows. Inputs that cannot be rows become columns."""
+    """Return a `:predict` or `:explain` request.
+
+    It is in the route's `payload` format, otherwise in the V1 client's format, otherwise in rows. Inputs that cannot be
+    rows become columns.
+    """
     _refuse_parameters_of_tensors(request)
     tensor_format, named = _tensor_format(request)
     if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):
@@ -88,8 +91,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the HTTP request for `request` to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, V1 does not have the operation; INVALID_ARGUMENT or NOT_FOUND, V1 cannot express a
-            name, version, parameter or tensor.
+        GatewayError: UNIMPLEMENTED if V1 does not have the operation; INVALID_ARGUMENT or NOT_FOUND if V1 cannot
+            express a name, version, parameter or tensor.
     """
     ask = _ENCODERS.get(request.operation)
     if ask is None:
@@ -98,7 +101,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's Answer to `request`. Content-Type is ignored: KServe omits it in text responses.
+    """Return the backend's Answer to `request`. Content-Type is ignored, because KServe omits it in text responses.
 
     Raises:
         DecodeError: the response is not a V1 response.
@@ -129,8 +132,11 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response:
-    """Return the predictions in a response. `nan`: the route's setting. With `null`, null among numbers is NaN;
-    otherwise null is part of arbitrary JSON, which the client gets as text."""
+    """Return the predictions in a response.
+
+    `nan` is the route's setting. If it is `null`, null among numbers is NaN. Otherwise null is part of arbitrary JSON,
+    which the client gets as text.
+    """
     text = missing.as_nan(reply.body, members=True) if nan == "null" else None
     try:
         body = read_body(reply.body if text is None else text, REPLY, target.limits.json_values, any_json=True)

@@ -1,7 +1,7 @@
 """CloudEvents around requests and responses, as in KServe's V1 server.
 
-In binary mode the attributes are `ce-` headers and the body is an ordinary body. In structured mode the body is a JSON
-object with the attributes, and the request is at `data`. Specification: CloudEvents 1.0, HTTP protocol binding.
+In binary mode, the attributes are `ce-` headers, and the body is an ordinary body. In structured mode, the body is a
+JSON object with the attributes, and the request is at `data`. Specification: CloudEvents 1.0, HTTP protocol binding.
 """
 
 import json
@@ -56,7 +56,7 @@ def unwrap(message: Message, values: int) -> tuple[Message, str]:
 
 def wrap(parts: tuple[Buffer, ...], event: str, model: str) -> Message:
     """Return the response to an event, in the mode `event`. `parts` are the JSON text of the ordinary response."""
-    # KServe writes events with Python's json: with blanks and escapes.
+    # KServe writes events with Python's json, so they have blanks and escapes.
     data = json.loads(b"".join(parts))
     attributes = {
         "specversion": "1.0",

@@ -1,4 +1,4 @@
-"""V1 errors: an HTTP status and `{"error": text}`, with the layout and the statuses of each server type.
+"""V1 errors, which are an HTTP status and `{"error": text}`, with the layout and the statuses of each server type.
 
 The header `gateway-reason` has the Reason, so the Reason survives a chain of gateways.
 """
@@ -66,14 +66,17 @@ def _reason(status: int, text: str) -> Reason:
     if status == 503 and text.endswith(_NOT_READY):
         return Reason.NOT_READY
     if status == 404 and text == _NOT_FOUND:
-        return Reason.UNSUPPORTED  # the server lacks the path itself, not the model
+        return Reason.UNSUPPORTED  # the server lacks the path itself and not the model
     return _REASONS.get(status, Reason.MODEL_ERROR)
 
 
 def lacks_path(reply: Message, model: str = "") -> bool:
-    """Return whether the server lacks the path or the verb: the response is from a web server or framework (a page, a
-    line, or empty), or is an error that does not mention a model, such as `{"error": "Not found"}` from a handwritten
-    server. A server that has the path mentions models, or `model`, in its error about a missing one."""
+    """Return whether the server lacks the path or the verb.
+
+    The response is from a web server or framework (a page, a line, or empty), or is an error that does not mention a
+    model, such as `{"error": "Not found"}` from a handwritten server. If a server has the path, its error about a
+    missing model mentions models, or `model`.
+    """
     if reply.headers.get(REASON_HEADER):
         return False
     if reply.status in (405, 501):
@@ -88,8 +91,11 @@ def lacks_path(reply: Message, model: str = "") -> bool:
 
 
 def is_unknown_servable(reply: Message, model: str) -> bool:
-    """Return True if TensorFlow Serving reports a missing model: "Could not find any versions of model x" in responses
-    to status requests, "Servable not found for request: Latest(x)" in other responses."""
+    """Return True if TensorFlow Serving reports a missing model.
+
+    Its text is "Could not find any versions of model x" in responses to status requests, and "Servable not found for
+    request: Latest(x)" in other responses.
+    """
     text = _text(reply)
     return reply.status == 404 and text in (
         f"Could not find any versions of model {model}",
@@ -98,8 +104,10 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
 
 
 def error_in_success(reply: Message) -> GatewayError | None:
-    """Return the error in a response with status 200 that is `{"error": text}` instead of a prediction, or None if it
-    is not an error."""
+    """Return the error in a response with status 200 that is `{"error": text}` instead of a prediction.
+
+    Return None if it is not an error.
+    """
     text = _error_text(reply.body)
     return refusal(Reason.MODEL_ERROR, text[:_MAX_TEXT]) if text else None
 

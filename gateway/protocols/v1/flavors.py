@@ -1,6 +1,6 @@
 """V1 server types, and how they are detected.
 
-KServe and TensorFlow Serving have the same paths for inference; they differ in metadata, versions, errors and NaN.
+KServe and TensorFlow Serving have the same paths for inference. They differ in metadata, versions, errors and NaN.
 """
 
 from gateway.core.protocol import ServerTypes
@@ -8,7 +8,7 @@ from gateway.core.types import ServerInfo
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
 GATEWAY = "gateway"
-"""Another gateway: it has the paths of both server types, whatever its listener's server type."""
+"""Another gateway. It has the paths of both server types, whatever its listener's server type is."""
 
 MARK = b"gateway-flavor"
 """The header that distinguishes a gateway's response to `GET /` from KServe's."""

@@ -4,10 +4,10 @@
     rows      "instances" / "predictions"    [row, ...]            [{name: row, ...}, ...]
     columns   "inputs" / "outputs"           value                 {name: value, ...}
 
-_SHAPES has a row for each shape of bodies that are read without Python values for their numbers: small bodies by their
-type, in which `Raw` is the text of tensors, other bodies with the numbers directly in arrays. If this fails, the
-gateway reads a body as Python values (`_read_json_values`), which is slower, but also accepts rows that are not
-rectangular, and reports errors.
+_SHAPES has a row for each shape of bodies that are read without Python values for their numbers. Small bodies are read
+by their type, in which `Raw` is the text of tensors. Other bodies are read with the numbers directly in arrays. If this
+fails, the gateway reads a body as Python values (`_read_json_values`), which is slower, but also accepts rows that are
+not rectangular, and reports errors.
 """
 
 import re
@@ -40,8 +40,10 @@ from gateway.protocols.v1.tensors import (
 
 @frozen
 class Body:
-    """The contents of a body: tensors in one of the two formats, and its other `members`. `tensor_error`: the reason
-    why a value is JSON text and not a tensor; empty if all values are tensors."""
+    """The contents of a body, with tensors in one of the two formats, and its other `members`.
+
+    `tensor_error` is the reason why a value is JSON text and not a tensor. It is empty if all values are tensors.
+    """
 
     tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]
@@ -53,11 +55,14 @@ class Body:
 
 
 def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Body:
-    """Return the tensors and the other members of `raw`. `limit` is `limits.json_values`. NaN and Infinity are numbers.
-    With `any_json`, a value that is not a rectangular array becomes BYTES of JSON texts.
+    """Return the tensors and the other members of `raw`.
+
+    `limit` is `limits.json_values`. NaN and Infinity are numbers. If `any_json` is True, a value that is not a
+    rectangular array becomes BYTES of JSON texts.
 
     Raises:
-        DecodeError: not JSON, both or missing keys of the tensors, or a value that is not a tensor.
+        DecodeError: the body is not JSON, has both keys or none of the keys of the tensors, or has a value that is not
+            a tensor.
     """
     text = raw if isinstance(raw, bytes) else bytes(raw)
     try:
@@ -78,8 +83,11 @@ def _unchanged(tensor: Tensor, what: str) -> Tensor:
 
 
 def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
-    """Return the body with its numbers read directly into tensors, or None if its layout does not allow it. `unmark`
-    decodes the strings that replaced `b64` objects in the text."""
+    """Return the body with its numbers read directly into tensors.
+
+    Return None if the body's layout does not allow that. `unmark` decodes the strings that replaced `b64` objects in
+    the text.
+    """
     shape = _shape(text)
     try:
         if b'["' in text:  # the readers of arrays read lists of strings equally fast
@@ -88,7 +96,7 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
         if found is None:
             raise DecodeError
         tensors = [_from_text(name, given, limit) for name, given in found.tensors]
-    except DecodeError:  # the readers of arrays accept the body, or report the error
+    except DecodeError:  # the readers of arrays accept the body or report the error
         wanted = _EVERY if shape.pattern else {keys.rows: ArrayForm.ARRAY, keys.columns: ArrayForm.ARRAY}
         found = shape.split(read(text, wanted, values=limit, literals=True, level=shape.level), keys)
         if found is None:
@@ -102,8 +110,11 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
 
 @frozen
 class _Split:
-    """A body before its tensors are made: the text or the array of each tensor by name (for named rows, of each row),
-    and the other members of the body."""
+    """A body before its tensors are made.
+
+    It has the text or the array of each tensor by name (for named rows, of each row), and the other members of the
+    body.
+    """
 
     tensor_format: TensorFormat
     tensors: Iterable[tuple[str, Any]]
@@ -112,8 +123,11 @@ class _Split:
 
 @frozen
 class _Shape:
-    """A shape of bodies. `pattern` finds it in a text. `types` read small bodies; in others the tensors are arrays at
-    `level`. `split` takes the document apart, and returns None if it has another shape."""
+    """A shape of bodies.
+
+    `pattern` finds it in a text. `types` read small bodies. In other bodies, the tensors are arrays at `level`. `split`
+    takes the document apart. It returns None if the document has another shape.
+    """
 
     pattern: re.Pattern[bytes] | None
     types: Mapping[BodyKeys, TypedReader[dict[str, Any]]]
@@ -122,8 +136,11 @@ class _Shape:
 
 
 _LARGEST = 2**14
-"""Maximum bytes of a body for a typed reader. In a longer body, skipping the numbers once to find the end of each
-tensor costs more than cutting the tensors out of the text (0.7 us for each KiB)."""
+"""Maximum size of a body for a typed reader, in bytes.
+
+In a longer body, skipping the numbers once to find the end of each tensor costs more than cutting the tensors out of
+the text (0.7 us for each KiB).
+"""
 
 
 def _types(tensors: Any) -> dict[BodyKeys, TypedReader[dict[str, Any]]]:
@@ -166,7 +183,7 @@ _EVERY = AllBut(())
 _NAMED_ROWS = re.compile(rb'"(?:instances|predictions|explanations)"\s*:\s*\[\s*\{')
 _NAMED_COLUMNS = re.compile(rb'"(?:inputs|outputs|predictions)"\s*:\s*\{')
 _HEAD = 64 * 2**10
-"""Bytes of the text that are searched for named tensors. If their key comes later, they are read as Python values."""
+"""Number of bytes of the text to search for named tensors. If their key comes later, they are read as Python values."""
 _SHAPES = (
     _Shape(_NAMED_ROWS, _types(list[dict[str, Raw]]), 3, _split_named_rows),  # {"instances": [{"x": here}]}
     _Shape(_NAMED_COLUMNS, _types(dict[str, Raw]), 2, _split_named_columns),  # {"inputs": {"x": here}}
@@ -183,11 +200,14 @@ def _shape(text: bytes) -> _Shape:
 
 
 _DEEPEST = MAX_DEPTH - 3
-"""Maximum levels of an array that are allowed at every position of the body."""
+"""Maximum number of levels of an array that are allowed at every position of the body."""
 
 
 def _from_text(name: str, given: Raw | list[Raw], values: int) -> Tensor:
-    """Return the tensor of one list, or of the values in all rows; both as text. Raises DecodeError for other text."""
+    """Return the tensor of one list, or of the values in all rows.
+
+    The caller passes both as text. Raises DecodeError for other text.
+    """
     text = b"[%b]" % b",".join(given) if isinstance(given, list) else bytes(given)
     if not text.startswith(b"["):
         raise DecodeError
@@ -287,15 +307,20 @@ def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, a
 
 
 def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
-    """Return `array_error` if there is one. If the body was too large for arbitrary JSON, the error also names the
-    limit."""
+    """Return `array_error` if there is one.
+
+    If the body was too large for arbitrary JSON, the error also names the limit.
+    """
     if array_error is None or "limits.json_values" not in str(error):
         return array_error or error
     return DecodeError(f"{array_error}; JSON other than arrays may have {limit} values (limits.json_values)")
 
 
 def _named_rows(rows: list[Json]) -> list[tuple[str, Json]]:
-    """Return the values of each name in all rows, or the rows themselves, without a name, if they are unnamed."""
+    """Return the values of each name in all rows.
+
+    If the rows have no names, return the rows themselves, without a name.
+    """
     is_named = _are_objects(rows) and _names_tensors(rows[0]) and all(row.keys() == rows[0].keys() for row in rows)
     if not is_named:
         return [("", rows)]
@@ -309,8 +334,10 @@ def _named_columns(given: Json) -> list[tuple[str, Json]]:
 
 
 def _names_tensors(given: dict[str, Json]) -> bool:
-    """Return whether the keys can be names of tensors: there are keys, every key has text, and the object is not a
-    `b64` object."""
+    """Return whether the keys can be names of tensors.
+
+    There must be keys, every key must have text, and the object must not be a `b64` object.
+    """
     return bool(given) and "" not in given and given.keys() != {"b64"}
 
 
@@ -352,11 +379,13 @@ def are_rows(tensors: Sequence[Tensor]) -> bool:
 
 
 def write_body(body: Body, keys: BodyKeys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
-    """Return the JSON text of a body, in pieces. Several tensors get names; a single tensor only if `named`. In the row
+    """Return the JSON text of a body, in pieces.
+
+    If there are several tensors, they get names. A single tensor gets its name only if `named` is True. In the row
     format, tensors that cannot be rows are complete values under the key of the rows.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming a tensor that JSON cannot carry.
+        GatewayError: INVALID_ARGUMENT for a tensor that JSON cannot carry. The text names the tensor.
     """
     tensors = body.tensors
     key = keys.of(body.tensor_format)
@@ -384,7 +413,7 @@ def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: 
 
 
 def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
-    """Return a JSON object of keys and texts, in pieces: large texts are not copied."""
+    """Return a JSON object of keys and texts, in pieces, so that large texts are not copied."""
     pieces = [*chain.from_iterable((b",%b:" % write(key), *texts) for key, texts in members)]
     if not pieces:
         return (b"{}",)
@@ -394,7 +423,7 @@ def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ..
 
 
 _JOINED = 64 * 2**10
-"""Maximum bytes of texts that are joined into one piece, because the copy is cheaper than several writes."""
+"""Maximum size of texts that are joined into one piece, in bytes, because the copy is cheaper than several writes."""
 
 
 def _name(tensor: Tensor, at: int, keys: BodyKeys) -> str:

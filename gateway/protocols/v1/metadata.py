@@ -1,6 +1,8 @@
-"""V1 metadata: liveness, the model list, KServe's readiness, TensorFlow Serving's version status and `signature_def`.
+"""V1 metadata, which is liveness, the model list, KServe's readiness, and TensorFlow Serving's version status and
+`signature_def`.
 
-A listener of either server type writes a model's signature as TensorFlow Serving does; KServe lacks metadata over V1.
+A listener of either server type writes a model's signature as TensorFlow Serving does, because KServe lacks metadata
+over V1.
 """
 
 from typing import Any
@@ -41,22 +43,24 @@ def encode_alive(answer: Answer, request: Request, translate: Translate) -> Mess
 
 
 def encode_models(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to `GET /v1/models`: the names, each once."""
+    """Return the response to `GET /v1/models`, which has the names, each once."""
     assert isinstance(answer, tuple)
     return _reply({"models": [*dict.fromkeys(entry.name for entry in answer)]})
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return KServe's response to `GET /v1/models/{model}`: `name` and `ready`, or 503."""
+    """Return KServe's response to `GET /v1/models/{model}`, which is `name` and `ready`, or 503."""
     if not answer:
-        # the text of KServe since 0.10
+        # this is the text of KServe since 0.10
         return _reply({"error": f"Model with name {request.model} is not ready."}, 503)
     return _reply({"name": request.model, "ready": True})
 
 
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return TensorFlow Serving's response to `GET /v1/models/{model}`: the state of the requested version. If the
-    request has no version, the response has version 1, because the version that runs is unknown."""
+    """Return TensorFlow Serving's response to `GET /v1/models/{model}`, which is the state of the requested version.
+
+    If the request has no version, the response has version 1, because the version that runs is unknown.
+    """
     version = request.version or "1"
     state = {
         "version": version,
@@ -67,7 +71,7 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to `GET /v1/models/{model}/metadata`: `model_spec` and `signature_def`."""
+    """Return the response to `GET /v1/models/{model}/metadata`, which is `model_spec` and `signature_def`."""
     assert isinstance(answer, Signature)
     version = request.version or (answer.versions[-1] if answer.versions else "")
     definition = {
@@ -151,11 +155,12 @@ def decode_ready(reply: Message, request: Request, target: Target) -> bool:
 
 
 def decode_status(reply: Message, request: Request, target: Target) -> Signature:
-    """Return the available model versions, in a Signature without tensors. The Signature is empty if the server, which
-    might have only `:predict`, lacks the path.
+    """Return the available model versions, in a Signature without tensors.
+
+    The Signature is empty if the server lacks the path, because it might have only `:predict`.
 
     Raises:
-        GatewayError, DecodeError: same as `decode_ready`.
+        GatewayError, DecodeError: the errors of `decode_ready`.
     """
     if errors.lacks_path(reply, request.model):
         return Signature()
@@ -182,9 +187,10 @@ def _available(document: dict[str, Json]) -> tuple[str, ...]:
 
 
 def decode_metadata(reply: Message, request: Request, target: Target) -> Signature:
-    """Return the model's default signature: `serving_default`, or its only signature. The result has no tensors if the
-    server has no metadata (KServe), if the model has no such signature, or if a tensor has an unknown datatype or no
-    rank. OpenVINO's server, which decodes image files, names no method.
+    """Return the model's default signature, which is `serving_default` or the model's only signature.
+
+    The result has no tensors if the server has no metadata (KServe), if the model has no such signature, or if a tensor
+    has an unknown datatype or no rank. OpenVINO's server, which decodes image files, names no method.
 
     Raises:
         GatewayError: the error in the response.
@@ -210,8 +216,10 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
 
 
 def _member(document: dict[str, Json], name: str, *default: Json) -> Any:
-    """Return a member by its name in the schema, or in lowerCamelCase, which protobuf's JSON mapping uses: OpenVINO's
-    server writes both. Raises KeyError if the member is missing and the caller passes no `default`."""
+    """Return a member by its name in the schema, or in lowerCamelCase, which protobuf's JSON mapping uses.
+
+    OpenVINO's server writes both. Raises KeyError if the member is missing and the caller passes no `default`.
+    """
     first, *others = name.split("_")
     for spelling in (name, first + "".join(map(str.capitalize, others))):
         if spelling in document:

@@ -1,7 +1,7 @@
 """Converts the other members of a body (`signature_name`, `parameters`, any other key) to canonical parameters and
 back.
 
-Scalars become parameters unchanged; other JSON becomes a string parameter with the JSON text. From V1 to V1, each
+Scalars become parameters unchanged. Other JSON becomes a string parameter with the JSON text. From V1 to V1, each
 member keeps its position and its JSON value. A parameter from another protocol becomes a member of the object
 `parameters`, except `signature_name`, which is a member of the body.
 """
@@ -17,8 +17,10 @@ from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_N
 
 
 class BodyMessage(Message, frozen=True):
-    """A message with tensors, and the data for the response or for the request to a V1 backend: the format, whether the
-    tensors are named, and the other members by key."""
+    """A message with tensors, and the data for the response or for the request to a V1 backend.
+
+    It has the format, whether the tensors are named, and the other members by key.
+    """
 
     tensor_format: TensorFormat = TensorFormat.ROWS
     named: bool = False
@@ -26,7 +28,7 @@ class BodyMessage(Message, frozen=True):
     in_parameters: frozenset[str] = frozenset()
     """The parameters that are keys of the object `parameters`."""
     tensor_error: str = ""
-    """The reason why the values are JSON texts and not a tensor; empty if they are a tensor."""
+    """The reason why the values are JSON texts and not a tensor. It is empty if they are a tensor."""
     event_mode: str = ""
     """The mode of the CloudEvent in the response; empty for an ordinary response."""
 
@@ -58,11 +60,13 @@ def _parameter(given: Json) -> ParameterValue:
 
 
 def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json]:
-    """Return the members of a body for `parameters`. Members of a V1 message keep their position and JSON value. A V1
-    message has its default signature name as a member, although it is not a parameter.
+    """Return the members of a body for `parameters`.
+
+    Members of a V1 message keep their position and JSON value. A V1 message has its default signature name as a member,
+    although it is not a parameter.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming a parameter that is NaN or an infinity.
+        GatewayError: INVALID_ARGUMENT for a parameter that is NaN or an infinity. The text names the parameter.
     """
     known = origin if isinstance(origin, BodyMessage) else BodyMessage()
     written: Mapping[str, Json] = known.members or {}

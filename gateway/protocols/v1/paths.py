@@ -18,7 +18,7 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
     """Return the path of the request's model and version with `suffix` (`:predict`, `/metadata`), percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name cannot be a path segment; NOT_FOUND, a version on a KServe backend.
+        GatewayError: INVALID_ARGUMENT if a name cannot be a path segment; NOT_FOUND for a version on a KServe backend.
     """
     if request.version and target.flavor == KSERVE:
         raise not_found(
@@ -29,8 +29,11 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
 
 
 def asked_version(message: Message) -> str:
-    """Return the version or label in a request's path. The result is empty if the path lacks both, and for version 0:
-    OpenVINO's client requests version 0 by default, and its server treats it as the latest version."""
+    """Return the version or label in a request's path.
+
+    The result is empty if the path lacks both, and for version 0, because OpenVINO's client requests version 0 by
+    default, and its server treats it as the latest version.
+    """
     version = message.captures.get("version", "")
     return "" if version == "0" else version
 
@@ -38,7 +41,9 @@ def asked_version(message: Message) -> str:
 @lru_cache(4096)
 def model_path(model: str, version: str) -> str:
     """Return `/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text.
-    Raises GatewayError, INVALID_ARGUMENT, for a name that cannot be a path segment."""
+
+    Raises GatewayError (INVALID_ARGUMENT) if a name cannot be a path segment.
+    """
     path = f"{MODELS}/{path_segment(model, 'model', 'V1')}"
     if not version:
         return path

@@ -27,8 +27,10 @@ _SUFFIXES = {operation: verb for verb, operation in _VERBS.items()}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for a call from its path, or None if the gateway must decode the body because it can be a
-    CloudEvent."""
+    """Return the request for a call from its path.
+
+    Return None if the gateway must decode the body because it can be a CloudEvent.
+    """
     operation, body = _OPERATIONS.get(message.pattern), message.body
     if operation is None or not len(body) or may_be_event(message):
         return None
@@ -36,11 +38,12 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server that accepts the client's body unchanged, or None for columns to KServe, whose
-    models choose the key of the response.
+    """Return the message to a server that accepts the client's body unchanged.
+
+    Return None for columns to KServe, whose models choose the key of the response.
 
     Raises:
-        GatewayError: same as `backend_path`.
+        GatewayError: the errors of `backend_path`.
     """
     path = backend_path(request, target, _SUFFIXES[request.operation])
     if target.flavor == KSERVE and has_word(message.body, b'"inputs"', 3):
@@ -58,7 +61,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message | None:
     writes differently, or if it can be an error from KServe's batcher.
 
     Raises:
-        DecodeError, GatewayError: an error, same as `client.decode_response`.
+        DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     if reply.status != 200:
         decode_response(reply, request, target)

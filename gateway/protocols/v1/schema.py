@@ -18,7 +18,7 @@ SERVING_DEFAULT = "serving_default"
 """The default signature of a TensorFlow model."""
 
 STATUS = "status"
-"""The `part` of a metadata request for the available versions: `GET /v1/models/{model}`."""
+"""The `part` of a metadata request for the available versions (`GET /v1/models/{model}`)."""
 
 
 class TensorFormat(Enum):
@@ -30,8 +30,10 @@ class TensorFormat(Enum):
 
 @frozen
 class BodyKeys:
-    """The keys of the tensors in a body, one for each format; a body has one of the two. Errors call the tensors
-    `role`."""
+    """The keys of the tensors in a body, one for each format.
+
+    A body has one of the two. Errors call the tensors `role`.
+    """
 
     rows: str
     columns: str
@@ -48,7 +50,7 @@ EXPLANATION = BodyKeys("explanations", "outputs", "explanation")
 
 
 class Payload:
-    """The values of a route's `translate.payload`: the format of requests to the backend."""
+    """The values of a route's `translate.payload`. They are the format of requests to the backend."""
 
     ROWS = "rows"
     NAMED_ROWS = "named_rows"

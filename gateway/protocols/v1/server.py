@@ -1,5 +1,7 @@
-"""Client side: converts V1 requests to canonical Requests, and Answers to responses, in the `flavor` of the
-listener."""
+"""Client side.
+
+It converts V1 requests to canonical Requests, and Answers to responses, in the `flavor` of the listener.
+"""
 
 from collections.abc import Mapping
 from functools import partial
@@ -28,7 +30,7 @@ from gateway.protocols.v1.tensors import ANY_JSON
 
 
 def _decode_path_only(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request of a message without a body: the path has all of it."""
+    """Return the Request of a message without a body, whose path contains everything."""
     return Request(
         operation,
         message.captures.get("model", ""),
@@ -66,7 +68,7 @@ def _decode_tensorflow(message: Message, listener: ListenerSettings) -> Request:
 def _inference(operation: Operation, body: Body, message: Message, event: str) -> Request:
     parameters, nested = to_parameters(body)
     if parameters.get(SIGNATURE_NAME) == SERVING_DEFAULT and SIGNATURE_NAME not in nested:
-        # the default, so servers without signatures can take the request; V1 servers get it from the origin
+        # this is the default, so servers without signatures can take the request; V1 servers get it from the origin
         parameters = {name: each for name, each in parameters.items() if name != SIGNATURE_NAME}
     named = bool(body.tensors) and bool(body.tensors[0].name)
     origin = None
@@ -106,8 +108,10 @@ DECODERS: Mapping[str, Mapping[str, DecodeRequest]] = {
         **_SHARED,
     },
 }
-"""The decoder of each path, by the listener's server type. A real KServe has no versions, labels and metadata; a
-listener of this type has them."""
+"""The decoder of each path, by the listener's server type.
+
+A real KServe has no versions, labels and metadata, but a listener of this type has them.
+"""
 
 
 def decode_request(flavor: str, message: Message, listener: ListenerSettings) -> Request:
@@ -115,7 +119,7 @@ def decode_request(flavor: str, message: Message, listener: ListenerSettings) ->
 
     Raises:
         DecodeError: the body has no tensors.
-        GatewayError: UNIMPLEMENTED, for `:classify` and `:regress`.
+        GatewayError: UNIMPLEMENTED for `:classify` and `:regress`.
     """
     return DECODERS[flavor][message.pattern](message, listener)
 
@@ -170,7 +174,7 @@ def encode_response(flavor: str, answer: Answer, request: Request, translate: Tr
     """Return the response to a request that `decode_request` returned.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming an output that JSON cannot carry; INTERNAL, the outputs cannot be rows,
-            and the client sent rows to a listener with `flavor: tensorflow`.
+        GatewayError: INVALID_ARGUMENT for an output that JSON cannot carry, which the text names; INTERNAL if the
+            outputs cannot be rows and the client sent rows to a listener with `flavor: tensorflow`.
     """
     return _ENCODERS[flavor][request.operation](answer, request, translate)

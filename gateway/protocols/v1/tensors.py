@@ -1,8 +1,9 @@
-"""Converts one tensor to a JSON value, and back. `json_bodies` splits a body (`instances`, `inputs`) into such values
-and stacks rows.
+"""Converts one tensor to a JSON value, and back.
 
-Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Models of KServe can use any other JSON:
-it becomes BYTES of content type `json`, whose elements are JSON texts, one for each row or a single one. V1 writes
+`json_bodies` splits a body (`instances`, `inputs`) into such values and stacks rows.
+
+Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Models of KServe can use any other JSON.
+It becomes BYTES of content type `json`, whose elements are JSON texts, one for each row or a single one. V1 writes
 these texts unchanged into its body.
 """
 
@@ -55,7 +56,7 @@ def from_value(name: str, given: Json, what: str, values: int) -> Tensor:
     """Return the tensor of a parsed JSON value. `values` is `limits.json_values`.
 
     Raises:
-        DecodeError: the value is not rectangular, or contains null or an object; the error names `what`.
+        DecodeError: the value is not rectangular, or contains null or an object. The error names `what`.
     """
     try:
         return from_array(name, read_bare(_text(given), values=values, literals=False))
@@ -97,8 +98,8 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
     """Return the JSON value of a tensor, nested by its shape, in pieces. `nan` is the form of NaN and infinities.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming `what`: NaN or an infinity if `nan` is `error`, or an element of content
-            type `json` is not JSON.
+        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`, or for an element of content type
+            `json` that is not JSON. The text names `what`.
     """
     if tensor.datatype is not Datatype.BYTES:
         return tuple(number_pieces(tensor.array, nan, what))

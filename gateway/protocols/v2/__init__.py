@@ -1,4 +1,4 @@
-"""V2, the Open Inference Protocol, which KServe, Triton, MLServer and other servers speak.
+"""V2 is the Open Inference Protocol, which KServe, Triton, MLServer and other servers speak.
 
 Two transports carry the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each folder, `server.py` is the
 client side and `client.py` the upstream side. This folder has the code that both transports share.
@@ -37,7 +37,7 @@ def _traits(flavors: ServerTypes, own_extensions: tuple[str, ...]) -> Traits:
     return Traits(
         wire=Wire(streams=True),
         models=Models(
-            versions=bool,  # any string; the server type Triton allows only integers
+            versions=bool,  # this is any string; the server type Triton allows only integers
             platform="v2",
         ),
         servers=Servers(

@@ -1,5 +1,7 @@
-"""V2 extensions, by the names that servers list in their metadata: the extension that each operation needs, and the
-servers that have it."""
+"""V2 extensions, by the names that servers list in their metadata.
+
+The module has the extension that each operation needs, and the servers that have it.
+"""
 
 import re
 from collections.abc import Mapping
@@ -32,15 +34,17 @@ _FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, OPENVINO, PLAIN, TYPED})
 """Server types that have only the UNLISTED extensions."""
 
 UNLISTED = {MLSERVER: frozenset({REPOSITORY})}
-"""The extensions that a server type has without listing them: MLServer lists no extensions, but loads and unloads
-models."""
+"""The extensions that a server type has without listing them.
+
+MLServer lists no extensions, but loads and unloads models.
+"""
 
 
 def check_operation(operation: Operation, target: Target) -> None:
     """Check that the server has the extension that `operation` needs.
 
     Raises:
-        GatewayError: UNIMPLEMENTED naming the missing extension.
+        GatewayError: UNIMPLEMENTED if the extension is missing. The text names the extension.
     """
     extension = EXTENSIONS.get(operation)
     if extension is not None:
@@ -48,16 +52,20 @@ def check_operation(operation: Operation, target: Target) -> None:
 
 
 def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
-    """Check that the server has `classification`, if an output is requested with it. Raises the same errors as
-    `check_operation`."""
+    """If an output is requested with `classification`, check that the server has this extension.
+
+    Raises the same errors as `check_operation`.
+    """
     for output in outputs:
         if CLASSIFICATION in output.parameters:
             _check(CLASSIFICATION, f"parameter {CLASSIFICATION} of output {output.name!r}", target)
 
 
 def check_parameters(parameters: Parameters, target: Target) -> None:
-    """Check that the server has `schedule_policy`, if the request has a priority. Raises the same errors as
-    `check_operation`."""
+    """If the request has a priority, check that the server has `schedule_policy`.
+
+    Raises the same errors as `check_operation`.
+    """
     if PRIORITY in parameters:
         _check(SCHEDULE_POLICY, f"parameter {PRIORITY}", target)
 
@@ -116,10 +124,10 @@ def _rename_group(group: object, own_name: re.Pattern[str], client: str) -> obje
 def refuse_shared_memory_request(kind: str, message: Message, listener: ListenerSettings) -> Request:
     """Reject a request of the shared memory extension of `kind` (system, cuda, tpu) by name.
 
-    The gateway serves the paths and methods of these extensions only for this error: a backend cannot access the
-    client's memory.
+    The gateway serves the paths and methods of these extensions only for this error, because a backend cannot access
+    the client's memory.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, always.
+        GatewayError: UNIMPLEMENTED in all cases.
     """
     raise unsupported(f"{kind} shared memory cannot cross the gateway; send the tensors' data in the request")

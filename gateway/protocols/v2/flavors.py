@@ -1,4 +1,4 @@
-"""V2 server types: how each is detected, and the model versions that it can have."""
+"""V2 server types. The module has how each is detected, and the model versions that it can have."""
 
 from gateway.core.errors import not_found
 from gateway.core.protocol import ServerTypes, Target
@@ -7,15 +7,17 @@ from gateway.core.types import ServerInfo
 TRITON, MLSERVER, KSERVE = "triton", "mlserver", "kserve"
 """The names that these servers report in their server metadata."""
 OPENVINO = "openvino"
-"""OpenVINO Model Server: it has the binary tensor data extension without listing it, and decodes image files itself."""
+"""OpenVINO Model Server. It has the binary tensor data extension without listing it, and decodes image files itself."""
 BINARY = "binary"
 """Any other server whose metadata lists the binary tensor data extension, such as another gateway."""
 PLAIN = "plain"
-"""A server that has the specification without extensions: over REST its tensors are JSON."""
+"""A server that has the specification without extensions. Over REST, its tensors are JSON."""
 TYPED = "typed"
-"""A plain server that, over gRPC, reads only typed `contents`. It ignores raw contents, and runs the model without
-data. AMD's server does this, and is detected by its name. TorchServe does this too, and has no server metadata, so its
-`flavor` must be set."""
+"""A plain server that reads only typed `contents` over gRPC.
+
+It ignores raw contents, and runs the model without data. AMD's server does this. It is detected by its name. TorchServe
+also does this. It has no server metadata, so its `flavor` must be set.
+"""
 
 BINARY_EXTENSION = "binary_tensor_data"
 
@@ -50,11 +52,12 @@ _VERSIONS = {
 
 
 def check_version(version: str, target: Target) -> None:
-    """Check that a server of `target`'s type can have `version`. The specification allows any string; an empty string
-    means no version.
+    """Check that a server of `target`'s type can have `version`.
+
+    The specification allows any string; an empty string means no version.
 
     Raises:
-        GatewayError: NOT_FOUND, this server type cannot have the version.
+        GatewayError: NOT_FOUND if this server type cannot have the version.
     """
     impossible = target.flavor == KSERVE or (target.flavor == TRITON and not _is_number(version))
     if version and impossible:

@@ -7,7 +7,8 @@ from gateway.core.types import Answer, Response
 
 
 def check_id(answer: Answer, sent: str) -> None:
-    """Check that a response belongs to the request with the id `sent`: "if specified this identifier must be returned".
+    """Check that a response belongs to the request with the id `sent`, because "if specified this identifier must be
+    returned".
 
     A response without an id is not an error. Do not call this function for requests without an id, for which MLServer
     generates one.

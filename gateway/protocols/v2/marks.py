@@ -8,7 +8,7 @@ its elements.
 
 A Tensor has the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore get the mark
 together with the base64 text, and other protocols get the elements without the mark. Triton and KServe do not support
-marks: for them, base64 is ordinary text. The gateway treats marks that are not in this table (`pd`, `datetime`, a
+marks, so base64 is ordinary text for them. The gateway treats marks that are not in this table (`pd`, `datetime`, a
 model's own marks) as ordinary parameters.
 
 Source: MLServer's `mlserver/codecs` (`base64.py`, `numpy.py`, `string.py`).
@@ -31,8 +31,10 @@ MARKS = frozenset({BASE64, "np", "str"})
 
 
 def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
-    """Remove the mark of a tensor and return it. The result is empty if the tensor has no mark, or another value of
-    this parameter."""
+    """Remove the mark of a tensor and return it.
+
+    The result is empty if the tensor has no mark, or another value of this parameter.
+    """
     mark = parameters.get(MARK)
     if not isinstance(mark, str) or mark not in MARKS or (mark == BASE64 and datatype is not BYTES):
         return ""
@@ -41,7 +43,10 @@ def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
 
 
 def decoded(texts: Buffer, what: str) -> bytes:
-    """Return the elements, decoded from base64. Raises DecodeError naming `what` if an element is not base64."""
+    """Return the elements, decoded from base64.
+
+    Raises DecodeError if an element is not base64. The text names `what`.
+    """
     try:
         return bytes_elements.pack(b64decode(each, validate=True) for each in _each(texts))
     except (Base64Error, ValueError) as error:
@@ -59,8 +64,10 @@ def _each(elements: Buffer) -> Iterable[bytes]:
 
 def as_written(tensors: Sequence[Tensor], translate: Translate) -> list[Tensor]:
     """Return tensors with their marks as parameters, for messages that carry bytes unchanged: gRPC and binary data.
-    With `bytes: base64`, base64 is the route's form of bytes in JSON only, so these messages have the bytes without the
-    mark."""
+
+    If the route has `bytes: base64`, base64 is the form of bytes only in JSON, so these messages have the bytes without
+    the mark.
+    """
     return [_as_written(each, translate) if each.content_type in MARKS else each for each in tensors]
 
 

@@ -1,4 +1,4 @@
-"""V2 parameters: "key/value pairs" of "string, number, or boolean" on a request, a response and each tensor.
+"""V2 parameters, which are "key/value pairs" of "string, number, or boolean" on a request, a response and each tensor.
 
 This module has the parameters that the gateway itself acts on. Each transport's `parameters.py` reads and writes
 parameters.
@@ -10,19 +10,23 @@ from gateway.core.errors import DecodeError
 from gateway.core.types import Message, Parameters, ParameterValue
 
 CONSUMED = frozenset({"binary_data_output", "timeout", "triton_enable_empty_final_response"})
-"""Request parameters for the server that reads them, so the gateway does not forward them. Triton rejects the last one
-over REST, though perf_analyzer adds it to every request."""
+"""Request parameters for the server that reads them, so the gateway does not forward them.
+
+Triton rejects the last parameter over REST, although perf_analyzer adds it to every request.
+"""
 
 PRIORITY = "priority"
-"""The request parameter of the extension `schedule_policy`: the priority in the server's queue. 0 means the default."""
+"""The request parameter of the extension `schedule_policy`, which is the priority in the server's queue.
+
+0 means the default.
+"""
 
 FINAL_RESPONSE = "triton_final_response"
-"""A parameter of each response that Triton streams over gRPC: whether it is the last response."""
+"""A parameter of each response that Triton streams over gRPC. It says whether the response is the last one."""
 
 
 def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> bool | None:
-    """Remove `key` and return its value, or None if it is absent. Raises DecodeError for a value that is not a
-    boolean."""
+    """Remove `key` and return its value, or None if it is absent. Raises DecodeError if the value is not a boolean."""
     flag = parameters.pop(key, None)
     if flag is not None and not isinstance(flag, bool):
         raise DecodeError(f"{what}: parameter {key} must be true or false, not {shown(flag)}")
@@ -30,8 +34,9 @@ def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> boo
 
 
 def take_deadline(parameters: dict[str, ParameterValue], message: Message, what: str) -> float | None:
-    """Remove `timeout`, in microseconds as in Triton, and return the deadline that it sets, or None if it is absent or
-    0.
+    """Remove `timeout`, which is in microseconds as in Triton, and return the deadline that it sets.
+
+    Return None if it is absent or 0.
 
     Raises:
         DecodeError: the timeout is not an integer of at least 0.
@@ -43,7 +48,9 @@ def take_deadline(parameters: dict[str, ParameterValue], message: Message, what:
 
 
 def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
-    """Return the parameters for the server: all except the parameters that the gateway acts on, and a priority of 0."""
+    """Return the parameters for the server, which are all except the parameters that the gateway acts on and a priority
+    of 0.
+    """
     if not parameters:
         return parameters
     priority = parameters.get(PRIORITY)
@@ -53,8 +60,9 @@ def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
 
 
 def refuse_shared_memory(parameters: Parameters, what: str) -> None:
-    """Raise DecodeError for a parameter `shared_memory_*`: the backend cannot access a region of the client's
-    machine."""
+    """Raise DecodeError for a parameter `shared_memory_*`, because the backend cannot access a region of the client's
+    machine.
+    """
     for key in parameters:
         if key.startswith("shared_memory_"):
             raise DecodeError(f"{what}: {key} cannot cross the gateway; send the tensor's data in the request")

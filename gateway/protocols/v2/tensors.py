@@ -1,4 +1,4 @@
-"""Tensor checks for both transports: the datatype, the shape, and raw bytes that match them.
+"""Tensor checks for both transports. They check the datatype, the shape, and that the raw bytes match them.
 
 Tensors that would crash a real server are rejected.
 """
@@ -15,7 +15,7 @@ from gateway.core.frozen import replace
 from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
 from gateway.core.types import tensor as make_tensor
 
-# Triton 2.51 multiplies dimensions without an overflow check: the shape [1, 2^62] with three elements crashes it.
+# Triton 2.51 multiplies dimensions without an overflow check, so the shape [1, 2^62] with three elements crashes it.
 MAX_BYTES = 2**63 - 1
 
 
@@ -29,11 +29,12 @@ def read_datatype(given: object, what: str) -> Datatype:
 
 
 def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
-    """Return the shape in `given`: at most 32 integers of at least 0. Their product, without zeros, is less than 2^63
-    bytes.
+    """Return the shape in `given`, which must be at most 32 integers of at least 0.
+
+    Their product, without zeros, must be less than 2^63 bytes.
 
     Raises:
-        DecodeError: anything else.
+        DecodeError: `given` is anything else.
     """
     if not isinstance(given, list) or len(given) > MAX_RANK:
         raise DecodeError(f"{what}: shape must be a list of at most {MAX_RANK} integers, not {shown(given)}")
@@ -58,11 +59,11 @@ def read_dimensions(given: object, what: str) -> Shape:
 def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
     """Check that a tensor takes at most `limit` bytes in raw form, before it is converted to this form.
 
-    This check is for data that is smaller on the wire: `0,` in JSON is two bytes and a zero in protobuf is one byte,
+    This check is for data that is smaller on the wire. `0,` in JSON is two bytes, and a zero in protobuf is one byte,
     but both are eight bytes as raw FP64. An element of BYTES counts as the four bytes of its length.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, the tensor is larger.
+        GatewayError: RESOURCE_EXHAUSTED if the tensor is larger.
     """
     size = prod(shape) * (datatype.size or 4)
     if size > limit:
@@ -73,8 +74,8 @@ def check_raw(data: Buffer, datatype: Datatype, shape: Shape, what: str) -> None
     """Check that `data` is the raw form of a `datatype` tensor of this shape.
 
     Raises:
-        DecodeError: another number of bytes or elements, a BYTES element that is cut short, a BOOL byte other than 0
-            and 1.
+        DecodeError: the data has another number of bytes or elements, a BYTES element that is truncated, or a BOOL byte
+            other than 0 and 1.
     """
     if datatype is BYTES:
         return _check_elements(data, shape, what)
@@ -108,7 +109,8 @@ WIDER = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
 
 
 def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:
-    """Return `tensor` in the wider datatype if its own is in `lacking`, the datatypes that the receiver lacks.
+    """If the datatype of `tensor` is in `lacking`, the datatypes that the receiver lacks, return the tensor in the
+    wider datatype.
 
     In that case, the parameter `gateway_datatype` names the original datatype.
     """

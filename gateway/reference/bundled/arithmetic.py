@@ -1,5 +1,7 @@
-"""`double`: `x` FP64 `[-1, -1]` to `y` of the same shape: `2 * x`, or `s * x` with config `{"scale": s}`.
-`add_sub`: INPUT0 and INPUT1, INT32 `[-1]`, to OUTPUT0, their sum, and OUTPUT1, their difference."""
+"""`double` maps `x` FP64 `[-1, -1]` to `y` of the same shape: `2 * x`, or `s * x` with config `{"scale": s}`.
+
+`add_sub` maps INPUT0 and INPUT1, INT32 `[-1]`, to OUTPUT0, their sum, and OUTPUT1, their difference.
+"""
 
 from typing import Any
 
@@ -67,7 +69,7 @@ double = build(
 
 
 def _add_sub(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the sum and the difference. Results outside the range of INT32 wrap around, like in numpy."""
+    """Return the sum and the difference. Results outside the range of INT32 wrap around, as in numpy."""
     if first.shape != second.shape:
         raise invalid_input(
             f"INPUT0 of model 'add_sub' is {list(first.shape)} and INPUT1 {list(second.shape)}; expected the same shape"

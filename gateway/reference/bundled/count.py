@@ -1,5 +1,6 @@
-"""`count`: `n` INT32 `[-1, 1]`, one row, to n responses: `i` INT32 `[-1, 1]` is 0 in the first and n - 1 in the last. A
-negative n gives -n responses and then an error (aborted). The model streams, so it refuses `infer`."""
+"""`count` maps `n` INT32 `[-1, 1]`, one row, to n responses, in which `i` INT32 `[-1, 1]` is 0 in the first and n - 1
+in the last. A negative n gives -n responses and then an error (aborted). The model streams, so it refuses `infer`.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator

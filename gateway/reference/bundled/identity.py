@@ -1,6 +1,6 @@
-"""`identity`: returns every input as the output of the same name, with any datatype and shape.
+"""`identity` returns every input as the output of the same name, with any datatype and shape.
 
-Its Signature is empty, which means any tensors; for one-point protocols it has `x` FP64 `[-1, 2]`.
+Its Signature is empty, which means any tensors. For one-point protocols, it has `x` FP64 `[-1, 2]`.
 """
 
 from gateway.core.operations import Operation

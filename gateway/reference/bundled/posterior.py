@@ -1,9 +1,9 @@
-"""`posterior`: `theta` FP64 `[-1, 2]` to `logdensity` FP64 `[-1, 1]`, an unnormalised banana-shaped log density (after
-Rosenbrock's function), with exact derivatives:
+"""`posterior` maps `theta` FP64 `[-1, 2]` to `logdensity` FP64 `[-1, 1]`, an unnormalized banana-shaped log density
+(after Rosenbrock's function), with exact derivatives:
 
     log p(x, y) = -((1 - x)^2 + 100 (y - x^2)^2) / 20    for |x| <= 10 and |y| <= 10
 
-Outside of that support it is -inf and its derivatives are NaN; NaN gives NaN.
+Outside of that support, it is -inf and its derivatives are NaN. NaN gives NaN.
 """
 
 import numpy as np

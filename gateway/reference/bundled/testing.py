@@ -1,7 +1,7 @@
 """Models for tests.
 
-`slow`: returns `seconds` FP64 `[-1, 1]` as `slept` after that time (the maximum of all rows). `fail`: raises the error
-for `kind` INT32 `[-1, 1]`, a key of KINDS; for 0 it succeeds and returns `y`.
+`slow` returns `seconds` FP64 `[-1, 1]` as `slept` after that time (the maximum of all rows). `fail` raises the error
+for `kind` INT32 `[-1, 1]`, a key of KINDS. For 0, it succeeds and returns `y`.
 """
 
 import asyncio

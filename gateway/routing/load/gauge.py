@@ -1,4 +1,4 @@
-"""The load in any Prometheus page: the sum of one metric's samples that have the given labels. Pure."""
+"""The load in any Prometheus page: the sum of one metric's samples that have the given labels. The code is pure."""
 
 from collections.abc import Generator, Mapping
 
@@ -10,8 +10,8 @@ def read(page: bytes, metric: str, labels: Mapping[str, str]) -> Generator[None,
     """Return the load in `page`, at least 0, in steps.
 
     Raises:
-        DecodeError: like `prometheus.samples`; or the page has no such sample, the metric is a counter, which only
-            grows, or the sum is below 0.
+        DecodeError: like `prometheus.samples`. Also if the page has no such sample, if the metric is a counter, which
+            only grows, or if the sum is below 0.
     """
     if is_counter(page, metric):
         raise DecodeError(f"{metric} is a counter, which only grows; a gauge is wanted")

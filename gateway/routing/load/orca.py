@@ -1,4 +1,4 @@
-"""Load reports in replies: ORCA, Open Request Cost Aggregation. Pure.
+"""Load reports in replies: ORCA, Open Request Cost Aggregation. The code is pure.
 
 | where | form |
 |---|---|
@@ -46,7 +46,7 @@ def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
     already bytes. The keys are the same as in the text form; the map is empty if the reply has no report.
 
     Raises:
-        DecodeError: it is malformed, has a key twice, or has more than LONGEST bytes.
+        DecodeError: the report is malformed, has a key twice, or has more than LONGEST bytes.
     """
     text = headers.get(HEADER)
     binary = headers.first.get(BINARY_HEADER.encode())
@@ -68,9 +68,12 @@ def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
 
 
 def load(found: Mapping[str, float], metric: str) -> float | None:
-    """Return the load in a report: the value of `metric`. If `metric` is empty, return the first value above 0 of the
-    application's utilization, its CPU utilization (gRFC A58), and the cache utilization of a language model (Triton).
-    Return None if it has no value above 0. (Protobuf does not distinguish 0 from a missing value.)"""
+    """Return the load in a report: the value of `metric`.
+
+    If `metric` is empty, return the first value above 0 of the application's utilization, its CPU utilization (gRFC
+    A58), and the cache utilization of a language model (Triton). Return None if the report has no value above 0.
+    (Protobuf does not distinguish 0 from a missing value.)
+    """
     if metric:
         value = found.get(metric)
     else:
@@ -133,7 +136,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _message(message: Buffer) -> Iterator[tuple[str, float]]:
-    """Yield the fields of an OrcaLoadReport; unknown ones are skipped."""
+    """Yield the fields of an OrcaLoadReport; unknown fields are skipped."""
     for number, kind, _, value, end in fields(message):
         if number in _DOUBLES and kind == I64:
             yield _DOUBLES[number], _double(message, value)

@@ -1,7 +1,7 @@
 """Fetches the metrics pages of a backend's servers at an interval, and records the loads in them.
 
 Fetching a page takes no slot, passes no policies, and does not affect the server's health. If the gateway cannot fetch
-or read a page, it logs this once per outage and fetches the page less and less often (MOST_SECONDS). During this time
+or read a page, it logs this once per outage and fetches the page less and less often (MOST_SECONDS). During this time,
 the strategy uses the calls in flight.
 """
 
@@ -25,7 +25,7 @@ from gateway.routing.load.reported import Measure, ReportedLoads
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 4 * 2**20
-"""The maximum size of a page, in bytes: enough for a Triton server with five thousand models."""
+"""The maximum size of a page, in bytes. This is enough for a Triton server with five thousand models."""
 MOST_SECONDS = 60.0
 """The maximum time between two attempts to fetch a page after failures, in seconds."""
 JITTER = 0.1
@@ -36,8 +36,9 @@ _HEADERS = Headers(((b"accept", b"text/plain"),))
 
 @frozen
 class Asked:
-    """An endpoint whose page arrived at the time `at`, and the calls in flight there during the fetch: the mean of the
-    numbers before and after."""
+    """An endpoint whose page arrived at the time `at`, and the calls in flight there during the fetch, which are the
+    mean of the numbers before and after it.
+    """
 
     endpoint: Endpoint
     at: float
@@ -93,10 +94,10 @@ class Page:
 class Asking:
     """Settings for fetching pages.
 
-    - `page`: returns the Page of an endpoint; raises ValueError if the endpoint has none.
-    - `meter`: creates its PageMeter.
-    - `interval`: the time between two fetches, in seconds.
-    - `timeout`: the time limit of one fetch, in seconds.
+    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint has none.
+    - `meter`: Creates its PageMeter.
+    - `interval`: The time between two fetches, in seconds.
+    - `timeout`: The time limit of one fetch, in seconds.
     """
 
     page: Callable[[Endpoint], Page]
@@ -179,7 +180,7 @@ class LoadPages:
         return following - now
 
     def _begun(self, endpoint: Endpoint, now: float) -> _Server:
-        """Add a new endpoint. New endpoints are all fetched immediately, because no call waits for a load."""
+        """Add a new endpoint. All new endpoints are fetched immediately, because no call waits for a load."""
         server = self._servers[endpoint] = _Server(self._asking.page(endpoint), self._asking.meter(), now)
         return server
 
@@ -206,7 +207,7 @@ class LoadPages:
             server.task = None
 
     async def _why_not(self, endpoint: Endpoint, server: _Server) -> str:
-        """Fetch once. Return why the load is missing, or an empty text after recording the load."""
+        """Fetch once. Return why the load is missing; empty if the load was recorded."""
         page, before = server.page, endpoint.in_flight
         try:
             async with asyncio.timeout(self._asking.timeout):

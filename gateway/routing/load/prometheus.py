@@ -1,9 +1,11 @@
-"""The samples of a Prometheus page: text format 0.0.4, and the part of OpenMetrics that is identical. Pure.
+"""The samples of a Prometheus page in text format 0.0.4, or in the part of OpenMetrics that is identical.
+
+The code is pure.
 
     # TYPE nv_gpu_utilization gauge
     nv_gpu_utilization{gpu_uuid="GPU-1"} 0.25 1700000000000
 
-Only the lines of the given metrics are parsed; the others are skipped, so the cost of a page of a megabyte depends only
+Only the lines of the given metrics are parsed. The others are skipped, so the cost of a page of a megabyte depends only
 on the number of these lines.
 """
 
@@ -53,11 +55,12 @@ def is_counter(page: bytes, name: str) -> bool:
 
 
 def samples(page: bytes, names: Iterable[str]) -> Iterator[PageSample]:
-    """Yield the samples of the metrics with these `names`, one name after the other. The caller can let other tasks run
-    between two samples: each takes microseconds.
+    """Yield the samples of the metrics with these `names`, one name after the other.
+
+    The caller can let other tasks run between two samples; each sample takes microseconds.
 
     Raises:
-        DecodeError: a line of these metrics is malformed, longer than LONGEST_LINE, or not finite; or there are more
+        DecodeError: a line of these metrics is malformed, longer than LONGEST_LINE, or not finite, or there are more
             than MOST_SAMPLES.
     """
     left = MOST_SAMPLES

@@ -13,12 +13,14 @@ from gateway.routing.load.reported import Measure, ReportedLoads
 log = logging.getLogger(__name__)
 
 PAUSE = 60.0
-"""How long a server's reports are ignored after a malformed one, in seconds."""
+"""How long the gateway ignores a server's reports after a malformed report, in seconds."""
 
 
 class LoadReports:
-    """Records the loads in the replies of all current endpoints of `choice`: the `metric` of each report, or if that is
-    empty the value that `orca.load` prefers."""
+    """Records the loads in the replies of all current endpoints of `choice`.
+
+    The load is the `metric` of each report, or, if `metric` is empty, the value that `orca.load` prefers.
+    """
 
     def __init__(
         self,

@@ -9,8 +9,8 @@ Servers report different measures. Each becomes three numbers, which `ReportedLo
 | calls: the number of waiting or running calls | the same, at least our own | 1 | 1 |
 | use: the share of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
 
-A use cannot show a queue: a server with a hundred waiting calls is as busy as a server with two. So the use gives the
-share of the server that one call per second takes (like gRFC A58), and the calls in flight give their number.
+A use cannot show a queue, because a server with a hundred waiting calls is as busy as a server with two. So the use
+gives the share of the server that one call per second takes (like gRFC A58), and the calls in flight give their number.
 """  # noqa: E501
 
 import typing
@@ -28,7 +28,7 @@ HALF_SECONDS = 3.0
 
 
 Measure: TypeAlias = Literal["calls", "use"]
-"""The meaning of a number that a server reports, see the table above."""
+"""The meaning of a number that a server reports (see the table above)."""
 
 
 class Answers(typing.Protocol):
@@ -50,11 +50,11 @@ class Loaded(Hashable, typing.Protocol):
 class ReportedLoad:
     """The load that a server reports.
 
-    - `load`: in a unit that all servers of a backend share.
-    - `per_call`: the load that one more call adds.
-    - `alone`: the load of a call that has the server to itself.
-    - `in_flight`: the number of this gateway's calls there at the time of the report.
-    - `at`: the time of the report.
+    - `load`: The load, in a unit that all servers of a backend share.
+    - `per_call`: The load that one more call adds.
+    - `alone`: The load of a call that has the server to itself.
+    - `in_flight`: The number of this gateway's calls there at the time of the report.
+    - `at`: The time of the report.
     """
 
     load: float
@@ -87,13 +87,15 @@ class ReportedLoads:
 
     @property
     def oldest(self) -> float:
-        """Reports older than this time are stale."""
+        """The time before which reports are stale."""
         return self._clock() - self._stale
 
     @property
     def usual_call(self) -> float:
-        """The load of a call at a server without a report: the mean of the other servers, or 1 without other
-        servers."""
+        """The load of a call at a server without a report.
+
+        This is the mean of the other servers, or 1 if there are no other servers.
+        """
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:
@@ -106,9 +108,11 @@ class ReportedLoads:
         return None if told is None or told.at < self.oldest else told
 
     def note_time(self, endpoint: Loaded, calls: float, at_once: float, answered: float, seconds: float) -> None:
-        """Record that the server has `calls` calls, of which `at_once` (1 or more) run in parallel. Its `answered`
-        calls took `seconds` seconds in total, without the time that they waited. The load is unknown until one server
-        has answered a call."""
+        """Record that the server has `calls` calls, of which `at_once` (1 or more) run in parallel.
+
+        Its `answered` calls took `seconds` seconds in total, without their waiting time. The load is unknown until one
+        server has answered a call.
+        """
         self._count(endpoint, answered, seconds)
         if self._calls <= 0 or self._seconds <= 0:
             return
@@ -127,7 +131,10 @@ class ReportedLoads:
         self._note(endpoint, max(calls, endpoint.in_flight), 1.0, 1.0)
 
     def note_use(self, endpoint: Loaded, use: float) -> None:
-        """Record the server's use: 0 or more, on any scale. The load is unknown until the server has answered calls."""
+        """Record the server's use, which is 0 or more, on any scale.
+
+        The load is unknown until the server has answered calls.
+        """
         known = self._uses.get(endpoint)
         if known is None:
             self._uses[endpoint] = _Use(endpoint.health.answers, self._clock())

@@ -1,4 +1,4 @@
-"""The load of a Triton server, from two of its metrics pages. Pure.
+"""The load of a Triton server, from two of its metrics pages. The code is pure.
 
 It uses these metrics (Triton's user guide, "Metrics"), summed over all models and versions:
 
@@ -35,18 +35,24 @@ METRICS = (PENDING, ANSWERED, TOOK, WAITED, GPU)
 
 MICRO = 1e-6
 CALLS = 500.0
-"""The time of a call is the mean over about this number of recent calls. Fewer would depend too much on chance."""
+"""The time of a call is the mean over about this number of recent calls.
+
+Fewer calls would depend too much on chance.
+"""
 FADING_SECONDS = 170.0
-"""The call times also decay with time, to 37 percent in this number of seconds: a server that gets no calls, because
-its last ones took long, eventually counts like the others again."""
+"""The call times also decay with time, to 37 percent in this number of seconds.
+
+So a server that gets no calls because its last calls took long eventually counts like the others again.
+"""
 LEARNED = 0.2
 """The share of new data at each page in the estimate of the calls that run in parallel."""
 
 
 @dataclass
 class TritonPage:
-    """One page: requests that wait, requests answered with their seconds of work, and the share of time in which the
-    GPUs were busy (their mean). `answered` is None if the page lacks this metric."""
+    """One page: requests that wait, requests answered with their seconds of work, and the mean share of time in which
+    the GPUs were busy. `answered` is None if the page lacks this metric.
+    """
 
     pending: float = 0.0
     answered: float | None = None
@@ -95,7 +101,7 @@ class TritonMeter:
     def load(self, page: TritonPage, at: float, in_flight: float) -> TritonLoad:
         """Return the load from a page that arrived at the time `at`, when this gateway had `in_flight` calls there."""
         self._add(page, at)
-        # averaged over a long time: a call of ten seconds counts fully in the second in which it ends
+        # averaged over a long time, because a call of ten seconds counts fully in the second in which it ends
         ran = self._busy / self._passed if self._passed else 0.0
         running = max(in_flight - page.pending, ran, page.gpu)
         # If nothing waits, the server has spare capacity. The number of other clients' waiting calls is unknown.

@@ -1,4 +1,5 @@
-"""Backends whose servers have different models: the models of each server, and on-demand loading.
+"""Backends whose servers have different models. The package records the models of each server, and loads models on
+demand.
 
 `table` records which server has which model, `inventory` and `inventory_refresh` query the servers for their models,
 and `backend` sends each request to a server that has its model. `plan` decides where to load a model and what to

@@ -1,4 +1,4 @@
-"""Requests to servers to load and unload models, and checks that they have done it."""
+"""Requests to servers to load and unload models, and checks that the servers have done it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ LONGEST_LOOK = 1.0
 
 
 class ModelControl:
-    """Controls the models of one backend's servers. `timeout`: how long a server can take, in seconds."""
+    """Controls the models of one backend's servers. `timeout` is how long a server can take, in seconds."""
 
     def __init__(self, protocol: Protocol, inventory: Inventory, timeout: float, clock: Callable[[], float]) -> None:
         self._protocol = protocol
@@ -43,7 +43,7 @@ class ModelControl:
             endpoint.leave()
 
     async def until_gone(self, model: str, endpoint: Endpoint, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Wait until a server lists a model as unloaded: a server can respond before it has unloaded the model.
+        """Wait until a server lists a model as unloaded, because a server can respond before it has unloaded the model.
 
         Raises:
             GatewayError: like `Inventory.of`; DEADLINE_EXCEEDED if the server still has the model.

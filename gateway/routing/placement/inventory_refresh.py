@@ -25,9 +25,9 @@ JITTER = 0.1
 class InventoryRefresher:
     """Keeps `placements` up to date. Each endpoint has at most one query in progress.
 
-    - `ask`: returns the models on an endpoint; raises GatewayError.
-    - `is_busy`: returns True if an endpoint cannot respond now, because it runs a call.
-    - `randomly`: returns numbers from 0 to 1.
+    - `ask`: Returns the models on an endpoint, or raises GatewayError.
+    - `is_busy`: Returns True if an endpoint cannot respond now because it runs a call.
+    - `randomly`: Returns numbers from 0 to 1.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class InventoryRefresher:
         self._due: dict[Endpoint, float] = {}
         self._asking: dict[Endpoint, asyncio.Task[None]] = {}
         self._again: set[Endpoint] = set()
-        """Endpoints that changed during their query: they are queried once more."""
+        """Endpoints that changed during their query, and that are queried once more."""
         self._failures: dict[Endpoint, int] = {}
         self._loop: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self.on_lost: Callable[[Endpoint, tuple[str, ...]], None] = lambda endpoint, models: None
         self.comparison: SignatureComparison | None = None
-        """Compares the signatures that servers report; None: they are not compared."""
+        """Compares the signatures that servers report. If it is None, they are not compared."""
         self.errors: dict[Endpoint, GatewayError] = {}
-        """The reason why an endpoint did not report its models, for each endpoint that did not."""
+        """For each endpoint that did not report its models, the reason."""
 
     def use(self, placements: Placements) -> None:
         """Keep another table up to date from now on."""
@@ -125,7 +125,7 @@ class InventoryRefresher:
         try:
             with log_and_continue(f"querying the models of {endpoint.address}"):
                 await self._answered(endpoint)
-        finally:  # also if it was cancelled: the endpoint might have left and immediately returned
+        finally:  # also if it was cancelled, because the endpoint might have left and immediately returned
             del self._asking[endpoint]
             if endpoint in self._again:
                 self._again.discard(endpoint)

@@ -1,8 +1,8 @@
 """Loads and unloads the models of one backend, following the decisions of `plan`.
 
 A request for a model that no server has waits in the backend's queue, and the Loader is notified (`want`). It loads
-each model on one server at a time until a server has it; more copies follow later, by demand. A load goes through these
-states:
+each model on one server at a time until a server has it. More copies follow later if there is demand. A load goes
+through these states:
 
 | event | replica | calls that wait |
 |---|---|---|
@@ -74,7 +74,7 @@ class Loader:
         self._clock = clock
         self.agreement = agreement or LocalCoordinator()
         self._wanted: dict[str, Placement] = {}
-        """The models that calls wait for and that every server lacks, in order of arrival."""
+        """The models that calls wait for and that no server has, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
         self._is_due = False
         """True if a call of `advance` is scheduled."""
@@ -118,8 +118,10 @@ class Loader:
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement, client: str | None = None) -> None:
-        """Handle a call that waits for a model that no reachable server has. Without `client`: calls that were already
-        waiting."""
+        """Handle a call that waits for a model that no reachable server has.
+
+        If `client` is empty, the calls were already waiting.
+        """
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
@@ -128,13 +130,13 @@ class Loader:
         self.advance_soon()
 
     def advance_soon(self) -> None:
-        """After a change: check in the next turn of the event loop whether the gateway can load a requested model."""
+        """Check, in the next turn of the event loop after a change, whether the gateway can load a requested model."""
         if self._wanted and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._advance_now)
 
     def why_not(self, placement: Placement) -> GatewayError | None:
-        """Return the error for a call to a model that every server lacks, or None if the call would load the model."""
+        """Return the error for a call to a model that no server has, or None if the call would load the model."""
         if self._is_being_loaded(placement):
             return None
         model, now, failure = placement.model, self._clock(), placement.failure
@@ -164,8 +166,11 @@ class Loader:
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, f"{text} now", sent=False, retry_after=TICK)
 
     def on_lost(self, endpoint: Endpoint, models: Iterable[str]) -> None:
-        """Handle the loss of these models at an endpoint. If the endpoint was down, or has no models left, its server
-        has restarted: reload the models that it had, most recently used first, as far as it has capacity."""
+        """Handle the loss of these models at an endpoint.
+
+        If the endpoint was down, or has no models left, its server has restarted. In that case, reload the models that
+        it had, most recently used first, as far as its capacity allows.
+        """
         stock = self._table.stocks.get(endpoint)
         was_away = endpoint in self._came_back
         self._came_back.discard(endpoint)
@@ -267,7 +272,7 @@ class Loader:
     # --- execution ---
 
     def _begin(self, step: LoadStep, request: ControlRequest | None = None) -> "asyncio.Task[bool]":
-        """Start to load a model. The task's result is False if another gateway has loaded it, or tried to."""
+        """Start to load a model. The task's result is False if another gateway has loaded the model, or tried to."""
         placement, endpoint = step.placement, step.endpoint
         place = placement.places.get(endpoint)
         if place is None:
@@ -291,7 +296,7 @@ class Loader:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # it is in the log, and the waiting callers get it
+            task.exception()  # the error is in the log, and the waiting callers get it
             self.advance_soon()
 
     async def _surviving(self, doing: Coroutine[Any, Any, None]) -> None:
@@ -299,7 +304,7 @@ class Loader:
             try:
                 await doing
             except GatewayError:
-                return  # it is in the log
+                return  # the error is in the log
 
     async def _load(self, step: LoadStep, place: ModelReplica, request: ControlRequest) -> bool:
         """Unload other models if necessary, and load a model. Raises GatewayError with the reason if this fails."""
@@ -332,7 +337,10 @@ class Loader:
         return True
 
     async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
-        """Claim a model. False: another gateway is loading it, or has loaded it since the servers were last queried."""
+        """Claim a model.
+
+        Return False if another gateway is loading it, or has loaded it since the servers were last queried.
+        """
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
         if not await self.agreement.claim(model, address):
@@ -354,8 +362,10 @@ class Loader:
             self._table.became(victim, place, ReplicaState.HELD)
 
     async def _make_room(self, step: LoadStep) -> None:
-        """Unload the victims. An error here does not count as a failure of the model to load, which another server can
-        load."""
+        """Unload the victims.
+
+        An error here does not count as a failure to load the model, because another server can load it.
+        """
         try:
             await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
         except GatewayError as error:
@@ -364,8 +374,10 @@ class Loader:
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
     async def _given_up(self, placement: Placement, place: ModelReplica) -> None:
-        """Another gateway has loaded the model, or tried to: query the servers for it. If all of them lack it, claim it
-        again after a delay."""
+        """Query the servers for the model, because another gateway has loaded it or tried to.
+
+        If no server has it, claim it again after a delay.
+        """
         placement.not_before = self._clock() + TICK
         asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
         await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
@@ -396,7 +408,7 @@ class Loader:
             self._table.refuse(placement, partial(self._why_not, placement))
 
     def _reserve_unload(self, placement: Placement, place: ModelReplica) -> None:
-        """Mark the replica as unloading: it gets no calls from now on."""
+        """Mark the replica as unloading, so it gets no calls from now on."""
         self._table.became(placement, place, ReplicaState.UNLOADING)
         place.is_ours = True
 
@@ -415,8 +427,10 @@ class Loader:
         self._table.became(placement, place, ReplicaState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
-        """Unload a replica after its calls in flight, for which it waits up to `timeout`: a stream could continue
-        forever."""
+        """Unload a replica after its calls in flight have ended.
+
+        The wait is at most `timeout`, because a stream could continue forever.
+        """
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()
@@ -427,7 +441,7 @@ class Loader:
         await self._unload(placement, place)
 
     def _stays(self, placement: Placement, place: ModelReplica, why: str) -> None:
-        """Record that a model that could not be unloaded is still loaded."""
+        """Record that a model is still loaded because it could not be unloaded."""
         place.is_ours = False
         self._table.became(placement, place, ReplicaState.HELD)
         place.until = self._clock() + FIRST_PAUSE

@@ -1,5 +1,6 @@
-"""Operator and client requests: load or unload a named model, also on one server, and move the models of a drained
-server."""
+"""Requests of operators and clients to load or unload a named model, also on one server, and to move the models of a
+drained server.
+"""
 
 import asyncio
 
@@ -16,8 +17,9 @@ class OperatedLoader(Loader):
     """A Loader that also loads and unloads models by name, on request."""
 
     async def load(self, request: ControlRequest) -> None:
-        """Load a model at a client's request, with the client's settings: on the servers that already have it, or on
-        the server with the largest free capacity.
+        """Load a model at a client's request, with the client's settings.
+
+        The model is loaded on the servers that already have it, or on the server with the largest free capacity.
 
         Raises:
             GatewayError: the server's error; RESOURCE_EXHAUSTED if no server can free capacity for it now.
@@ -40,7 +42,7 @@ class OperatedLoader(Loader):
         """Unload a model at a client's request, from all servers that have it.
 
         Raises:
-            GatewayError: the server's error, or the error after a timeout. The model might still be loaded.
+            GatewayError: the server's error, or the error of a timeout. The model might still be loaded.
         """
         placement = self._table.placement(request.model)
         places = list(placement.held())
@@ -79,11 +81,13 @@ class OperatedLoader(Loader):
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
 
     async def unload_at(self, model: str, endpoint: Endpoint) -> None:
-        """Unload a model on one endpoint: it gets no more calls there, and the server finishes its current calls. With
-        on-demand loading, the next call for the model loads it again if no other server has it.
+        """Unload a model on one endpoint.
+
+        It gets no more calls there, and the server finishes its current calls. If models are loaded on demand, the next
+        call for the model loads it again if no other server has it.
 
         Raises:
-            GatewayError: NOT_FOUND if the endpoint does not have it; the server's error.
+            GatewayError: NOT_FOUND if the endpoint does not have it, or the server's error.
         """
         placement = self._table.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
@@ -94,9 +98,11 @@ class OperatedLoader(Loader):
         await outlived_by(self._spawn(self._unload(placement, place, request)))
 
     async def load_elsewhere(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """Load the models that only `endpoint` has on other servers, most recently used first. A model never replaces a
-        more recently used one; it is loaded when a client requests it. Return the models that could not be loaded, with
-        the reasons."""
+        """Load the models that only `endpoint` has on other servers, most recently used first.
+
+        A model never replaces a more recently used model. A model that could not be loaded is loaded when a client
+        requests it. Return the models that could not be loaded, with the reasons.
+        """
         loads: dict[str, asyncio.Task[bool]] = {}
         left, rooms = [], self._rooms()
         alone = [each for each in self._table.models.values() if self._is_alone(each, endpoint)]

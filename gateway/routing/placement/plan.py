@@ -1,10 +1,12 @@
-"""Decides where to load a model and what to unload for it. This module queries no servers and does not change the
-table.
+"""Decides where to load a model and what to unload for it.
 
-- A model goes to the server with the largest free capacity, or to the first of several in rendezvous order.
+This module queries no servers and does not change the table.
+
+- A model goes to the server with the largest free capacity. If several servers have equally much, it goes to the first
+  of them in rendezvous order.
 - If no server has enough free capacity, the gateway unloads models on the server whose least recently used models have
-  been unused for the longest time. Surplus copies, beyond the number that the calls need, go first. A model with calls
-  in flight, or with waiting calls, stays.
+  been unused for the longest time. The gateway first unloads surplus copies, beyond the number that the calls need. A
+  model with calls in flight, or with waiting calls, stays.
 - A pinned model, or a model that was loaded less than `min_stay` seconds ago, is not unloaded for another one.
 - If a client's models use more than its `share` of a server, only this client's own models are unloaded for a new one.
   A model belongs to a client if the client's call had it loaded, and no other client has called it there since.
@@ -24,23 +26,25 @@ from gateway.routing.placement.agreement import rendezvous
 from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 
 STARVED = 5.0
-"""Seconds that calls wait for a model before it can replace a model that always has calls. A loaded model stays at
-least as long."""
+"""Minimum time that calls wait for a model before it can replace a model that always has calls, in seconds.
+
+A model also stays loaded for at least this time.
+"""
 
 
 @frozen
 class LoadSettings:
     """Settings for loading models.
 
-    - `max_models`, `memory`: maximum number of models, and of bytes of models, on one server. None: no limit.
-    - `sizes`: the model sizes in bytes by glob. The first match counts.
-    - `min_copies`, `max_copies`: minimum and maximum number of servers on which a model in use is loaded.
-    - `calls_per_copy`: number of calls in flight that are enough work for one copy.
-    - `idle`: time without a call after which a model is unloaded, in seconds. 0: never.
-    - `timeout`: maximum time that a server can take to load or unload a model, in seconds.
-    - `pinned`: globs of models that the gateway never unloads.
-    - `min_stay`: minimum time that a model stays loaded before another one can replace it, in seconds.
-    - `share`: the share of a server's capacity beyond which a client's new models replace only its own.
+    - `max_models`, `memory`: Maximum number of models, and of bytes of models, on one server. None means no limit.
+    - `sizes`: The model sizes in bytes, by glob. The first match counts.
+    - `min_copies`, `max_copies`: Minimum and maximum number of servers on which a model in use is loaded.
+    - `calls_per_copy`: Number of calls in flight that are enough work for one copy.
+    - `idle`: Time without a call after which a model is unloaded, in seconds. 0 means never.
+    - `timeout`: Maximum time that a server can take to load or unload a model, in seconds.
+    - `pinned`: Globs of models that the gateway never unloads.
+    - `min_stay`: Minimum time that a model stays loaded before another model can replace it, in seconds.
+    - `share`: The share of a server's capacity beyond which a client's new models replace only its own models.
     """
 
     max_models: int | None = None
@@ -93,11 +97,11 @@ class Capacity:
         """The number and the size of each client's models."""
 
     def take(self, model: str, client: str) -> None:
-        """Count one more model, owned by the client; an empty name: no owner."""
+        """Add a model of this client; an empty name means no owner."""
         self._count(model, client, 1)
 
     def give_back(self, model: str, client: str) -> None:
-        """Count one model less."""
+        """Remove a model of this client."""
         self._count(model, client, -1)
 
     def _count(self, model: str, client: str, change: int) -> None:
@@ -136,7 +140,10 @@ class Capacity:
 
     @property
     def left(self) -> float:
-        """The free share of the limits. Without limits, a number that is larger for fewer loaded models."""
+        """The free share of the limits.
+
+        If there are no limits, return a number that is larger for fewer loaded models.
+        """
         settings = self._settings
         shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
@@ -177,9 +184,9 @@ class ServerCapacities:
         """Return the endpoint for a load and the models to unload for it, or None if no server can free enough capacity
         now.
 
-        - `unused_since`: unload only models that got no calls since this time.
-        - `is_starved`: models with calls in flight can be unloaded, too.
-        - `is_listed`: like in `candidates`.
+        - `unused_since`: Unload only models that got no calls since this time.
+        - `is_starved`: Models with calls in flight can also be unloaded.
+        - `is_listed`: See `candidates`.
         """
         able = list(self._candidates(placement, is_listed=is_listed))
         model = placement.model
@@ -219,8 +226,10 @@ class ServerCapacities:
         room.take(step.placement.model, step.placement.wanted_by)
 
     def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
-        """Yield the replicas to unload because a server exceeds its limits: the least recently used ones
-        without calls."""
+        """Yield the replicas to unload because a server exceeds its limits.
+
+        These are the least recently used replicas without calls.
+        """
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
             while room.is_exceeded and unused:
@@ -252,13 +261,14 @@ class ServerCapacities:
         return has_stayed and not self._settings.is_pinned(placement.model)
 
     def _unused(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """Return the replicas that can be unloaded, least needed first."""
+        """Return the replicas that can be unloaded, the least needed first."""
         unused = [each for each in room.places if can_be_unloaded(*each, self._now)]
         return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
 
     def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """Return the replicas with calls in flight that were loaded at least STARVED seconds ago, fewest
-        calls first."""
+        """Return the replicas with calls in flight that were loaded at least STARVED seconds ago, the replicas with the
+        fewest calls first.
+        """
         busy = [
             each
             for each in room.places
@@ -271,8 +281,10 @@ class ServerCapacities:
         return held > 1 and held > self._settings.copies(placement.demand)
 
     def _cost(self, step: LoadStep) -> tuple[int, float, int]:
-        """Return the sort key of a step: the most recent use of one of its victims. A server that has failed to load
-        the model comes last."""
+        """Return the sort key of a step: the most recent use of one of its victims.
+
+        Servers that have failed to load the model come last.
+        """
         used = max(-math.inf if self._is_surplus(placement) else place.last_used for placement, place in step.victims)
         failures = _failures(step.placement, step.endpoint)
         return failures, used, -rendezvous(step.placement.model, step.endpoint.address)
@@ -291,8 +303,11 @@ def candidates(
     *,
     is_listed: bool = True,
 ) -> Iterator[Endpoint]:
-    """Yield the endpoints that could load a model: they take models, list it, do not have it, and have not failed to
-    load it recently. With `is_listed` False, also endpoints that do not list it, because a client sends its files."""
+    """Yield the endpoints that could load a model.
+
+    They take models, list the model, do not have it, and have not failed to load it recently. If `is_listed` is False,
+    also yield endpoints that do not list it, because a client sends its files.
+    """
     for endpoint, stock in table.stocks.items():
         if stock is None or (is_listed and placement.model not in stock.listed) or not takes_models(endpoint):
             continue
@@ -302,8 +317,10 @@ def candidates(
 
 
 def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
-    """Return True if a replica has no calls, and no calls wait for the model. Replicas on drained servers
-    always stay."""
+    """Return True if a replica has no calls and no calls wait for the model.
+
+    Replicas on drained servers always stay.
+    """
     if place.endpoint.drain is not None:
         return False
     return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until
@@ -311,7 +328,9 @@ def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bo
 
 def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
     """Return the replicas of a model beyond `max_copies`, which exist when two gateways without coordination load it.
-    All gateways keep the same ones: the first in rendezvous order."""
+
+    All gateways keep the same replicas, which are the first in rendezvous order.
+    """
     if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]

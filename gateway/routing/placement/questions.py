@@ -1,5 +1,6 @@
 """Requests that need more than one server with the model: the model list, the statistics of all models, the readiness
-of a model that can be loaded on demand, and settings for servers."""
+of a model that can be loaded on demand, and settings for servers.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -68,12 +69,13 @@ class Questions:
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:
-        """Send the request to its servers. Loads go to the servers that have the model, or to the server with the
-        largest free capacity. Unloads and model settings go to the servers that have the model. Other settings go to
-        all servers.
+        """Send the request to its servers.
+
+        Loads go to the servers that have the model, or to the server with the largest free capacity. Unloads and model
+        settings go to the servers that have the model. Other settings go to all servers.
 
         Raises:
-            GatewayError: the server's error; NOT_FOUND if every server lacks the model.
+            GatewayError: the server's error; NOT_FOUND if no server has the model.
         """
         holders = self._holders
         loader, able = holders.loader, holders.able(request)
@@ -87,11 +89,12 @@ class Questions:
         return True
 
     async def _all_statistics(self, request: Request) -> Answer:
-        """Return the statistics of all models on all servers. For a model on several servers, the result has the
-        statistics from one server. It omits servers that fail.
+        """Return the statistics of all models on all servers.
+
+        For a model on several servers, the result has the statistics from one server. It omits servers that fail.
 
         Raises:
-            GatewayError: the error of the first server, if all fail.
+            GatewayError: the error of the first server, if all servers fail.
         """
         local = self._holders.local
         if not local.endpoints:
@@ -106,8 +109,9 @@ class Questions:
         return Statistics(tuple(entries.values()))
 
     async def _is_model_ready(self, request: Request) -> Answer | None:
-        """Return True if a call would load a model that every server lacks. Return None if a server has the model and
-        should be queried.
+        """Return True if no server has the model and a call would load it.
+
+        Return None if a server has the model and should be queried.
 
         Raises:
             GatewayError: NOT_FOUND if no server has it or would load it.

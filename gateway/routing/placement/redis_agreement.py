@@ -1,10 +1,11 @@
-"""Coordination of the gateways in front of the same servers through Redis or Valkey: a gateway that loads a model holds
-a lease on the model's name.
+"""Coordinates the gateways in front of the same servers through Redis or Valkey.
+
+A gateway that loads a model holds a lease on the model's name.
 
 A lease is a key with the name of its gateway, valid for LEASE_SECONDS. The gateway renews it while the load continues,
-so the lease of a gateway that has stopped expires soon. A gateway that finds another gateway's lease waits until it is
-over, and then queries the servers for the model again. While Redis does not respond, each gateway decides by itself, by
-rendezvous hashing (`agreement`).
+so the lease of a gateway that has stopped expires soon. A gateway that finds another gateway's lease waits until the
+lease is over, and then queries the servers for the model again. While Redis does not respond, each gateway decides by
+itself, by rendezvous hashing (`agreement`).
 """
 
 import asyncio
@@ -55,8 +56,10 @@ class RedisClient(Protocol):
 
 
 class RedisAgreement:
-    """A LoadCoordinator by leases. `fleet` is the same name in all gateways in front of the same servers, and differs
-    from the names of other groups."""
+    """A LoadCoordinator that uses leases.
+
+    `fleet` is the same name in all gateways in front of the same servers, and differs from the names of other groups.
+    """
 
     is_shared = True
 
@@ -78,8 +81,11 @@ class RedisAgreement:
         self._fails = False
 
     async def claim(self, model: str, address: str) -> bool:
-        """Return whether this gateway is allowed to load the model now. False after another gateway has had the lease,
-        because it might have loaded the model. Always True while Redis does not respond."""
+        """Return whether this gateway is allowed to load the model now.
+
+        The result is False after another gateway has had the lease, because that gateway might have loaded the model.
+        While Redis does not respond, the result is always True.
+        """
         key, value = self._key(model), f"{self._name} {address}"
         taken = await self._asked(lambda: self._client.set(key, value, px=_LEASE, nx=True), default=True)
         if taken:
@@ -121,7 +127,7 @@ class RedisAgreement:
         try:
             async with asyncio.timeout(SECONDS):
                 answer = await ask()
-        except Exception as error:  # redis has its own errors; others come from the socket and from the timeout
+        except Exception as error:  # redis has its own errors; other errors come from the socket and from the timeout
             self._failed(error)
             return default
         if self._fails:

@@ -1,5 +1,4 @@
-"""The errors for requests whose model is missing on every server in a backend, according to the
-available information."""
+"""The errors for requests whose model no server in a backend has, according to the available information."""
 
 from collections.abc import Mapping
 
@@ -11,9 +10,11 @@ from gateway.routing.placement.table import Placements
 def nobody_has(
     table: Placements, errors: Mapping[Endpoint, GatewayError], model: str, version: str = ""
 ) -> GatewayError:
-    """Return the error for a request whose model is not on any server: NOT_FOUND; or UNAVAILABLE if it is only at
-    drained endpoints, or if a server has not reported its models yet. `errors`: the reasons why servers did not
-    report."""
+    """Return the error for a request whose model is not on any server.
+
+    The error is NOT_FOUND, or UNAVAILABLE if the model is only at drained endpoints or if a server has not reported its
+    models yet. `errors` are the reasons why servers did not report.
+    """
     what = f"model {model!r}"
     if version and model in table.models:
         what = f"version {version!r} of {what}"

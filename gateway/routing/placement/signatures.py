@@ -1,5 +1,6 @@
-"""Compares the signatures that different servers report for the same model, and logs differences: calls go to any of
-these servers."""
+"""Compares the signatures that different servers report for the same model, and logs differences, because calls go to
+any of these servers.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -17,8 +18,10 @@ ASKED_AT_A_TIME = 20
 
 
 class SignatureComparison:
-    """Queries the servers of one backend for the signatures of models that several servers have. `ask` returns the
-    signature of a model at an endpoint; it raises GatewayError."""
+    """Queries the servers of one backend for the signatures of models that several servers have.
+
+    `ask` returns the signature of a model at an endpoint, or raises GatewayError.
+    """
 
     def __init__(self, ask: Callable[[Endpoint, str], Awaitable[Signature]]) -> None:
         self._ask = ask
@@ -29,7 +32,7 @@ class SignatureComparison:
             try:
                 signature = await self._ask(endpoint, placement.model)
             except GatewayError:
-                return  # retried next time
+                return  # this is retried next time
             if place.state is ReplicaState.HELD:
                 place.signature = f"{_shown(signature)}"
                 _tell_difference(table, placement, place)

@@ -1,4 +1,4 @@
-"""The slots of a backend whose endpoints have different models: each request gets an endpoint that has its model.
+"""The slots of a backend whose endpoints have different models. Each request gets an endpoint that has its model.
 
 All calls wait in one fair queue. The endpoint is chosen among the endpoints with the request's model, which costs one
 more lookup than a choice among all endpoints. A slot that becomes free goes to the next waiting call in fair order
@@ -39,11 +39,12 @@ another server has loaded the model. A repetition because a server lacks the mod
 class PlacedSlots:
     """Slots among the endpoints that have the model in a request.
 
-    - `placements`: which endpoint has which model. After a reload, the new backend with the same name takes it over.
-    - `inventory`, `refresher`: query the endpoints for their models.
-    - `loader`: loads and unloads models; None if the protocol has no requests for this.
-    - `is_on_demand`: the loader loads a model on request.
-    - `ask`: returns the response of one endpoint to a request that takes no slot.
+    - `placements`: The table of which endpoint has which model. After a reload, the new backend with the same name
+      takes it over.
+    - `inventory`, `refresher`: They query the endpoints for their models.
+    - `loader`: Loads and unloads models; None if the protocol has no requests for this.
+    - `is_on_demand`: True if the loader loads a model on request.
+    - `ask`: Returns the response of one endpoint to a request that takes no slot.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class PlacedSlots:
         if sequence is not None:
             before = local.sequences.endpoint(sequence)
             if before is not None and before not in choice.endpoints:
-                tried = (*tried, before)  # its state is lost
+                tried = (*tried, before)  # the state of the sequence is lost
         endpoint = local.free(request, tried, choice)
         if endpoint is not None and request.operation not in local.with_slot:
             self.placements.models[request.model].places[endpoint].last_used = local.clock()  # a call follows
@@ -325,8 +326,9 @@ class PlacedSlots:
 
     async def _elsewhere(self, request: Request, error: GatewayError) -> Request | None:
         """Return the request for another endpoint with the model, if `error` means that the current endpoint does not
-        have the model; that endpoint then gets no more calls for it. Return None for other errors, and without another
-        endpoint."""
+        have the model; that endpoint then gets no more calls for it. Return None for other errors, and if there is no
+        other endpoint.
+        """
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -343,7 +345,7 @@ class PlacedSlots:
                 return None
             again = replace(request, tries=Tries(avoided=frozenset({error.endpoint})))
             return again if len(self.able(request)) > 1 else None
-        if place.call_moment == place.moment:  # else the model was loaded again after the call was sent
+        if place.call_moment == place.moment:  # otherwise, the model was loaded again after the call was sent
             self.placements.denied(request.model, place.endpoint, error.message)
         is_there = bool(self.able(request)) or self.why_not_loaded(request) is None
         return again if is_there else None

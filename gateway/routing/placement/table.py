@@ -1,9 +1,9 @@
-"""The table of one backend: which endpoint has which models, in which versions, and the state of each.
+"""The table of one backend. It shows which endpoint has which models in which versions, and the state of each model.
 
-This module queries no servers and never waits. `Placements.told` takes the model list that a server reports. Each
+This module queries no servers and never waits. `Placements.told` processes the model list that a server reports. Each
 ModelReplica counts the requests that the gateway sends to it. A request costs one lookup, independent of the number of
-models and endpoints: each Placement keeps an EndpointChoice among the endpoints with its model, created when the first
-request needs it. Models on the same endpoints share one.
+models and endpoints. Each Placement keeps an EndpointChoice among the endpoints with its model, which is created when
+the first request needs it. Models on the same endpoints share one EndpointChoice.
 """
 
 import asyncio
@@ -46,10 +46,10 @@ class ReplicaState(Enum):
 class ServerInventory:
     """The models that one server reports (its inventory).
 
-    - `held`: the models that the server serves, with their versions. The versions are empty if the server does not
+    - `held`: The models that the server serves, with their versions. The versions are empty if the server does not
       report them.
-    - `changing`: the models that the server is loading or unloading.
-    - `listed`: all models in its repository, loaded or not.
+    - `changing`: The models that the server is loading or unloading.
+    - `listed`: All models in its repository, loaded or not.
     """
 
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class ServerInventory:
 
 @frozen
 class ReplicaReport:
-    """One model at one endpoint, for reports. `since`: when this state began, on the backend's clock."""
+    """One model at one endpoint, for reports. `since` is the time when this state began, on the backend's clock."""
 
     endpoint: Endpoint
     state: ReplicaState
@@ -69,7 +69,7 @@ class ReplicaReport:
 
 @frozen
 class PlacedModel:
-    """One model, for reports. `last_used`: on the backend's clock; None before the first call."""
+    """One model, for reports. `last_used` is on the backend's clock. It is None before the first call."""
 
     model: str
     versions: tuple[str, ...]
@@ -80,13 +80,16 @@ class PlacedModel:
 
     @property
     def copies(self) -> int:
-        """The number of servers that have it."""
+        """The number of servers that have the model."""
         return sum(each.state is ReplicaState.HELD for each in self.holdings)
 
 
 @frozen
 class LoadFailure:
-    """A load that a server refused. `why`: the server's error text; `until`: the time of the next permitted attempt."""
+    """A load that a server refused.
+
+    `why` is the server's error text. `until` is the time of the next permitted attempt.
+    """
 
     endpoint: Endpoint
     why: str
@@ -96,9 +99,9 @@ class LoadFailure:
 class ModelReplica:
     """One model at one endpoint.
 
-    - `since`: the time when its state began.
-    - `last_used`: the end of its last call there, or the time of its load.
-    - `until`: the end of a FAILED state.
+    - `since`: The time when its state began.
+    - `last_used`: The end of its last call there, or the time of its load.
+    - `until`: The end of a FAILED state.
     """
 
     __slots__ = (
@@ -131,15 +134,17 @@ class ModelReplica:
         sent the last finished call."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
-        """The inputs and outputs that the server reports; None if it was not queried for them since it has the
-        model."""
+        """The inputs and outputs that the server reports.
+
+        It is None if the server was not queried for them since it has the model.
+        """
         self.why = ""
         self.until = 0.0
         self.failures = 0
         """Failures since its last answered call."""
         self.in_flight = 0
         self.idle: asyncio.Event | None = None
-        """Set when its last call has ended. None before the first caller waits for that."""
+        """Set when its last call has ended. It is None before the first caller waits for that."""
         self.has_lied = False
         """True if it is FAILED because the server lists the model but does not have it."""
         self.is_unsure = False
@@ -148,20 +153,21 @@ class ModelReplica:
         """True if this gateway is loading or unloading it. During this time the server's reports about it are
         ignored."""
         self.client = ""
-        """The client whose call had it loaded here, if loads per client are limited and no other client has called it
-        since; else empty."""
+        """The client whose call had the model loaded here, if loads per client are limited and no other client has
+        called it since. Otherwise it is empty.
+        """
         self.makes_room = False
         """True if it is UNLOADING to make space for another model. Its capacity is already counted for that model."""
 
     @property
     def takes_room(self) -> bool:
-        """True if it uses capacity: the server has loaded a model there, or might have."""
+        """True if the replica uses capacity, because the server has loaded the model or might have loaded it."""
         if self.state is ReplicaState.UNLOADING:
             return not self.makes_room
         return self.state in (ReplicaState.HELD, ReplicaState.LOADING) or self.is_unsure
 
     def ended(self, now: float) -> None:
-        """Count one call in flight less."""
+        """Subtract a call from the number of calls in flight."""
         self.in_flight -= 1
         self.last_used = now
         if not self.in_flight and self.idle is not None:
@@ -202,10 +208,15 @@ class Placement:
         self.model = model
         self.places: dict[Endpoint, ModelReplica] = {}
         self.choice: EndpointChoice | None = None
-        """The choice among the endpoints with the model. None if no endpoint has it, and before the first
-        `Placements.chosen`."""
+        """The choice among the endpoints with the model.
+
+        It is None if no endpoint has the model, and before the first `Placements.chosen`.
+        """
         self.by_version: Mapping[str, EndpointChoice] | None = None
-        """The same for each version; None if all endpoints have the same versions, or do not report them."""
+        """The choice for each version.
+
+        It is None if all endpoints have the same versions, or do not report versions.
+        """
         self.calls = 0
         self.waiting = 0
         """The number of calls that wait for an endpoint with the model."""
@@ -216,9 +227,9 @@ class Placement:
         self.failures = 0
         """The number of failed loads in a row."""
         self.not_before = 0.0
-        """When this gateway can try to load it, because another one is loading it now."""
+        """The time from which this gateway can try to load the model, because another gateway is loading it now."""
         self.wanted_by = ""
-        """The client whose call was the first to wait for the load; empty if loads per client are not limited."""
+        """The client whose call was the first to wait for the load. It is empty if loads per client are not limited."""
         self.wanted_since = 0.0
         """The time since which calls wait for this model without an endpoint."""
 
@@ -301,7 +312,7 @@ class Placements:
             self._watchers.remove(watcher)
 
     def join(self, endpoint: Endpoint) -> None:
-        """Add an endpoint with unknown models. Does nothing if the table has it."""
+        """Add an endpoint with unknown models. Do nothing if the table already has the endpoint."""
         self.stocks.setdefault(endpoint, None)
 
     def leave(self, endpoint: Endpoint) -> None:
@@ -420,15 +431,17 @@ class Placements:
             watcher.lists_others()
 
     def _shared(self, stock: ServerInventory) -> ServerInventory:
-        """Return `stock`, with the list of another endpoint if that is equal, to save memory: servers often share one
-        repository."""
+        """Return `stock`, but with the list of another endpoint if that list is equal.
+
+        This saves memory, because servers often share one repository.
+        """
         for other in self.stocks.values():
             if other is not None and other.listed == stock.listed:
                 return ServerInventory(stock.held, stock.changing, other.listed)
         return stock
 
     def _has(self, model: str, versions: tuple[str, ...], endpoint: Endpoint, asked: int) -> bool:
-        """Record that an endpoint reports a model. Return whether that is new."""
+        """Record that an endpoint reports a model. Return whether the table did not have the model there."""
         placement = self.models.get(model)
         if placement is None:
             placement = self.models[model] = Placement(model)
@@ -459,7 +472,7 @@ class Placements:
     def _lost(
         self, endpoint: Endpoint, stock: ServerInventory, before: ServerInventory | None, asked: int
     ) -> Iterator[str]:
-        """Record the models that an endpoint has lost, and yield the ones that it served."""
+        """Record the models that an endpoint has lost, and yield the models that it served."""
         known = self._emptied.pop(endpoint, set())
         if before is not None:
             known.update(before.listed, before.changing, before.held)
@@ -526,7 +539,7 @@ class Placements:
         return True
 
     def placement(self, model: str) -> Placement:
-        """Return the Placement of a model, which can be new: for models that an operator names."""
+        """Return the Placement of a model, which an operator can have named. The Placement can be new."""
         return self.models.get(model) or self.models.setdefault(model, Placement(model))
 
     def unknown(self) -> tuple[Endpoint, ...]:
@@ -534,8 +547,10 @@ class Placements:
         return tuple(endpoint for endpoint, stock in self.stocks.items() if stock is None)
 
     def entries(self) -> tuple[ModelEntry, ...]:
-        """Return every model of every endpoint once, in all its versions, sorted by name. Models that are only in a
-        repository, and not loaded, are UNAVAILABLE."""
+        """Return every model of every endpoint once, with all its versions, sorted by name.
+
+        Models that are only in a repository, and not loaded, are UNAVAILABLE.
+        """
         if self._entries is None:
             self._entries = tuple(entry for name in sorted(self.models) for entry in _entries(self.models[name]))
         return self._entries

@@ -1,5 +1,8 @@
-"""The application of the admin port. Only a gateway with the port imports this module: FastAPI and its dependencies
-take a third of the gateway's startup time."""
+"""The application of the admin port.
+
+Only a gateway with the port imports this module, because FastAPI and its dependencies take a third of the gateway's
+startup time.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -30,8 +33,10 @@ def application(
     find_warnings: FindWarnings,
     clock: Callable[[], float],
 ) -> FastAPI:
-    """Return the status API, the console and the OpenAPI documents of the gateway with this state. Servers register at
-    `registrations`, by the backend's name. The other arguments are the same as in Gateway and Ports."""
+    """Return the application that serves the status API, the console and the OpenAPI documents of the gateway with this
+    state. `registrations` maps each backend's name to the object where its servers register. The other arguments are
+    the same as in Gateway and Ports.
+    """
     made = status.application(state.status, reload_file, lambda: effective(state.config))
     register.add_routes(made, registrations)
     add_clearing(made, clear_caches)

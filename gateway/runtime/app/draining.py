@@ -19,14 +19,19 @@ from gateway.routing.placement.slots import placed
 log = logging.getLogger("gateway.app")
 
 LOOKS = 2
-"""Number of consecutive checks without calls after which an endpoint is drained: a call could be on its way between two
-processes."""
+"""Number of consecutive checks without calls after which an endpoint is drained.
+
+Several are needed because a call could be on its way between two processes.
+"""
 INTERVAL = 0.1
 """Seconds between two checks of the calls of a draining endpoint."""
 
 
 class Draining:
-    """Drains endpoints of the backends in use, which `backends` returns, and of `workers` if they send the calls."""
+    """Drains endpoints of the backends in use, which `backends` returns.
+
+    If `workers` send the calls, it also drains the endpoints in them.
+    """
 
     def __init__(self, backends: Callable[[], Mapping[str, Backend]], workers: Workers | None = None) -> None:
         self._backends = backends
@@ -37,7 +42,7 @@ class Draining:
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
         """Drain an endpoint. When this returns, the endpoint gets no new calls, unless its models move first.
 
-        Its sequences can continue for `seconds`, and its models have the same time to be loaded on other servers. An
+        Its sequences can continue for `seconds`. Its models can be loaded on other servers in the same time. An
         endpoint that is already drained is unchanged.
 
         Raises:
@@ -64,7 +69,7 @@ class Draining:
         return endpoint_status(self._backends()[backend], endpoint)
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
-        """End the drain of an endpoint; without effect if it is not drained.
+        """End the drain of an endpoint. If it is not drained, do nothing.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -95,7 +100,7 @@ class Draining:
         return endpoints[address]
 
     def _drained_by(self, drain: Drain) -> set[Endpoint]:
-        """Return the endpoints with this drain: after a reload, the same address can be another Endpoint."""
+        """Return the endpoints with this drain. After a reload, the same address can be another Endpoint."""
         found = (each for backend in self._backends().values() for each in backend.endpoints)
         return {each for each in found if each.drain is drain}
 
@@ -106,7 +111,7 @@ class Draining:
         return [each.loader for each in found if each.loader and each.is_on_demand]
 
     async def _move_models(self, endpoint: Endpoint, drain: Drain) -> None:
-        """Load the models that only `endpoint` holds on other servers, in the time of the drain."""
+        """Load the models that only `endpoint` has on other servers, in the time of the drain."""
         failed: list[str] = []
         try:
             async with asyncio.timeout(drain.seconds_left):

@@ -1,4 +1,4 @@
-"""A running gateway: starts with a Config, changes to another one while it runs, drains and stops."""
+"""A running gateway. It starts with a Config, can change to another Config while it runs, and drains and stops."""
 
 import asyncio
 import logging
@@ -50,15 +50,16 @@ NOT_RUNNING = "the gateway has not started yet, or is stopping"
 
 
 class Gateway:
-    """A running gateway. Call `start`, then `reload` any number of times, then `drain`. A stopped Gateway cannot start
-    again.
+    """A running gateway.
 
-    - `reload_file`: the function for `POST /reload` of the status API. None: the API does not have this path.
-    - `find_warnings`: returns the warnings that the console shows about a configuration.
-    - `tap`: sees the requests and responses on all listeners.
-    - `part`: the part of this process in a gateway with several processes.
+    Call `start`, then `reload` any number of times, then `drain`. A stopped Gateway cannot start again.
 
-    `state` is what runs now, for the code that reports about it.
+    - `reload_file`: The function for `POST /reload` of the status API. If it is None, the API does not have this path.
+    - `find_warnings`: Returns the warnings that the console shows about a configuration.
+    - `tap`: Sees the requests and responses on all listeners.
+    - `part`: The part of this process in a gateway with several processes.
+
+    `state` is what currently runs, for code that reports it.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class Gateway:
         self._history_task: asyncio.Task[NoReturn] | None = None
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
-        """Return the Assembly of `config`; if it follows another Assembly, it has no routes yet."""
+        """Return the Assembly of `config`. If it follows another Assembly, it has no routes yet."""
         assembly = Assembly(config, self._environment, previous, in_steps=previous is not None)
         if self._part.prepare is not None:
             self._part.prepare(assembly)
         return assembly
 
     def _application(self, registrations: Mapping[str, Registrations]) -> "FastAPI":
-        """Return the application of the admin port, which is imported only by a gateway that has the port."""
+        """Return the application of the admin port. Only a gateway with this port imports its module."""
         from gateway.runtime.app.admin import application
 
         return application(
@@ -116,8 +117,10 @@ class Gateway:
         )  # fmt: skip
 
     def _own_addresses(self) -> list[str]:
-        """The addresses that are or will be bound for clients and operators. Sample servers are excluded, because they
-        are model servers."""
+        """The addresses that are bound, or will be bound, for clients and operators.
+
+        They exclude the addresses of sample servers, because these are model servers.
+        """
         config = self.state.config
         bound = [each.address for each in (*self.state.listeners.values(), *self.ports.all.values())]
         return [*bound, *map(str, (*(one.bind for one in config.listeners), *binds(config).values()))]
@@ -133,10 +136,10 @@ class Gateway:
         return connect_over_tls
 
     async def start(self) -> None:
-        """Bind every address and accept connections. If it is cancelled, call `drain` to end the started parts.
+        """Bind every address and accept connections. If this call is cancelled, call `drain` to end the started parts.
 
         Raises:
-            BindError: an address cannot be bound; the text names it and the reason. Nothing stays bound.
+            BindError: an address cannot be bound. The text names the address and the reason. Nothing stays bound.
             ValueError: a sample model is not servable.
         """
         try:
@@ -191,16 +194,17 @@ class Gateway:
         self.observing.reopen_logs()
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """Change to `config`, which is already checked. The gateway binds new addresses first. Then, in one step,
-        `config` applies to every request that begins. Requests in flight keep their configuration. Listeners and
-        endpoints that stay keep their connections. The gateway closes removed ones after their last request (listeners
-        within `drain.timeout`).
+        """Change to `config`, which is already checked.
+
+        The gateway binds new addresses first. Then, in one step, `config` applies to every request that begins.
+        Requests in flight keep their configuration. Listeners and endpoints that stay keep their connections. The
+        gateway closes removed listeners and endpoints after their last request (listeners within `drain.timeout`).
 
         Return the changes, one text for each; empty if nothing changed.
 
         Raises:
-            BindError: an address cannot be bound. Nothing has changed.
-            ReloadError: the change needs a restart, or the gateway is stopping. Nothing has changed.
+            BindError: an address cannot be bound. In this case, nothing has changed.
+            ReloadError: the change needs a restart, or the gateway is stopping. In this case, nothing has changed.
         """
         state = self.state
         async with self._reloading:
@@ -249,7 +253,7 @@ class Gateway:
             await assembly.close()
             await assembly.close_unused_connectors()
             raise
-        # From here to the end of `_switch` there is no `await`: no request can begin in between.
+        # From here to the end of `_switch` there is no `await`, so no request can begin in between.
         replaced = self._switch(config, assembly, stays, opened, rows)
         await self._replacements.end(replaced, assembly, config.drain.timeout)
 
@@ -282,14 +286,16 @@ class Gateway:
         return Replaced(old, gone, gone_ports, running)
 
     def announce_end(self) -> None:
-        """Become not ready, and announce to clients that their connections will close. The gateway still handles
-        requests."""
+        """Become not ready, and announce to clients that their connections will close.
+
+        The gateway still handles requests.
+        """
         self.state.ready = False
         for listener in (*self._listeners.all.values(), *self.references):
             listener.announce_end()
 
     async def drain(self, seconds: float) -> int:
-        """Become not ready, accept no more connections, wait at most `seconds` for requests in flight, then close
+        """Become not ready, accept no more connections, wait at most `seconds` for requests in flight, and then close
         everything.
 
         Return the number of cancelled requests. This call can itself be cancelled and repeated with less time.
@@ -321,7 +327,10 @@ class Gateway:
         return await self.state.is_ready(self.state.config.ready)
 
     async def clear_caches(self, place: str) -> list[str]:
-        """Clear the policies `cache` at this place, in all processes; all of them if it is empty. Return the places."""
+        """Clear the caches of the policies `cache` at `place` in all processes, or all caches if `place` is empty.
+
+        Return the places where caches were cleared.
+        """
         found = [(at, each) for at, each in self.state.assembly.policing.caches if place in ("", at)]
         for _, each in found:
             each.clear()

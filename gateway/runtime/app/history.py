@@ -1,4 +1,4 @@
-"""Keeps the history of a running gateway: its loads once a second, and its counts once a step."""
+"""Keeps the history of a running gateway. It records the loads once a second, and the counts once per step."""
 
 import asyncio
 from collections.abc import Mapping

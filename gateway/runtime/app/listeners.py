@@ -25,9 +25,12 @@ Opened: TypeAlias = tuple[Listener, Serving]
 
 
 class Listeners:
-    """The listeners by name (`all`), with the objects that they serve. `protocols`: the installed protocols, without
-    the forms of configurations. `ready`: whether the gateway is ready for clients. `addresses`: the addresses of all
-    endpoints, which brief errors do not name. `tap` sees requests and responses."""
+    """The listeners by name (`all`), with the objects that they serve.
+
+    `protocols` are the installed protocols, without the forms of configurations. `ready` returns whether the gateway is
+    ready for clients. `addresses` returns the addresses of all endpoints, which brief errors do not contain. `tap` sees
+    requests and responses.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class Listeners:
         return paths.rows(listener, config.routes, config.backends, with_forms(self._protocols, config))
 
     async def open(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> Opened:
-        """Bind a listener, which is not yet in `all`.
+        """Bind a listener that is not yet in `all`.
 
         Raises:
             BindError: its address cannot be bound.
@@ -83,8 +86,10 @@ class Listeners:
     def change(
         self, served: Iterable[ListenerConfig], stays: Mapping[str, str], started: Mapping[str, Opened]
     ) -> list[Listener]:
-        """Set `all` to the listeners `served`: a listener was `started`, or stays under its new name. Return the
-        removed ones."""
+        """Set `all` to the listeners `served`.
+
+        Each listener was `started`, or stays under its new name. Return the removed listeners.
+        """
         before, serving = self.all, self._serving
         self.all, self._serving = {}, {}
         for name in (each.name for each in served):

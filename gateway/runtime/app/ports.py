@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.app")
 
 NAMES = ("health", "admin", "scaler")
-"""The names of the ports, same as their keys."""
+"""The names of the ports, which are the same as their keys."""
 PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
 MakeApplication: TypeAlias = "Callable[[Mapping[str, Registrations]], FastAPI]"
 """Makes the application of the admin port. Servers register at these Registrations, by the name of the backend."""
@@ -62,15 +62,14 @@ class Ports:
         """The current registrations of servers, by the backend's name."""
 
     def opening(self, config: Config, before: Config | None = None) -> list[str]:
-        """Return the ports that `config` has, without ports that have the same address in the configuration
-        `before`."""
+        """Return the ports that `config` has, except ports that have the same address in the configuration `before`."""
         if not self._part.has_ports:
             return []
         bound = {} if before is None else binds(before)
         return [name for name, bind in binds(config).items() if bind != bound.get(name)]
 
     async def open(self, name: str, config: Config, assembly: Assembly) -> PortServer:
-        """Bind a port, which is not yet in `all`.
+        """Bind a port that is not yet in `all`.
 
         Raises:
             BindError: its address cannot be bound.
@@ -104,7 +103,7 @@ class Ports:
         return AdminServer(check, check, tls)
 
     def change(self, config: Config, opened: Mapping[str, PortServer]) -> list[PortServer]:
-        """Set `all` to the ports that stay, and the opened ones. Return the removed ones."""
+        """Set `all` to the ports that stay and the opened ports. Return the removed ports."""
         bound = binds(config)
         gone = [port for name, port in self.all.items() if name in opened or name not in bound]
         self.all = {name: port for name, port in self.all.items() if port not in gone} | dict(opened)
@@ -142,7 +141,7 @@ class Ports:
         return self._state.ready and (workers is None or workers.is_one_ready())
 
     def _backends_ready(self, config: Config) -> Ready | None:
-        """Return the check of the backends for `/readyz`; None if readiness does not depend on them."""
+        """Return the check of the backends for `/readyz`, or None if readiness does not depend on them."""
         rule = "none" if config.health is None else config.health.ready
         return None if rule == "none" else partial(self._state.is_ready, rule)
 

@@ -10,7 +10,7 @@ class ProcessLimits:
 
     def __init__(self) -> None:
         self.shedding: Shedding | None = None
-        """Refuses work while the gateway is overloaded; None without load shedding."""
+        """Refuses work while the gateway is overloaded; None if load shedding is not configured."""
         self._shed: ShedConfig | None = None
         """The settings of `shedding`."""
 

@@ -1,4 +1,4 @@
-"""Parts of a reload: the listeners that keep their sockets, and the end of replaced parts."""
+"""The parts of a reload: the listeners that keep their sockets, and the end of replaced parts."""
 
 import asyncio
 import gc
@@ -32,8 +32,9 @@ class ReloadError(Exception):
 
 
 def staying(running: Config, config: Config, protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    """Return the listeners that keep their sockets: each new name with its previous name. A new listener with the
-    address of a removed one is the same listener with another name.
+    """Return the listeners that keep their sockets: each new name with its previous name.
+
+    A new listener with the address of a removed listener is the same listener with another name.
 
     Raises:
         ReloadError: a listener has the address of a listener with another transport.
@@ -74,14 +75,14 @@ class OpenedAddresses:
         self.ports: dict[str, PortServer] = {}
 
     async def give_up(self) -> None:
-        """Close all, because the reload has failed."""
+        """Close all of them, because the reload has failed."""
         await all_surviving("closing a listener", (listener.drain(0) for listener, _ in self.listeners.values()))
         await all_surviving("closing a port", (port.stop() for port in self.ports.values()))
 
 
 @frozen
 class Replaced:
-    """The parts that a reload has replaced, and that must end."""
+    """The parts that a reload has replaced and that must end."""
 
     assembly: Assembly
     listeners: Sequence[Listener]
@@ -101,8 +102,10 @@ class Replacements:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def end(self, replaced: Replaced, new: Assembly, seconds: float) -> None:
-        """Free the addresses of removed parts. Let the requests in flight end in the background; requests of removed
-        listeners have `seconds`."""
+        """Free the addresses of removed parts.
+
+        Let the requests in flight end in the background. Requests of removed listeners have `seconds` to end.
+        """
         self.listeners.update(replaced.listeners)
         try:
             for listener in replaced.listeners:
@@ -134,8 +137,10 @@ class Replacements:
             await new.close_unused_connectors()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Collect the garbage of ended parts. By itself, the interpreter does so only after millions of new objects,
-        which are dozens of configurations."""
+        """Collect the garbage of ended parts.
+
+        The interpreter does this by itself only after millions of new objects, which are dozens of configurations.
+        """
         self._ending.discard(task)
         if not task.cancelled():
             gc.collect()

@@ -16,13 +16,19 @@ from gateway.core.transport import Exchange, Exchanges, Ready, Select, StartReco
 from gateway.core.types import Message
 
 Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
-"""Makes the function that a listener calls instead of `answer`. This function has the same result, and sees requests
-and responses. Clients are authenticated first; streams do not use it."""
+"""Makes the function that a listener calls instead of `answer`.
+
+This function has the same result, and also sees requests and responses. Clients are authenticated before it is called.
+Streams do not use it.
+"""
 
 
 class Serving:
-    """The settings of one listener, and the Assembly that its requests go to. `explains`: clients can request
-    explanations. `log_calls`: logs calls in the payload log, or None. `tap`: sees requests and responses, or None."""
+    """The settings of one listener, and the Assembly that its requests go to.
+
+    `explains` is True if clients can request explanations. `log_calls` logs calls in the payload log; None if it is
+    disabled. `tap` sees requests and responses, or is None.
+    """
 
     def __init__(
         self,
@@ -44,7 +50,10 @@ class Serving:
         explains: bool = False,
         log_calls: LogCalls | None = None,
     ) -> None:
-        """Use these for every request of a stream from now on. Other requests follow with the Exchanges made next."""
+        """Use these settings for every request of a stream from now on.
+
+        Other requests use them with the Exchanges that are made next.
+        """
         self._settings, self._assembly = replace(settings, relays=assembly.router.relays), assembly
         self._explains = explains
         self._select = self._selecting(log_calls)

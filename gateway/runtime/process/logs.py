@@ -1,5 +1,8 @@
-"""The log of commands that run a server, on standard error: one line per record, as text for people or as a JSON
-object. Tracebacks of unexpected errors follow the text, or are the member `error`."""
+"""The log of commands that run a server.
+
+It is written to standard error with one line per record, as text for people or as a JSON object. The traceback of an
+unexpected error follows the text, or is the member `error`.
+"""
 
 import logging
 import os
@@ -15,7 +18,7 @@ _PLAIN = "\x1b[0m"
 
 
 class _TextFormatter(logging.Formatter):
-    """`colours`: the level of warnings and errors is colored, for a terminal."""
+    """If `colours` is True, the level of warnings and errors is colored, for a terminal."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__("%(asctime)s %(shown)s %(name)s: %(message)s")
@@ -34,8 +37,10 @@ class _TextFormatter(logging.Formatter):
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """Return a JSON object with `time`, `level`, `log` (the part of the gateway) and `message`; and, if present,
-        `id` (the request's) and `error` (a traceback)."""
+        """Return a JSON object with `time`, `level`, `log` (the part of the gateway) and `message`.
+
+        If they exist, it also has `id` (the request's) and `error` (a traceback).
+        """
         members = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -56,7 +61,9 @@ def _time(record: logging.LogRecord) -> str:
 
 def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it is frozen
     """Send the log to standard error: the gateway's lines from `config.level`, the libraries' lines from `warning`.
-    Another call can change `config`."""
+
+    A later call can change `config`.
+    """
     root = logging.getLogger()
     handler = next((each for each in root.handlers if each.get_name() == __name__), None)
     if handler is None:

@@ -1,5 +1,8 @@
-"""Lines that serving commands write to standard output and standard error directly, in addition to the log. The
-commands continue if they cannot write a line, because a disk is full, the reader has ended, or the stream is closed."""
+"""Lines that serving commands write to standard output and standard error directly, in addition to the log.
+
+If they cannot write a line because a disk is full, the reader has ended, or the stream is closed, the commands
+continue.
+"""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The first steps of a process: it handles signals, and makes sure that it has standard streams.
+"""The first steps of a process. It sets up signal handlers, and makes sure that it has standard streams.
 
 The imports of a serving command take half a second or more. If the process is the first one in a container (PID 1), the
 kernel drops SIGTERM until the process has a handler for it. The container would then be killed at the end of its grace
@@ -17,19 +17,20 @@ SERVING = ("serve", "demo", "record", "reference")
 WITHOUT_WINDOWS = (*SERVING, "bench", "keys", "replay")
 """Commands that need uvloop, signals, or locks on files, which Windows lacks."""
 _PR_SET_PDEATHSIG = 1
-"""From <linux/prctl.h>."""
+"""The constant from <linux/prctl.h>."""
 
 
 def end_on_signals(command: str) -> None:
     """Set the reaction to signals until `command` handles them itself.
 
-    For a serving command, SIGTERM and SIGINT end the process with status 0, like after the start. SIGHUP is ignored,
-    because the command is about to read the configuration. Other commands end like any program, also if they are PID 1.
+    For a serving command, SIGTERM and SIGINT end the process with status 0, as they do after the start. SIGHUP is
+    ignored, because the command is about to read the configuration. Other commands end like any program, even if they
+    are PID 1.
     """
     if command in SERVING:
         signal.signal(signal.SIGTERM, _end_start)
         signal.signal(signal.SIGINT, _end_start)
-        signal.signal(signal.SIGHUP, lambda number, frame: None)  # unlike SIG_IGN, no child process inherits it
+        signal.signal(signal.SIGHUP, lambda number, frame: None)  # unlike SIG_IGN, child processes do not inherit it
     elif os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end_command)
 
@@ -42,33 +43,41 @@ def refuse_on_windows(command: list[str]) -> None:
 
 
 def leave_signals_to_the_parent() -> None:
-    """Ignore the signals that service managers send to all processes: the parent passes on the signals for this
-    process."""
+    """Ignore the signals that service managers send to all processes, because the parent passes on the signals for this
+    process.
+    """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def fill_standard_streams() -> None:
-    """Open /dev/null at the numbers of closed standard streams: otherwise the next file or connection would get them,
-    and would receive the writes to standard output."""
+    """Open /dev/null at the numbers of closed standard streams.
+
+    Otherwise the next file or connection would get these numbers, and would receive the writes to standard output.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number
 
 
 def collect_rarely() -> None:
-    """Collect garbage only after many objects. A start makes some 200,000, which stay; with Python's 700, scanning them
-    repeatedly is a tenth of the work of a start."""
+    """Collect garbage only after many objects.
+
+    A start creates some 200,000 objects, which stay. With Python's default of 700, scanning them repeatedly is a tenth
+    of the work of a start.
+    """
     gc.set_threshold(200_000, *gc.get_threshold()[1:])
 
 
 def end_with_the_parent() -> None:
-    """Make the kernel kill this process when its parent ends, also while it is stopped or does not respond. Linux only:
-    on other systems, the process must notice by itself."""
+    """Make the kernel kill this process when its parent ends, even while this process is stopped or does not respond.
+
+    This works only on Linux. On other systems, the process itself must notice the end of its parent.
+    """
     if sys.platform == "linux":
-        from ctypes import CDLL  # takes a moment, and few processes need it
+        from ctypes import CDLL  # this takes a moment, and few processes need it
 
         CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 

@@ -1,8 +1,9 @@
 """Messages between the supervisor and one worker, over a pair of sockets.
 
-A frame is four bytes with the length, big-endian, and as many bytes in Python's `marshal` form: the list `[kind,
-number, values]`. `number` is 0 for a message without a reply. Otherwise the other side replies with the kind REPLY or
-ERROR and the same number. Both ends are processes of one gateway and run the same code, so nothing else is checked.
+A frame is four bytes with the length, big-endian, followed by that number of bytes in Python's `marshal` form, which
+contain the list `[kind, number, values]`. `number` is 0 for a message without a reply. Otherwise the other side replies
+with the kind REPLY or ERROR and the same number. Both ends are processes of one gateway and run the same code, so
+nothing else is checked.
 """
 
 import asyncio
@@ -20,8 +21,10 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
-"""The functions to call for each kind of message, with its values. The result, or the result of an awaitable, is the
-reply."""
+"""The functions to call for each kind of message, with its values.
+
+The reply is the result, or the result of the awaitable that the function returns.
+"""
 
 REPLY, ERROR, CANCEL = "reply", "error", "cancel"
 
@@ -31,7 +34,7 @@ class ChannelClosedError(ConnectionError):
 
 
 class Channel(asyncio.Protocol):
-    """One end of the connection. `lost`: the function to call when the other end has closed."""
+    """One end of the connection. `lost` is the function to call when the other end has closed."""
 
     def __init__(self, handlers: Handlers, lost: Callable[[], None]) -> None:
         self._handlers = handlers
@@ -41,7 +44,7 @@ class Channel(asyncio.Protocol):
         self._number = 0
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
         self._running: dict[int, asyncio.Task[Any]] = {}
-        """The tasks that the other side waits for, by its numbers."""
+        """The tasks that the other side waits for, by the other side's numbers."""
         self._closed = False
 
     @property
@@ -54,12 +57,14 @@ class Channel(asyncio.Protocol):
         self._send(kind, 0, values)
 
     def ask(self, kind: str, *values: object, unclaimed: Callable[[Any], None] | None = None) -> "asyncio.Future[Any]":
-        """Send a message and return a future with its reply. If the caller cancels the future, notify the other side;
-        if a reply arrives nevertheless, call `unclaimed` with it.
+        """Send a message and return a future with its reply.
+
+        If the caller cancels the future, notify the other side. If a reply arrives nevertheless, call `unclaimed` with
+        it.
 
         The future raises:
-            GatewayError: the error of the other side's handler.
-            ChannelClosedError: the channel is or gets closed.
+            GatewayError: the error of the other side's handler. ChannelClosedError: the channel is closed, or closes
+            during the wait.
         """
         self._number = number = self._number + 1
         future = asyncio.get_running_loop().create_future()
@@ -88,7 +93,7 @@ class Channel(asyncio.Protocol):
         for future, _ in self._asked.values():
             if not future.done():
                 future.set_exception(ChannelClosedError())
-                future.exception()  # marks it as retrieved: the waiting caller gets it nevertheless
+                future.exception()  # this marks it as retrieved; the waiting caller gets it nevertheless
         self._asked.clear()
         self._lost()
 
@@ -105,7 +110,7 @@ class Channel(asyncio.Protocol):
             at = end
             try:
                 self._handle(kind, number, values)
-            except Exception as error:  # the following messages must still be read
+            except Exception as error:  # the messages after it must still be read
                 log_survived("a message between the supervisor and a worker", error)
         del received[:at]
 
@@ -133,7 +138,7 @@ class Channel(asyncio.Protocol):
                     self._send(REPLY, number, result)
 
     def _reply_later(self, number: int, waited: Coroutine[Any, Any, Any]) -> None:
-        """Reply with the result of `waited`, also if that is cancelled before it has begun."""
+        """Reply with the result of `waited`, even if it is cancelled before it has begun."""
         task = spawn(waited)
         if number:
             self._running[number] = task

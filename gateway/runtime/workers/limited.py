@@ -10,7 +10,7 @@ from gateway.config.keys import Config
 from gateway.transports import memory
 
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
-"""The CPU limit of a container, in version 2 of cgroups."""
+"""The file with a container's CPU limit, in version 2 of cgroups."""
 
 
 def number_of_workers(config: Config) -> int:
@@ -22,22 +22,27 @@ def number_of_workers(config: Config) -> int:
 
 
 def _quota(path: Path) -> float:
-    """Return the number of cores that the process' cgroup can use on average, like in a container with a limit."""
+    """Return the number of cores that the process's cgroup can use on average, for example in a container with a
+    limit.
+    """
     try:
         quota, period = path.read_text("ascii").split()
         return math.ceil(int(quota) / int(period))
-    except (OSError, ValueError):  # the file is missing, or has `max`
+    except (OSError, ValueError):  # the file is missing, or contains `max`
         return math.inf
 
 
 def placed_backends(config: Config) -> frozenset[str]:
-    """Return the names of all backends with different models on their servers."""
+    """Return the names of all backends whose servers have different models."""
     return frozenset(name for name, each in config.backends.items() if each.placement is not None)
 
 
 def limited_backends(config: Config) -> frozenset[str]:
-    """Return the names of the backends whose slots the supervisor controls for all workers: backends with limited slots
-    or with different models on their servers, and backends that share an endpoint with them."""
+    """Return the names of the backends whose slots the supervisor controls for all workers.
+
+    These are backends with limited slots, backends whose servers have different models, and backends that share an
+    endpoint with such a backend.
+    """
     protocols = spoken(config)
     places = {}
     limited = set()
@@ -53,7 +58,7 @@ def limited_backends(config: Config) -> frozenset[str]:
 
 
 def share(config: Config, workers: int) -> Config:
-    """Return `config` for one of several workers: with its share of the limits of the process."""
+    """Return `config` for one of several workers, with its share of the limits of the process."""
     limits = config.limits
     shares = {
         "connections": max(1, -(-limits.connections // workers)),

@@ -1,8 +1,8 @@
-"""Backends whose state applies to all workers: the supervisor's side.
+"""The supervisor's side of backends whose state applies to all workers.
 
 The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, keep queues, and know the models on
-the servers, like in a gateway with one process. A slot is in use from the moment when a worker gets it until the worker
-reports its return, or ends.
+the servers, as in a gateway with one process. A slot is in use from the moment when a worker gets it until the worker
+reports its return or ends.
 
 A worker changes to another configuration a moment after the supervisor, and its requests in flight keep their
 configuration. Therefore each call has the generation of the configuration that it began with, and the supervisor keeps
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Generation:
-    """The supervisor's Backends of one configuration. `users` keeps them in use."""
+    """The supervisor's Backends of one configuration. `users` counts the workers that use them."""
 
     number: int
     backends: Mapping[str, Backend]
@@ -56,17 +56,19 @@ class HeldSlots:
             generation.users.began()
 
     def leave(self, number: int) -> None:
-        """Note that the worker has no more requests of this generation; without effect if it has left already."""
+        """Note that the worker has no more requests of this generation. If it has already left, do nothing."""
         if (left := self._generations.pop(number, None)) is not None:
             left.users.ended()
 
     def take(self, generation: int, name: str, asked: Told, tried: Sequence[str], is_kept: bool) -> Any:
-        """Return the slot for a request of a generation, or an awaitable of it: its number, the address of the
-        endpoint, and the request's place in the queue (0 if it did not wait). The number is 0 if the request takes no
-        slot, or if `is_kept` is False, in which case the slot is returned immediately.
+        """Return the slot for a request of a generation, or an awaitable of the slot.
+
+        A slot is its number, the address of the endpoint, and the request's place in the queue (0 if it did not wait).
+        The number is 0 if the request takes no slot, or if `is_kept` is False, in which case the slot is returned
+        immediately.
 
         Raises:
-            GatewayError: like `Slots.free` and `Slots.wait`.
+            GatewayError: the errors of `Slots.free` and `Slots.wait`.
         """
         backend, request = self._generations[generation].backends[name], request_told(asked)
         endpoints = _endpoints(backend, tried)
@@ -83,8 +85,11 @@ class HeldSlots:
     async def again(
         self, generation: int, name: str, asked: Told, failed: tuple[Any, ...], tried: Sequence[str], rounds: int
     ) -> tuple[bool, list[str] | None] | None:
-        """Return whether to repeat a failed request, like `Slots.again`. None: do not repeat it. Otherwise, a flag that
-        is true if any endpoint is possible, and the addresses to avoid."""
+        """Return whether to repeat a failed request, like `Slots.again`.
+
+        If it is None, do not repeat the request. Otherwise, it is a flag that is True if any endpoint is possible, and
+        the addresses to avoid.
+        """
         backend, request = self._generations[generation].backends[name], request_told(asked)
         try:
             again = await backend.slots.again(request, error_told(failed), _endpoints(backend, tried), rounds)
@@ -98,17 +103,17 @@ class HeldSlots:
         """Return the answer to a request that is not simply sent to one endpoint.
 
         Raises:
-            GatewayError: like `Slots.answers`.
+            GatewayError: the errors of `Slots.answers`.
         """
         request, slots = unpacked(asked), self._generations[generation].backends[name].slots
         return packed_answer(await slots.answers[request.operation](request))
 
     def give_back(self, slot: int, answered: bool) -> None:
-        """Return a slot. `answered`: the call got a response."""
+        """Return a slot. `answered` is True if the call got a response."""
         self._held.pop(slot)(answered)
 
     def end(self) -> None:
-        """Return all slots, and leave all generations: the worker has ended."""
+        """Return all slots and leave all generations, because the worker has ended."""
         held, self._held = self._held, {}
         for ended in held.values():
             with log_and_continue("giving back the slots of a worker that has ended"):
@@ -117,7 +122,7 @@ class HeldSlots:
             self.leave(number)
 
     async def _wait(self, backend: Backend, request: Request, tried: Sequence[Endpoint]) -> tuple[int, str, int]:
-        # A slot could have become free before this task began: then nothing would pass it on.
+        # A slot could have become free before this task began. In that case, nothing would pass it on.
         endpoint = backend.slots.free(request, tried) or await backend.slots.wait(request, tried)
         waited = queue_wait.get()  # this runs in its own task, which waits for nothing else
         place = 0 if waited is None else waited.place

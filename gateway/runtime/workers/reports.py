@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 @frozen
 class WorkerReport:
-    """The report of one worker. Values that only grow (`grown`, `counters`, `counted`) are the increase since the
-    previous report, and the `recent` requests are the requests since then.
+    """The report of one worker.
 
-    `grown`: refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
-    `unlogged` messages of the payload log, and counts of steps of graphs. `key_uses`: the time of the last use of API
-    keys, and the number of uses since the previous report, by their ids. `connections`, `requests`: the open
-    connections and requests of each listener. `calls`: the calls in flight by backend and address of the endpoint.
+    Values that only grow (`grown`, `counters`, `counted`) contain the increase since the previous report. `recent`
+    contains the requests since then.
+
+    `grown` has refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
+    `unlogged` messages of the payload log, and counts of steps of graphs. `key_uses` has, by key id, the time of the
+    last use of each API key and the number of uses since the previous report. `connections` and `requests` are the open
+    connections and requests of each listener. `calls` are the calls in flight by backend and address of the endpoint.
     """
 
     grown: Mapping[tuple[str, str], int]
@@ -51,12 +53,14 @@ class WorkerReport:
 
 
 _STEP = "step "
-"""Prefix of the counts of steps of graphs, in `grown`; the second name is the name of the graph, a line end, and the
-name of the step."""
+"""The prefix of the counts of steps of graphs in `grown`.
+
+The second name consists of the name of the graph, a line end, and the name of the step.
+"""
 
 
 class Reporter:
-    """A worker's side: makes reports of its gateway."""
+    """A worker's side, which makes reports about its gateway."""
 
     def __init__(self, state: GatewayState, metrics: Metrics) -> None:
         self._state = state
@@ -101,7 +105,7 @@ class Reporter:
 
 
 class ListenerOfWorkers:
-    """A listener from the supervisor's side: all workers have bound it, and the counts are totals of all workers."""
+    """A listener from the supervisor's side. All workers have bound it, and its counts are totals of all workers."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -119,7 +123,7 @@ class SheddingOfAll:
 
 
 class Totals:
-    """The supervisor's side: adds up the reports of its workers for its own part of the gateway."""
+    """The supervisor's side, which adds up the reports of its workers for its own part of the gateway."""
 
     def __init__(self, gateway: "Callable[[], Gateway]", is_limited: Callable[[str], bool]) -> None:
         self._gateway = gateway
@@ -173,7 +177,7 @@ class Totals:
             self._add_up()
 
     def shedding(self) -> SheddingOfAll | None:
-        """The load shedding of all workers together; None without load shedding."""
+        """The load shedding of all workers together; None if load shedding is not configured."""
         return None if self._gateway().state.config.limits.shed is None else self._shedding
 
     def load(self) -> ProcessLoad:
@@ -182,7 +186,7 @@ class Totals:
         return ProcessLoad(sum(each.memory for each in loads), max((each.lag for each in loads), default=0.0))
 
     def policies(self) -> list[tuple[str, str, Mapping[str, object]]]:
-        """Return the policies of all workers, each state with the number of its worker."""
+        """Return the policies of all workers. Each state comes with the number of its worker."""
         return [
             (place, name, {"worker": number, **state})
             for number, report in sorted(self._last.items())
@@ -190,7 +194,9 @@ class Totals:
         ]
 
     def policy_numbers(self) -> Numbers:
-        """Return the numbers of the policies' metrics: all workers, and the counts of policies of ended workers."""
+        """Return the numbers of the policies' metrics for all workers, including the counts of workers that have
+        ended.
+        """
         running = [each for report in list(self._last.values()) for each in report.policies]
         found = numbers(running, registry.policy_metrics())
         for name, counts in list(self._ended.items()):
@@ -219,15 +225,17 @@ def _counters() -> Mapping[str, Sequence[StateMetric]]:
 
 
 class Processes(Collector):
-    """The system's statistics for several processes, in the form for one: sums, the earliest start, and the lowest
-    limit of files. The CPU time of ended processes stays included."""
+    """The system's statistics for several processes, in the form for one process.
+
+    They are sums, the earliest start, and the lowest limit of files. The CPU time of ended processes stays included.
+    """
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._seconds: dict[int, float] = {}
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry does not need to collect the metrics for their names."""
+        """Return nothing, because the registry does not need to collect the metrics for their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

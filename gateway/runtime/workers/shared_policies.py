@@ -1,5 +1,7 @@
-"""Policies whose state applies to all workers together, such as `rate_limit`: the supervisor has the states, and each
-request of a worker takes from them."""
+"""Policies whose state applies to all workers together, such as `rate_limit`.
+
+The supervisor has the states, and each request of a worker takes from them.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,8 +22,9 @@ def _states(assembly: Assembly) -> Iterator[tuple[str, SharedState]]:
 
 
 class SharedPolicies:
-    """The supervisor's side: the states of the newest configuration, and of the previous one, which might stay in
-    use."""
+    """The supervisor's side, with the states of the newest configuration and of the previous one, which might stay in
+    use.
+    """
 
     def __init__(self) -> None:
         self._states: dict[str, SharedState] = {}
@@ -34,19 +37,22 @@ class SharedPolicies:
         self._states = before | self._newest
 
     def of_principal(self, name: str) -> list[tuple[str, str, Mapping[str, object]]]:
-        """Return place, policy, and the policy's state of one principal, in the newest configuration."""
+        """For the newest configuration, return each policy with its place and its state for one principal."""
         names = ((each.place.rpartition(" "), each) for each in self._newest.values())
         return states_of_principal(((place, policy, each) for (place, _, policy), each in names), name)
 
     def take(self, name: str, client: str) -> float | None:
-        """Take a request. Return 0, or the seconds to wait; None if the state does not exist, for example while the
-        configuration changes."""
+        """Take a request.
+
+        Return 0, or the seconds to wait. Return None if the state does not exist, for example while the configuration
+        changes.
+        """
         state = self._states.get(name)
         return None if state is None else state.take(client)
 
 
 def share_policies(channel: Channel, assembly: Assembly) -> None:
-    """Make the shared states of `assembly`, on a worker's side, take from the supervisor's states."""
+    """On a worker's side, make the shared states of `assembly` take from the supervisor's states."""
     for name, each in _states(assembly):
         each.share(_AtSupervisor(channel, name))
 

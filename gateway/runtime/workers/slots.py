@@ -1,4 +1,4 @@
-"""The slots of backends whose state applies to all workers: the worker's side.
+"""The worker's side of the slots of backends whose state applies to all workers.
 
 A worker sends its calls itself. It queries the supervisor for the endpoint if the backend's slots are limited, if its
 servers have different models, or if the call belongs to a sequence. The supervisor has a Backend of the same name,
@@ -28,16 +28,19 @@ from gateway.runtime.workers.channel import Channel, ChannelClosedError
 from gateway.runtime.workers.told import packed, told, told_error, unpacked_answer
 
 Relay: TypeAlias = Callable[..., None]
-"""Passes on an event of an endpoint: its backend and address, the name of a method below, its arguments."""
+"""A function that passes on an event of an endpoint.
+
+Its arguments are the backend, the address, the name of a method below, and the method's arguments.
+"""
 
 
 class SupervisedSlots:
     """The slots that the supervisor gives a worker, in a `generation` of its Backends (see `owner`).
 
-    - `is_limited`: the slots are limited for all workers. Otherwise the worker queries the supervisor only for calls of
-      sequences.
-    - `is_placed`: servers have different models, which the supervisor knows.
-    - `is_drained`: whether the supervisor has drained the endpoint at an address.
+    - `is_limited`: True if the slots are limited for all workers. If it is False, the worker queries the supervisor
+      only for calls of sequences.
+    - `is_placed`: True if the servers have different models, which the supervisor knows.
+    - `is_drained`: Returns whether the supervisor has drained the endpoint at an address.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class SupervisedSlots:
             self._joins(each)
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """Same as in Slots; None also if the supervisor must be queried."""
+        """Same as in Slots. Also return None if the supervisor must be queried."""
         return None if self._asks(request) else self.local.free(request, tried)
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
@@ -138,7 +141,7 @@ class SupervisedSlots:
         return request if is_anew else None
 
     async def is_ready(self) -> bool | None:
-        """Same as in Slots: the supervisor knows the servers that are busy with calls of other workers."""
+        """Same as in Slots. The supervisor knows the servers that are busy with calls of other workers."""
         try:
             return bool(await self._channel.ask("is_backend_ready", self.local.name))
         except ChannelClosedError:
@@ -179,14 +182,16 @@ class SupervisedSlots:
 
 
 def drain_as_told(endpoint: Endpoint, *, is_drained: bool) -> None:
-    """Stop or resume a worker's calls to an endpoint, by the supervisor's decision. The supervisor also decides about
-    sequences."""
+    """Stop or resume a worker's calls to an endpoint, as the supervisor has decided.
+
+    The supervisor also decides about sequences.
+    """
     if endpoint.takes_calls is is_drained:
         endpoint.set_drain(Drain(0) if is_drained else None)
 
 
 class RelayedEndpoint(Endpoint):
-    """An Endpoint that passes its findings about the server on to the other processes, with `relay`."""
+    """An Endpoint that passes its findings about the server on to the other processes with `relay`."""
 
     __slots__ = ("_is_told", "_relay")
 
@@ -197,7 +202,7 @@ class RelayedEndpoint(Endpoint):
         self.health.on_answer = lambda: self._pass_on("note_answer")
 
     def learn(self, event: str, arguments: Sequence[Any], named: dict[str, Any]) -> None:
-        """Repeat the action of another process: call the method named `event`."""
+        """Repeat the action of another process, by calling the method named `event`."""
         self._is_told = True
         try:
             getattr(self, event)(*arguments, **named)

@@ -1,4 +1,7 @@
-"""The supervisor of a gateway with several workers: starts workers, restarts workers that end, and acts for all."""
+"""The supervisor of a gateway with several workers.
+
+It starts workers, restarts workers that end, and acts for all of them.
+"""
 
 import asyncio
 import logging
@@ -39,9 +42,9 @@ GATHER_SECONDS = 0.5
 """Time limit of workers for reporting their counts, in seconds. After that, the totals omit the missing counts."""
 GATHER_INTERVAL = 1.0
 SECONDS_TO_START = 60.0
-"""Time limit of a worker's start until it is ready, in seconds; then it is killed, and started again."""
+"""Time limit of a worker's start until it is ready, in seconds. After that, the worker is killed and started again."""
 SECONDS_TO_CLOSE = 10.0
-"""Time limit of a drained worker for closing everything, in seconds; then it is killed."""
+"""Time limit of a drained worker for closing everything, in seconds. After that, the worker is killed."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 """Maximum delay before the supervisor restarts a worker that has ended, in seconds. The delay doubles each time that
@@ -49,7 +52,7 @@ the worker ran for less than LONGEST_PAUSE."""
 
 
 class WorkerError(Exception):
-    """A worker cannot start; the text has the reason."""
+    """A worker cannot start. The text has the reason."""
 
 
 class WorkerProcess:
@@ -106,7 +109,7 @@ class WorkerProcess:
         }
         self.channel = channel = Channel(handlers, slots.end)
         with theirs:
-            # A separate session: Ctrl-C at a terminal goes only to the supervisor, which passes it on.
+            # A separate session, so Ctrl-C at a terminal goes only to the supervisor, which passes it on.
             command = (sys.executable, "-m", "gateway.runtime.workers", str(theirs.fileno()))
             try:
                 self._process = await asyncio.create_subprocess_exec(
@@ -133,12 +136,15 @@ class WorkerProcess:
             await self._supervisor.tell_drained()
 
     async def reload(self, config: Config, generation: Generation) -> str:
-        """Change to `config`, to which the supervisor has changed. Return why the worker cannot, or an empty text."""
+        """Change to `config`, to which the supervisor has changed.
+
+        Return the reason if the worker cannot do that, or an empty text.
+        """
         self.slots.join(generation)
         return str(await self.channel.ask("reload", pickle.dumps(config), generation.number))
 
     async def ended(self) -> int:
-        """Wait for the end of the process. Return its exit status; negative: the signal that ended it."""
+        """Wait for the end of the process. Return its exit status. A negative status is the signal that ended it."""
         assert self._process is not None
         status = await self._process.wait()
         self.is_ready = False
@@ -152,10 +158,11 @@ class WorkerProcess:
 
 
 class Supervisor:
-    """The process that starts the workers and owns their shared state. The class has the methods of a Gateway that
-    commands call.
+    """The process that starts the workers and owns their shared state.
 
-    `gateway` is the supervisor's own part: it owns the backends' state and has the health port and the status API.
+    The class has the methods of a Gateway that commands call.
+
+    `gateway` is the supervisor's own part, which owns the backends' state and has the health port and the status API.
     """
 
     def __init__(self, config: Config, count: int) -> None:
@@ -169,14 +176,14 @@ class Supervisor:
         self._is_ending = False
         self.reloading = asyncio.Lock()
         self.generation: Generation
-        """The supervisor's Backends of `config`. During a reload, the gateway has newer ones."""
+        """The supervisor's Backends of `config`. During a reload, the gateway has newer Backends."""
         self._number = 0
         self._limited = limited_backends(config)
         self.shared_policies = SharedPolicies()
         self._offline: set[str] = set()
         """The listeners that a client has taken offline."""
         self._told_drained: list[tuple[str, str]] = []
-        """The value of `drained` that the workers have got last."""
+        """The last value of `drained` that the workers have received."""
         self.totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
         self.process = Processes(lambda: [os.getpid(), *(each.pid for each in self._running())])
 
@@ -192,7 +199,7 @@ class Supervisor:
         )
 
     def _prepare(self, assembly: Assembly) -> None:
-        """Make a new Assembly share its policies with the workers, and notify them of changed models."""
+        """Make a new Assembly share its policies with the workers, and notify the workers of changed models."""
         self.shared_policies.prepare(assembly)
         for name in assembly.placed.all:
             assembly.backends[name].on_other_models(partial(self._tell_all, "lists_others", str(name)))
@@ -210,7 +217,7 @@ class Supervisor:
         return len(self._running()), sum(each.restarts for each in self.workers)
 
     def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, policy, and the state of one principal, of the policies whose state all workers share."""
+        """For the policies whose state all workers share: the place, the policy, and the state of one principal."""
         return self.shared_policies.of_principal(name)
 
     async def gather(self) -> None:
@@ -230,15 +237,17 @@ class Supervisor:
             worker.kill()
 
     async def clear_caches(self, place: str) -> None:
-        """Clear the caches of all workers: the caches at this place, or all if it is empty. A worker that does not
-        respond within STALLED_SECONDS is killed, and its cache ends with it."""
+        """Clear the caches of all workers at `place`, or all of their caches if `place` is empty.
+
+        A worker that does not respond within STALLED_SECONDS is killed, and its cache ends with it.
+        """
         if running := self._running():
             asked = [each.channel.ask("clear_caches", place) for each in running]
             await asyncio.wait(asked, timeout=STALLED_SECONDS)
 
     @property
     def drained(self) -> list[tuple[str, str]]:
-        """The endpoints that get no calls because they are drained: protocol and address."""
+        """The endpoints that get no calls because they are drained, as pairs of protocol and address."""
         backends = self.gateway.state.assembly.backends.values()
         drained = {
             (str(one.protocol.name), each.address) for one in backends for each in one.endpoints if not each.takes_calls
@@ -246,8 +255,10 @@ class Supervisor:
         return sorted(drained)
 
     async def tell_drained(self) -> None:
-        """Send the list of drained endpoints to all workers. A worker that does not respond within STALLED_SECONDS is
-        killed."""
+        """Send the list of drained endpoints to all workers.
+
+        A worker that does not respond within STALLED_SECONDS is killed.
+        """
         self._told_drained = drained = self.drained
         if running := self._running():
             await asyncio.wait([each.channel.ask("drained", drained) for each in running], timeout=STALLED_SECONDS)
@@ -261,8 +272,10 @@ class Supervisor:
         return bool(late) or any(each.exception() is None and each.result() for each in done)
 
     async def _gather_again(self) -> NoReturn:
-        """Gather at an interval, so few counts of a worker are lost if it is killed. Kill workers that are stopped in
-        two consecutive checks: the kernel continues to give them connections."""
+        """Gather at an interval, so few counts of a worker are lost if the worker is killed.
+
+        Kill workers that are stopped in two consecutive checks, because the kernel continues to give them connections.
+        """
         stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
@@ -293,7 +306,7 @@ class Supervisor:
         }
 
     async def start(self) -> None:
-        """Start the gateway and all workers. If it is cancelled, call `drain` to end the started parts.
+        """Start the gateway and all workers. If this call is cancelled, call `drain` to end the started parts.
 
         Raises:
             BindError: an address cannot be bound.
@@ -321,7 +334,7 @@ class Supervisor:
             each.channel.tell("announce_end")
 
     async def drain(self, seconds: float) -> int:
-        """Same as in Gateway: all workers are drained in parallel, then their processes end."""
+        """Same as in Gateway. All workers are drained in parallel, then their processes end."""
         self._is_ending = True
         self.gateway.announce_end()
         given_up = await all_surviving("draining a worker", (_drained(each, seconds) for each in self._running()))
@@ -336,9 +349,11 @@ class Supervisor:
         return sum(given_up)
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """Same as in Gateway. The supervisor changes first, then one worker; if that worker cannot, the supervisor
-        changes back. Then all other workers change, which have the same code and the same configuration; a worker that
-        cannot change is restarted.
+        """Same as in Gateway.
+
+        The supervisor changes first, then one worker. If that worker cannot change, the supervisor changes back. Then
+        all other workers change, which have the same code and the same configuration. A worker that cannot change is
+        restarted.
 
         Raises:
             BindError: an address cannot be bound.
@@ -403,7 +418,7 @@ class Supervisor:
         return found is not None and await found.is_ready()
 
     def learned(self, source: WorkerProcess, *news: Any) -> None:
-        """Note a worker's findings about an endpoint, and pass them on to the others."""
+        """Note a worker's findings about an endpoint, and pass them on to the other workers."""
         backend, address, event, arguments, named = news
         endpoint = endpoint_of(self.gateway, backend, address)
         if endpoint is not None:
@@ -413,7 +428,7 @@ class Supervisor:
                 each.channel.tell("learn", *news)
 
     def switched(self, source: WorkerProcess, listener: str, is_online: bool) -> None:
-        """Note that a client of a worker has taken a listener offline or online, and notify the others."""
+        """Note that a client of a worker has taken a listener offline or online, and notify the other workers."""
         (self._offline.discard if is_online else self._offline.add)(listener)
         for each in self._running():
             if each is not source:
@@ -438,7 +453,7 @@ class Supervisor:
         return [each for each in self.workers if each.is_ready]
 
     async def _watch(self, worker: WorkerProcess) -> None:
-        """Start the worker again whenever it ends."""
+        """Start the worker again each time it ends."""
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
         began = loop.time()
         while True:
@@ -471,7 +486,7 @@ class Supervisor:
             log.info("worker %d runs again (process %d)", worker.number, worker.pid)
 
     def _inform(self, worker: WorkerProcess) -> None:
-        """Send the findings of the others to a worker that has just started."""
+        """Send the findings of the other workers to a worker that has just started."""
         for name, backend in self.gateway.state.assembly.backends.items():
             for each in backend.endpoints:
                 if isinstance(each, RelayedEndpoint) and (news := each.news()) is not None:
@@ -482,8 +497,10 @@ class Supervisor:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if a process is stopped by a signal: its state in /proc/PID/stat is T. The state of a process in a
-    debugger is t. Return False without /proc."""
+    """Return True if a process is stopped by a signal, so its state in /proc/PID/stat is T.
+
+    The state of a process in a debugger is t. Return False on systems without /proc.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):
@@ -503,7 +520,7 @@ async def _drained(worker: WorkerProcess, seconds: float) -> int:
 
 @contextmanager
 def _in_use(generation: Generation) -> Iterator[None]:
-    """While the context is open, a worker can start to use it."""
+    """While the context is open, a worker can start to use the generation."""
     generation.users.began()
     try:
         yield
@@ -512,7 +529,10 @@ def _in_use(generation: Generation) -> Iterator[None]:
 
 
 async def _reloaded(worker: WorkerProcess, config: Config, generation: Generation) -> str:
-    """Return why the worker cannot change to `config`; empty if it has changed, or has ended and will start with it."""
+    """Return why the worker cannot change to `config`.
+
+    The text is empty if it has changed, or if it has ended and will start with `config`.
+    """
     try:
         return await worker.reload(config, generation)
     except ChannelClosedError:

@@ -1,6 +1,8 @@
-"""Requests and their errors in the form for messages from a worker to the supervisor, and the supervisor's answers:
-values that a Channel carries. Both processes run the same code, and no other process can write to the channel: pickled
-bytes are safe."""
+"""Requests and their errors in the form for messages from a worker to the supervisor, and the supervisor's answers.
+
+A Channel can carry the values. Both processes run the same code, and no other process can write to the channel, so
+pickled bytes are safe.
+"""
 
 import pickle
 from typing import Any, TypeAlias
@@ -13,13 +15,13 @@ from gateway.core.types import Answer, Request, Tries
 from gateway.runtime.workers.channel import read_error, written_error
 
 SEQUENCE_KEYS = ("sequence_id", "sequence_start", "sequence_end")
-"""The parameters of a request that decide its destination."""
+"""The parameters of a request that determine its destination."""
 
 Told: TypeAlias = tuple[str, str, str, str, dict[str, Any], tuple[list[str], bool] | None]
 
 
 def told(request: Request) -> Told:
-    """Return the values of a request that decide its destination."""
+    """Return the values of a request that determine its destination."""
     tries = request.tries
     given = {} if request.unread is not None else request.parameters
     return (
@@ -40,8 +42,9 @@ def request_told(values: Told) -> Request:
 
 
 def packed(request: Request) -> bytes:
-    """Return the bytes of a request for which the supervisor queries servers, without data that belongs to this process
-    alone."""
+    """Return the bytes of a request for which the supervisor queries servers, without data that only this process can
+    use.
+    """
     plain = replace(request, deadline=None, origin=None, record=UNRECORDED, span=None, tries=None, calls_left=None)
     return pickle.dumps(plain)
 

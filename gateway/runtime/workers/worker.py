@@ -38,20 +38,22 @@ def main(descriptor: int) -> None:
 
 
 class Worker:
-    """One of several processes that serve clients: its side of the channel, and the functions that the supervisor
-    calls."""
+    """One of several processes that serve clients.
+
+    The class has its side of the channel, and the functions that the supervisor calls.
+    """
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
         self._reporter: Reporter
         self._limited: frozenset[str] = frozenset()
-        """The names of all backends with limited slots for all workers."""
+        """The names of all backends whose slots are limited for all workers together."""
         self._placed: frozenset[str] = frozenset()
-        """The names of all backends with different models on their servers."""
+        """The names of all backends whose servers have different models."""
         self._generation = 0
         """The number of the supervisor's generation of Backends that the configuration belongs to."""
         self._drained_endpoints: frozenset[tuple[str, str]] = frozenset()
-        """The endpoints that are drained: protocol and address."""
+        """The endpoints that are drained, as pairs of protocol and address."""
         self._drain: asyncio.Task[int] | None = None
         handlers: Handlers = {
             "start": self._start,
@@ -71,22 +73,25 @@ class Worker:
         self._channel = Channel(handlers, self._abandoned)
 
     async def serve(self, pair: socket.socket) -> None:
-        """Handle the messages of the channel; never returns."""
+        """Handle the messages of the channel. This never returns."""
         pair.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: self._channel, sock=pair)
         await asyncio.Event().wait()
 
     @property
     def gateway(self) -> "Gateway":
-        """The gateway that this worker is a part of; it exists after the start."""
+        """The gateway that this worker is a part of. It exists after the start."""
         assert self._gateway is not None
         return self._gateway
 
     async def _start(
         self, written: bytes, generation: int, first: bool, drained: list[tuple[str, str]]
     ) -> tuple[str, dict[str, str], list[str]]:
-        """Serve a configuration; the `first` worker has the sample servers. `drained` is the same as in `_set_drained`.
-        Return an error, or the addresses of listeners and sample servers."""
+        """Serve a configuration.
+
+        Only the `first` worker has the sample servers. `drained` is the same as in `_set_drained`. Return an error, or
+        the addresses of listeners and sample servers.
+        """
         from gateway.runtime.app import Gateway
 
         config: Config = pickle.loads(written)
@@ -117,8 +122,10 @@ class Worker:
         )  # fmt: skip
 
     async def _reload(self, written: bytes, generation: int) -> str:
-        """Change to another configuration. Return why it is not possible, in which case nothing has changed, or an
-        empty text."""
+        """Change to another configuration.
+
+        Return the reason if it is not possible, in which case nothing has changed; otherwise an empty text.
+        """
         config: Config = pickle.loads(written)
         before, backends = (self._limited, self._placed, self._generation), self.gateway.state.assembly.backends
         self._share(config, generation)
@@ -134,7 +141,7 @@ class Worker:
         return ""
 
     def _share(self, config: Config, generation: int) -> None:
-        """Request slots from the supervisor as configured in `config`, of this generation."""
+        """Request slots from the supervisor according to `config`, which belongs to this generation."""
         self._limited, self._placed, self._generation = limited_backends(config), placed_backends(config), generation
 
     def _prepare(self, assembly: Assembly) -> None:
@@ -166,7 +173,9 @@ class Worker:
         return (protocol, address) in self._drained_endpoints
 
     def _set_drained(self, drained: list[tuple[str, str]]) -> None:
-        """Send no more calls to these endpoints (protocol and address), and send calls again to all others."""
+        """Send no more calls to these endpoints (pairs of protocol and address), and send calls again to all other
+        endpoints.
+        """
         self._drained_endpoints = frozenset((protocol, address) for protocol, address in drained)
         if self._gateway is not None:
             for backend in self._gateway.state.assembly.backends.values():
@@ -200,7 +209,8 @@ class Worker:
             return 0
 
     def _abandoned(self) -> None:
-        """End the requests of this worker, because the supervisor has ended, like in a gateway with one process that is
-        killed."""
+        """End the requests of this worker because the supervisor has ended, as when a gateway with one process is
+        killed.
+        """
         log.error("the supervisor has ended; this worker ends, too")
         end_process()

@@ -4,7 +4,7 @@ from gateway.core.address import Address
 from gateway.transports.address import BadAddressError, check_characters, host_and_port, refuse, socket_path
 
 TLS = "grpcs"
-"""The scheme of addresses with TLS; `https` is accepted, too."""
+"""The scheme of addresses with TLS; `https` is also accepted."""
 ALPN = "h2"
 """The protocol that both sides announce over TLS (RFC 9113, section 3.2)."""
 
@@ -15,7 +15,7 @@ def parse_address(text: str) -> Address:
     """Return the Address in `text`. Connections use all addresses of a name, in turn.
 
     Raises:
-        ValueError: with the error in `text`, and the expected form.
+        ValueError: `text` is not such an address. The error has the fault and the expected form.
     """
     try:
         return _parsed(text)

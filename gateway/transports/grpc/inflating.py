@@ -1,5 +1,8 @@
-"""Compressed messages. Clients can send them. The gateway offers no compression to backends, but a grpcio server with
-`compression=` compresses its replies anyway."""
+"""Decompression of messages.
+
+Clients can send compressed messages. The gateway offers no compression to backends, but a grpcio server with
+`compression=` compresses its replies anyway.
+"""
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits
@@ -28,8 +31,8 @@ async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffe
     """Return a reply, decompressed from `message` in `encoding`.
 
     Raises:
-        TransportError: INTERNAL if it is not in that encoding, the encoding is unknown, or it exceeds the limits;
-            RESOURCE_EXHAUSTED if the process has no memory left for it.
+        TransportError: INTERNAL if the message is not in that encoding, the encoding is unknown, or the message exceeds
+            the limits; RESOURCE_EXHAUSTED if the process has no memory left for it.
     """
     if encoding not in ENCODINGS:
         told = encoding[:100].decode("latin-1")
@@ -45,10 +48,10 @@ async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffe
 
 
 async def inflated(message: Compressed, encoding: bytes, limits: Limits, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """Return a message in one of ENCODINGS, decompressed; a large one in a thread.
+    """Return a message in one of ENCODINGS, decompressed. A large message is decompressed in a thread.
 
     Raises:
-        DecodeError: it is not in that encoding.
-        GatewayError: RESOURCE_EXHAUSTED if it exceeds the limits, or the process has no memory left for it.
+        DecodeError: the message is not in that encoding.
+        GatewayError: RESOURCE_EXHAUSTED if the message exceeds the limits, or the process has no memory left for it.
     """
     return await inflate_anywhere(message.data, ENCODINGS[encoding], limits, "the message", memory)

@@ -1,4 +1,4 @@
-"""Length-prefixed messages: gRPC's framing of messages in the data of a stream. Pure."""
+"""Length-prefixed messages: gRPC's framing of messages in the data of a stream. The code is pure."""
 
 from struct import Struct
 from typing import TypeAlias
@@ -9,14 +9,14 @@ from gateway.transports.grpc.inflating import Compressed
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 PREFIX = Struct(">BL")
-"""The prefix: whether the message is compressed, and its size in bytes."""
+"""The prefix says whether the message is compressed, and gives its size in bytes."""
 PREFIX_SIZE = PREFIX.size
 
 Received: TypeAlias = Buffer | Compressed
 
 
 class TooLargeError(Exception):
-    """A prefix announces a message of `size` bytes, more than the limit."""
+    """A prefix announces a message of `size` bytes, which is more than the limit."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -46,16 +46,17 @@ class MessageReader:
         return 0 if self._body is None else self._body.missing
 
     def read(self, data: memoryview) -> list[Received]:
-        """Return the messages that `data` completes. The reader does not keep `data`. The memory for a message grows as
-        it arrives.
+        """Return the messages that `data` completes.
+
+        The reader does not keep `data`. The memory for a message grows as it arrives.
 
         Raises:
             DecodeError: the prefix is invalid.
-            TooLargeError: the message exceeds the limit; raised as soon as its prefix has arrived.
+            TooLargeError: the message exceeds the limit. It is raised when the message's prefix has arrived.
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for it.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
-            # The usual case: one frame contains one message.
+            # This is the usual case: one frame contains one message.
             size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
                 return [self._complete(self._memory.track(data[PREFIX_SIZE:].tobytes()))]
@@ -87,7 +88,8 @@ class MessageReader:
         if len(self._prefix) == PREFIX_SIZE:
             size = self._read_prefix(self._prefix)
             self._memory.check(size)
-            # Counted however small, because a client can have a part of one on each of its streams.
+            # A message is counted even if it is small, because a client can have a part of a message on each of its
+            # streams.
             self._body = ArrivingBody(size, self._memory, least=1)
             self._prefix = b""
         return data[missing:]
@@ -106,8 +108,10 @@ class MessageReader:
 
 
 def only_message(data: memoryview, limit: int) -> bytes | None:
-    """Return the message in `data`, if it is exactly one message, not compressed and of at most `limit` bytes; None in
-    all other cases, including invalid data."""
+    """Return the message in `data`, if `data` is exactly one uncompressed message of at most `limit` bytes.
+
+    Return None in all other cases, including invalid data.
+    """
     size = len(data) - PREFIX_SIZE
     if 0 <= size <= limit and PREFIX.unpack_from(data) == (0, size):
         return data[PREFIX_SIZE:].tobytes()

@@ -1,6 +1,6 @@
 """Converts headers to gRPC metadata and back.
 
-Names are lower-case. Values are printable ASCII; the value of a name that ends in `-bin` is arbitrary bytes, in base64.
+Names are lower-case. Values are printable ASCII. If a name ends in `-bin`, its value is arbitrary bytes, in base64.
 """
 
 import base64
@@ -39,7 +39,10 @@ def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 
 def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
-    """Return `raw`. Raises GatewayError, naming the header, if gRPC could carry a header's name but not its value."""
+    """Return `raw`.
+
+    Raises GatewayError, with the header's name in the text, if gRPC could carry the name but not the value.
+    """
     for name, text in raw:
         if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
             shown = name.decode("latin-1")
@@ -51,7 +54,7 @@ def from_text(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the headers of another transport, with the values of `-bin` names decoded from base64, padded or not.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming a header that is not base64.
+        GatewayError: INVALID_ARGUMENT if a header is not base64. The text has the header's name.
     """
     return [(name, _binary(name, text) if name.endswith(b"-bin") else text) for name, text in raw]
 
@@ -76,10 +79,12 @@ def _armoured(text: bytes) -> bytes:
 
 
 def unarmoured(name: bytes, text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the values of one field whose name ends in `-bin`: split at commas, and decoded whether padded or not.
+    """Yield the values of one field whose name ends in `-bin`.
+
+    They are split at commas, and decoded whether they are padded or not.
 
     Raises:
-        DecodeError: it is not base64.
+        DecodeError: a value is not base64.
     """
     for each in text.split(b","):
         value = each.strip()

@@ -17,8 +17,11 @@ _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 
 @frozen
 class HttpAddress:
-    """A parsed address. `host` is without brackets; `authority` is the value of the Host header; `prefix` is a path
-    before the path of every request, empty or starting with a slash."""
+    """A parsed address.
+
+    `host` has no brackets. `authority` is the value of the Host header. `prefix` is a path before the path of every
+    request; it is empty or starts with a slash.
+    """
 
     host: str
     port: int
@@ -36,7 +39,7 @@ def parse_address(text: str) -> HttpAddress:
     """Return the HttpAddress in `text`, without a trailing slash.
 
     Raises:
-        ValueError: `text` is not an address; the error has the fault and the expected form.
+        ValueError: `text` is not an address. The error has the fault and the expected form.
     """
     try:
         return _parsed(text)
@@ -45,7 +48,7 @@ def parse_address(text: str) -> HttpAddress:
 
 
 def with_scheme(text: str, scheme: str) -> str:
-    """Return the address `text`, with `scheme` if it lacks a scheme."""
+    """Return the address `text`. If it lacks a scheme, add `scheme`."""
     return text if "://" in text else f"{scheme}://{text}"
 
 

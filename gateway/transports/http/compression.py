@@ -16,7 +16,7 @@ CODINGS: dict[str, str] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate
 MIN_DEFLATED = 1024
 """Minimum size of replies to compress, in bytes. Compression of smaller replies would save no packet."""
 
-# Replies are mostly numbers; higher levels make them 3 % smaller and take three times as long.
+# Replies consist mostly of numbers. Higher levels make them 3 % smaller and take three times as long.
 _LEVEL = 1
 
 

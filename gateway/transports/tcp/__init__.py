@@ -1,5 +1,7 @@
-"""Byte streams over TCP and unix sockets, in which a protocol's Framing finds the messages: `Listener`, `Connector`,
-and `parse_address` for endpoints."""
+"""Byte streams over TCP and unix sockets, in which a protocol's Framing finds the messages.
+
+The package has `Listener`, `Connector`, and `parse_address` for endpoints.
+"""
 
 from gateway.transports.tcp.address import ALPN, parse_address
 from gateway.transports.tcp.client.connector import TcpConnector as Connector

@@ -16,7 +16,7 @@ def parse_address(text: str) -> Address:
     """Return the Address in `text`.
 
     Raises:
-        ValueError: `text` is not an address; the error has the fault and the expected form.
+        ValueError: `text` is not an address. The error has the fault and the expected form.
     """
     scheme, rest = text.split("://", 1) if "://" in text else ("tcp", text)
     try:

@@ -1,4 +1,4 @@
-"""Messages on a byte stream: PacketReader splits the stream into messages, `write` sends one."""
+"""Messages on a byte stream. PacketReader splits the stream into messages, and `write` sends one."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,20 +9,22 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 Packet = tuple[Buffer, Buffer]
-"""A message's header and its body; for a message over the limit, only the head of the body (`Framing.head`)."""
+"""A message's header and its body. For a message over the limit, it has only the head of the body (`Framing.head`)."""
 
 SCRATCH_BYTES = 64 * 2**10
 
 _DISCARD = memoryview(bytearray(2**20))
-"""The buffer for dropped bytes of all connections; large, because some clients (brpc's) fail their next calls while
-more than 64 MiB of theirs are unread."""
+"""The buffer for dropped bytes of all connections.
+
+It is large because some clients (brpc's) fail their next calls while more than 64 MiB of their bytes are unread.
+"""
 
 _JOINED = 64 * 2**10
 """Up to this number of bytes, one copy costs less than one more write."""
 
 
 def write(transport: asyncio.WriteTransport, message: Message) -> None:
-    """Write `message`; large parts are not copied to join them."""
+    """Write `message`. Large parts are not copied to join them."""
     if sum(map(len, message.parts)) <= _JOINED:
         transport.write(b"".join(message.parts))
         return
@@ -31,7 +33,7 @@ def write(transport: asyncio.WriteTransport, message: Message) -> None:
 
 
 class PacketReader:
-    """Splits the bytes that arrive in `buffer` into packets. Does no I/O.
+    """Splits the bytes that arrive in `buffer` into packets. It does no I/O.
 
     `buffer` is `scratch` while messages are small enough for it. All connections of a loop can share it, because the
     loop calls `received` immediately after it has filled the buffer. A larger message gets its own buffer, which grows
@@ -48,7 +50,7 @@ class PacketReader:
         self.limits = limits
         self._scratch = scratch
         self.memory: Memory = PROCESS_MEMORY
-        """Counts the packets. Set it before the first one arrives."""
+        """Counts the packets. Set it before the first packet arrives."""
         self._header = b""
         self._body: ArrivingBody | None = None
         self._to_drop = 0
@@ -79,14 +81,15 @@ class PacketReader:
         return self._to_drop >= SCRATCH_BYTES
 
     def received(self, size: int) -> Iterator[Packet]:
-        """Yield the packets that the next `size` bytes of `buffer` complete. The caller must exhaust the iterator
-        before it receives more.
+        """Yield the packets that the next `size` bytes of `buffer` complete.
+
+        The caller must exhaust the iterator before it receives more.
 
         Raises:
             DecodeError: the bytes are not a header of this framing. `header` has these bytes. The reader cannot
                 continue.
-            GatewayError: RESOURCE_EXHAUSTED if a message without a head, or the head of one, exceeds the limit, or the
-                process has no memory left for it. The reader cannot continue.
+            GatewayError: RESOURCE_EXHAUSTED if a message without a head, or the head of a message, exceeds the limit,
+                or if the process has no memory left for it. The reader cannot continue.
         """
         if self._discards:
             self._to_drop -= size
@@ -107,7 +110,7 @@ class PacketReader:
         """Check that the stream can end at this point.
 
         Raises:
-            DecodeError: it ends in the middle of a message.
+            DecodeError: the stream ends in the middle of a message.
         """
         if self._to_drop:
             raise DecodeError("the connection ended in a message that is larger than limits.message")

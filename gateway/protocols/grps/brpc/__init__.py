@@ -12,6 +12,6 @@ A Message has two parts, the header and the rest. The `origin` of a Request keep
 of its field in the meta.
 
 An error is in one of two places. If the gateway could read the client's GrpsMessage, the error is in the GrpsMessage of
-a successful response, the same as over the other transports. Otherwise the error is a brpc error number in the meta of
-a response without payload.
+a successful response, as over the other transports. Otherwise the error is a brpc error number in the meta of a
+response without payload.
 """

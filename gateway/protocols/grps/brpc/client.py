@@ -33,8 +33,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the frame of a request to `target`. The connector adds the correlation id.
 
     Raises:
-        GatewayError: same as `client.encode_request` of the parent folder. UNIMPLEMENTED, the method does not exist.
-            RESOURCE_EXHAUSTED, the request is larger than a frame can be.
+        GatewayError: the errors of `client.encode_request` of the parent folder. UNIMPLEMENTED if the method does not
+            exist. RESOURCE_EXHAUSTED if the request is larger than a frame can be.
     """
     name = backend_method(request.operation)
     if name not in METHODS:
@@ -58,11 +58,13 @@ def request_meta(method: str, request: Request) -> bytes:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's Answer to `request`. As in brpc's own client, a response without a response part is a
-    success.
+    """Return the backend's Answer to `request`.
+
+    As in brpc's own client, a response without a response part is a success.
 
     Raises:
-        DecodeError: not a grps response, or not a response to the request; metadata or readiness with an attachment.
+        DecodeError: the frame is not a grps response, or not a response to the request, or metadata or readiness has an
+            attachment.
         GatewayError: the error that the response reports, in its meta or in its GrpsMessage.
     """
     if not is_whole(message):

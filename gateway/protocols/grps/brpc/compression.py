@@ -32,7 +32,7 @@ _PIECE_SIZE = 2**20
 _PAYLOAD = "the payload"
 
 _SNAPPY_RATIO = 22
-"""Maximum compression ratio of snappy: its densest element takes 3 bytes and copies 64."""
+"""Maximum compression ratio of snappy, whose densest element takes 3 bytes and copies 64."""
 
 
 def _take_any(size: int) -> None:
@@ -52,12 +52,14 @@ def is_compressed(message: Message) -> bool:
 
 
 def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _take_any) -> Message:
-    """Return a compressed frame with its payload decompressed and its checksum verified. `inflate` calls `take` with
-    the number of additional bytes before it allocates memory for them.
+    """Return a compressed frame with its payload decompressed and its checksum verified.
+
+    Before `inflate` allocates memory, it calls `take` with the number of additional bytes.
 
     Raises:
         DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
-        GatewayError: RESOURCE_EXHAUSTED, the decompressed payload exceeds the limits; or the error that `take` raises.
+        GatewayError: RESOURCE_EXHAUSTED if the decompressed payload exceeds the limits, or the error that `take`
+            raises.
     """
     frame = read_frame(message)
     verify_checksum(frame)
@@ -66,7 +68,7 @@ def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _tak
         frame.meta.ClearField(field)
     meta = frame.meta.SerializePartialToString()
     inflated += frame.attachment
-    inflated[:0] = meta  # in place: joining would need twice the memory
+    inflated[:0] = meta  # this happens in place, because joining would need twice the memory
     header = HEADER.pack(MAGIC, len(inflated), len(meta))
     return Message(parts=(header, inflated), peer=message.peer, received=message.received)
 
@@ -91,7 +93,7 @@ def verify_checksum(frame: Frame) -> None:
 
 
 def _masked_crc32c(buffers: list[memoryview]) -> bytes:
-    """Return the checksum in its wire format: big-endian, and masked as in LevelDB."""
+    """Return the checksum in its wire format, which is big-endian and masked as in LevelDB."""
     library, crc = _required(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
     for piece in _pieces(buffers):
         crc = library.extend(crc, piece)
@@ -100,14 +102,14 @@ def _masked_crc32c(buffers: list[memoryview]) -> bytes:
 
 
 def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
-    """Yield `buffers` as small `bytes` objects: the library does not accept a memoryview."""
+    """Yield `buffers` as small `bytes` objects, because the library does not accept a memoryview."""
     for buffer in buffers:
         for at in range(0, len(buffer), _PIECE_SIZE):
             yield bytes(buffer[at : at + _PIECE_SIZE])
 
 
 def _zlib(coding: str, payload: memoryview, limits: Limits, take: Callable[[int], None]) -> bytearray:
-    # Stricter than brpc's own server, which treats a payload that is not gzip data as an empty message.
+    # This is stricter than brpc's own server, which treats a payload that is not gzip data as an empty message.
     whole = bytearray()
     for piece in inflation.inflated(payload, coding, limits, _PAYLOAD):
         take(len(piece))
@@ -145,7 +147,7 @@ def _required(library: ModuleType | None, what: str) -> ModuleType:
     """Return `library`.
 
     Raises:
-        DecodeError: the library is not installed; the error says that `what` needs it.
+        DecodeError: the library is not installed. The error says that `what` needs it.
     """
     if library is None:
         raise DecodeError(f'{what} needs a library that is not installed here: pip install "modelglot[brpc]"')
@@ -157,4 +159,4 @@ _INFLATERS: dict[int, Callable[[memoryview, Limits, Callable[[int], None]], byte
     2: partial(_zlib, "gzip"),
     3: partial(_zlib, "zlib"),
 }
-"""The decompressors by compress_type. 4 is lz4, for which brpc itself has no handler."""
+"""The decompressors by compress_type. Number 4 is lz4, for which brpc itself has no handler."""

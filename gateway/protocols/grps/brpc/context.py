@@ -17,7 +17,7 @@ from gateway.protocols.grps.brpc.frames import HEADER, read_meta
 from gateway.protocols.grps.brpc.service import decode_text
 
 _BITS = 0xFFFFFFFFFFFFFFFF
-"""A mask: protobuf writes a negative int64 as the unsigned number with the same bits."""
+"""A mask, because protobuf writes a negative int64 as the unsigned number with the same bits."""
 _LARGEST_LOG_ID = 2**63 - 1
 
 # Keys of fields of RpcRequestMeta.
@@ -31,8 +31,11 @@ _ID = ID_HEADER.encode()
 
 
 def read_headers(message: Message) -> Headers:
-    """Return the request id and the trace in a client's frame, as headers, or no headers if the frame has no readable
-    meta. A trace id of 64 bits is the lower half of one of 128 bits."""
+    """Return the request id and the trace in a client's frame, as headers.
+
+    Return no headers if the frame has no readable meta. A trace id of 64 bits is the lower half of a trace id of 128
+    bits.
+    """
     if len(message.parts[0]) < HEADER.size:
         return NO_HEADERS
     try:
@@ -66,7 +69,7 @@ def _trace_fields(record: Record, span: Span | None) -> bytes:
         context, above = record.context, record.context.id
         own = above if span is None else span.id
     elif record.context is None and record.traceparent and record.telling.forwards:
-        # The gateway does not trace: it forwards the client's own span, the same as over HTTP.
+        # The gateway does not trace, so it forwards the client's own span, as it does over HTTP.
         found = read_context(record.traceparent, (), 0)
         if not isinstance(found, TraceContext):
             return b""

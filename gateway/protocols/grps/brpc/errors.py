@@ -1,4 +1,6 @@
-"""Errors of grps over brpc: in the GrpsMessage of a response, or in the meta of its frame as a brpc error number.
+"""Errors of grps over brpc.
+
+They are in the GrpsMessage of a response, or in the meta of its frame as a brpc error number.
 
 For clients, the gateway uses the meta for errors that occur before it reads a GrpsMessage.
 """
@@ -62,15 +64,17 @@ _REASONS: dict[int, Reason] = {
 
 # --- To clients ---
 
-# The listener is stopping: brpc's own server then sends ELOGOFF, and its clients retry on another server. Or the
-# gateway is overloaded, or the client is not authenticated: then the gateway does not read the message to select the
-# error.
+# The listener is stopping. In this case, brpc's own server sends ELOGOFF, and its clients retry on another server. Or
+# the gateway is overloaded, or the client is not authenticated. In these cases, the gateway does not read the message
+# to select the error.
 _OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED, Reason.UNAUTHENTICATED)
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`: in a GrpsMessage if the client's message was readable, or else in the
-    meta."""
+    """Return the response that reports `error`.
+
+    The error is in a GrpsMessage if the client's message was readable, otherwise in the meta.
+    """
     if request is None and error.reason in _OF_THE_LISTENER:
         return _in_meta(error, message)
     correlation = _correlation_if_readable(message) if request is None else correlation_of(request)
@@ -81,8 +85,10 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def _correlation_if_readable(message: Message) -> bytes | None:
-    """Return the correlation field for the response to a frame whose payload is a GrpsMessage, or None for any other
-    frame. The error of a frame with a GrpsMessage is about the content of the message."""
+    """Return the correlation field for the response to a frame whose payload is a GrpsMessage.
+
+    Return None for any other frame. The error of a frame with a GrpsMessage is about the content of the message.
+    """
     if not is_whole(message) or is_compressed(message):
         return None
     try:
@@ -133,7 +139,10 @@ def _is_unknown_service(asked: Protobuf) -> bool:
 
 _LOGOFF_VARINT = varint(ELOGOFF)
 _PREFIX = re.compile(r"(\[[^\]]*\])*\[E\d+\]\s*")
-"""The prefix of a server's error text, `[127.0.0.1:8000][E1002]`: its address and the error number."""
+"""The prefix of a server's error text, such as `[127.0.0.1:8000][E1002]`.
+
+It consists of the server's address and the error number.
+"""
 
 
 def backend_error(meta: Protobuf) -> GatewayError:
@@ -149,7 +158,7 @@ def stopping_error(message: Message) -> GatewayError | None:
     ELOGOFF for requests that it has not started."""
     header, body = message.parts
     if _LOGOFF_VARINT not in bytes(body[: meta_size(header)]):
-        return None  # almost always, without parsing the meta
+        return None  # this is the usual case, which needs no parsing of the meta
     meta = read_meta(message)
     return backend_error(meta) if meta.response.error_code == ELOGOFF else None
 

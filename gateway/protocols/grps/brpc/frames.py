@@ -1,4 +1,7 @@
-"""baidu_std frames: header, RpcMeta, payload and attachment, and the correlation id in the meta."""
+"""baidu_std frames, which consist of a header, RpcMeta, payload and attachment.
+
+The module also handles the correlation id in the meta.
+"""
 
 from struct import Struct
 
@@ -23,7 +26,7 @@ _MAX_TIMEOUT_MS = 2**31 - 1
 
 @frozen
 class Frame:
-    """A frame without its header. The payload can be compressed; the attachment never is."""
+    """A frame without its header. The payload can be compressed; the attachment is never compressed."""
 
     meta: Protobuf
     payload: memoryview
@@ -35,7 +38,7 @@ def body_size(header: Buffer) -> int:
     magic, body, meta = HEADER.unpack(header)
     if magic != MAGIC:
         raise DecodeError(f"magic {magic!r}, expected {MAGIC!r}: this is Apache brpc's baidu_std")
-    # brpc's server never responds to this kind of frame: it waits for another of its protocols to recognize it.
+    # brpc's server never responds to such a frame, because it waits for another of its protocols to recognize it.
     if meta > body:
         raise DecodeError(f"meta_size {meta} is larger than body_size {body}, which includes the meta")
     assert isinstance(body, int)
@@ -50,8 +53,11 @@ def meta_size(header: Buffer) -> int:
 
 
 def is_whole(message: Message) -> bool:
-    """Return whether `message` is a complete frame. False for an oversized frame (the transport keeps only header and
-    meta) and for bytes that are not a frame."""
+    """Return whether `message` is a complete frame.
+
+    The result is False for an oversized frame (the transport keeps only header and meta) and for bytes that are not a
+    frame.
+    """
     header, body = message.parts
     return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
 
@@ -82,8 +88,10 @@ def read_frame(message: Message) -> Frame:
 
 
 def credential(message: Message) -> Headers:
-    """Return the credential that a client's Authenticator put into the meta, as an Authorization header. The credential
-    has a scheme, or is only a key or token."""
+    """Return the credential that a client's Authenticator put into the meta, as an Authorization header.
+
+    The credential either has a scheme, or is only a key or token.
+    """
     try:
         text = bytes(read_meta(message).authentication_data)
     except DecodeError:
@@ -94,10 +102,12 @@ def credential(message: Message) -> Headers:
 
 
 def with_credential(message: Message, authorization: bytes) -> Message:
-    """Return a request frame, as written or as received, with a credential in the place that brpc's Authenticator uses.
-    The credential includes its scheme. An empty `authorization` removes the credential."""
+    """Return a request frame, as written or as received, with a credential in the field that brpc's Authenticator uses.
+
+    The credential includes its scheme. An empty `authorization` removes the credential.
+    """
     header, *payload = message.parts
-    if len(header) == HEADER.size:  # as transports receive it: the meta is in the second part
+    if len(header) == HEADER.size:  # the frame is as transports receive it, with the meta in the second part
         size, body = meta_size(header), memoryview(payload[0])
         written, payload = body[:size], [body[size:], *payload[1:]]
     else:
@@ -111,7 +121,10 @@ def with_credential(message: Message, authorization: bytes) -> Message:
 
 
 def attachment_parameters(frame: Frame) -> Parameters:
-    """Return the attachment as the parameter of a Request or a Response, or an empty map if the attachment is empty."""
+    """Return the attachment as the parameter of a Request or a Response.
+
+    Return an empty map if the attachment is empty.
+    """
     return {ATTACHMENT: str(frame.attachment, "latin-1")} if len(frame.attachment) else {}
 
 
@@ -137,11 +150,12 @@ def behind_meta(message: Message) -> memoryview:
 
 
 def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:
-    """Return the frame of a serialized RpcMeta and a payload. The payload includes the attachment, whose size the meta
-    states.
+    """Return the frame of a serialized RpcMeta and a payload.
+
+    The payload includes the attachment, whose size the meta states.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, the frame is 4 GiB or larger.
+        GatewayError: RESOURCE_EXHAUSTED if the frame is 4 GiB or larger.
     """
     body = len(meta) + sum(map(len, payload))
     if body > _MAX_BODY_SIZE:
@@ -149,7 +163,7 @@ def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float |
     return Message(parts=(HEADER.pack(MAGIC, body, len(meta)) + meta, *payload), deadline=deadline)
 
 
-# --- The correlation id: an int64 that a client chooses, and that its response repeats ---
+# --- The correlation id, an int64 that a client chooses and that its response repeats ---
 
 
 def correlation_field(correlation_id: int) -> bytes:

@@ -11,16 +11,19 @@ from gateway.protocols.grps.schema import GrpsMessage
 
 _PROTOBUF = 0
 _JSON = (1, 2)
-"""The content types of brpc's own JSON mapping and of protobuf's. brpc 1.17 accepts both in requests; its responses are
-always protobuf."""
+"""The content types of brpc's own JSON mapping and of protobuf's. brpc 1.17 accepts both in requests.
+
+Its responses are always protobuf.
+"""
 
 
 def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
-    """Return `frame`, the frame of `message`, with its payload decompressed and its checksum verified. If decompression
-    takes long, the transport has done both before.
+    """Return `frame`, the frame of `message`, with its payload decompressed and its checksum verified.
+
+    If decompression takes long, the transport has already done both.
 
     Raises:
-        DecodeError, GatewayError: same as `compression.inflate`.
+        DecodeError, GatewayError: the errors of `compression.inflate`.
     """
     if not frame.meta.compress_type:
         compression.verify_checksum(frame)
@@ -35,8 +38,8 @@ def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
     """Return the GrpsMessage in a frame that is not compressed. Errors call its tensors `role` (input, output).
 
     Raises:
-        DecodeError: not a GrpsMessage, or an unknown content_type.
-        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit.
+        DecodeError: the payload is not a GrpsMessage, or its content_type is unknown.
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit.
     """
     content_type = frame.meta.content_type
     if content_type == _PROTOBUF:

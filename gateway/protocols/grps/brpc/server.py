@@ -26,14 +26,15 @@ SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request in a client's frame. The attachment of an inference becomes a parameter, since the model can
-    use it.
+    """Return the Request in a client's frame.
+
+    The attachment of an inference becomes a parameter, because the model can use it.
 
     Raises:
-        DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid; a method other than Predict
-            has an attachment.
-        GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the frame or its decompressed payload exceeds
-            the limit.
+        DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid, or a method other than
+            Predict has an attachment.
+        GatewayError: UNIMPLEMENTED if there is no such method; RESOURCE_EXHAUSTED if the frame or its decompressed
+            payload exceeds the limit.
     """
     if not is_whole(message):
         raise refusal(Reason.TOO_LARGE, oversized(message, listener.limits.message))
@@ -49,7 +50,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def deadline_of(meta: Protobuf, message: Message) -> float | None:
-    """Return the deadline in the meta of the client's frame, or None for a frame without a deadline."""
+    """Return the deadline in the meta of the client's frame, or None if the frame has no deadline."""
     milliseconds = meta.request.timeout_ms
     assert isinstance(milliseconds, int)
     return message.received + milliseconds / 1000 if milliseconds > 0 else None
@@ -59,8 +60,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the response, which is never compressed, to a request that `decode_request` returned.
 
     Raises:
-        GatewayError: same as `server.encode_response` of the parent folder; RESOURCE_EXHAUSTED, the response is larger
-            than a frame can be.
+        GatewayError: the errors of `server.encode_response` of the parent folder; RESOURCE_EXHAUSTED if the response is
+            larger than a frame can be.
     """
     payload = write_message(server.encode_response(answer, request, translate))
     meta = SUCCESS + correlation_of(request)

@@ -10,8 +10,11 @@ SERVICES = frozenset({SERVICE, "GrpsBrpcService"})
 """Names of the service. Real servers also accept their services' names without the package."""
 
 METHODS = {name: operation for name, operation in schema.METHODS.items() if operation is not Operation.STREAM}
-"""The methods. PredictStreaming is missing, since grps has it only over gRPC. PredictByHttp belongs to the service, but
-real servers never respond to it over baidu_std."""
+"""The methods.
+
+PredictStreaming is missing, because grps has it only over gRPC. PredictByHttp belongs to the service, but real servers
+never respond to it over baidu_std.
+"""
 
 
 def read_operation(meta: Protobuf) -> Operation:
@@ -19,7 +22,7 @@ def read_operation(meta: Protobuf) -> Operation:
 
     Raises:
         DecodeError: the service or the method is missing.
-        GatewayError: UNIMPLEMENTED, the method is unknown, or the meta has no request part.
+        GatewayError: UNIMPLEMENTED if the method is unknown, or the meta has no request part.
     """
     if not meta.HasField("request"):
         raise unsupported(f"the frame's meta has no request part, expected one that names {SERVICE}")
@@ -35,6 +38,8 @@ def read_operation(meta: Protobuf) -> Operation:
 
 
 def decode_text(text: str | bytes) -> str:
-    """Return a string of the meta. A proto2 string can be invalid UTF-8; protobuf's library returns an invalid string
-    as bytes."""
+    """Return a string of the meta.
+
+    A proto2 string can be invalid UTF-8. In that case, protobuf's library returns it as bytes.
+    """
     return text if isinstance(text, str) else text.decode(errors="replace")

@@ -1,5 +1,5 @@
-"""grps over gRPC: GrpsMessage is the request and the response of every method of `grps.protos.v1.GrpsService`.
+"""grps over gRPC. GrpsMessage is the request and the response of every method of `grps.protos.v1.GrpsService`.
 
-A Message's `path` and `pattern` are the full method name, `/grps.protos.v1.GrpsService/Predict`. PredictStreaming takes
-one request, and responds with any number of messages.
+The `path` and the `pattern` of a Message are the full method name, `/grps.protos.v1.GrpsService/Predict`.
+PredictStreaming takes one request, and responds with any number of messages.
 """

@@ -13,7 +13,7 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the message of a request to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, grps has no such method, or the payload is an ndarray; INVALID_ARGUMENT naming a
+        GatewayError: UNIMPLEMENTED if grps has no such method, or the payload is an ndarray; INVALID_ARGUMENT naming a
             parameter or an input that the message cannot carry.
     """
     path = f"/{GRPC_SERVICE}/{backend_method(request.operation)}"
@@ -24,7 +24,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """Return the backend's Answer to `request`, or one message of its stream.
 
     Raises:
-        DecodeError: not a grps response.
+        DecodeError: the reply is not a grps response.
         GatewayError: the error that the response reports, in its message or by the status of the call.
     """
     if reply.status:

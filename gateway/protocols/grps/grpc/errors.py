@@ -1,4 +1,4 @@
-"""Errors of grps over gRPC: messages of calls that succeed. Only the upstream side has calls that fail."""
+"""Errors of grps over gRPC, which are messages of calls that succeed. Only on the upstream side can calls fail."""
 
 from gateway.core.errors import GatewayError, error_fields
 from gateway.core.types import Headers, Message, Request
@@ -7,6 +7,8 @@ from gateway.protocols.grps.protobuf.message import write_message
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the message that reports `error`, even if the client's message was not a GrpsMessage: every grps client
-    reads the message, and treats a failed call as a failed connection."""
+    """Return the message that reports `error`, even if the client's message was not a GrpsMessage.
+
+    Every grps client reads the message, and treats a failed call as a failed connection.
+    """
     return Message(headers=Headers(error_fields(error)), parts=write_message(failure(error)))

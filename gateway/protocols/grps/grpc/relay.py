@@ -15,8 +15,11 @@ _OPERATIONS = {method: operation for operation, method in _METHODS.items()}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request of an inference, or None if the gateway must decode the message: the message is malformed,
-    calls another method, or names no model although the listener has a default model."""
+    """Return the request of an inference.
+
+    Return None if the gateway must decode the message because the message is malformed, calls another method, or names
+    no model although the listener has a default model.
+    """
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -32,7 +35,7 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client, or one message of its stream, or None if the gateway must decode it.
+    """Return the response to the client, or one message of its stream. Return None if the gateway must decode it.
 
     Raises:
         GatewayError: the error that the response reports, in its message or by the status of the call.

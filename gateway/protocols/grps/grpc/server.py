@@ -13,8 +13,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a client's message.
 
     Raises:
-        DecodeError: not a GrpsMessage, or a GrpsMessage without valid data.
-        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit.
+        DecodeError: the message is not a GrpsMessage, or is a GrpsMessage without valid data.
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit.
     """
     grps = read_message(message.body, listener.limits.message)
     return server.decode_request(grps, _OPERATIONS[message.pattern], message, listener.model)

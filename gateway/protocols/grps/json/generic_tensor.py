@@ -19,8 +19,10 @@ Entry: TypeAlias = dict[str, Any]
 
 NDARRAY = "ndarray"
 _ALIASES = {"flat_double": "flat_float64"}
-"""A list name from the specification's example. Real servers ignore it, and report success for the tensor without
-data."""
+"""A list name from the specification's example.
+
+Real servers ignore this list, and report success for the tensor without data.
+"""
 
 _ELEMENTS = tuple(dtype.member for dtype in DTYPES.values())
 _MEMBERS = spellings(("name", "dtype", "shape", *_ELEMENTS), _ALIASES)
@@ -31,17 +33,18 @@ ARRAYS: dict[str, ArrayForm] = dict.fromkeys((*spellings(_ELEMENTS, _ALIASES), N
 _DATATYPES: dict[object, Datatype] = {
     word: datatype for datatype, dtype in DTYPES.items() for word in (dtype.number, dtype.name)
 }
-"""The datatypes by each valid `dtype`: the number or the name."""
+"""The datatypes by each valid `dtype`, which is the number or the name."""
 
 
 def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    """Return the tensors of a message's `gtensors`. `role`: their name in errors (input, output). `limit`: the maximum
-    number of bytes of each tensor.
+    """Return the tensors of a message's `gtensors`.
+
+    `role` is the name of the tensors in errors (input, output). `limit` is the maximum size of each tensor, in bytes.
 
     Raises:
         DecodeError: the member is not a list of tensors, has elements that do not match `dtype` or `shape`, or has an
             unknown member.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
     entries = None
     if isinstance(gtensors, dict):
@@ -98,8 +101,11 @@ def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
 
 
 def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    """Raise DecodeError if `count` elements do not fill `shape`, and GatewayError, RESOURCE_EXHAUSTED, if the tensor
-    exceeds `limit` bytes: the two bytes of `0,` become eight bytes of FP64."""
+    """Raise DecodeError if `count` elements do not fill `shape`.
+
+    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes, because the two bytes of `0,` become
+    eight bytes of FP64.
+    """
     if count != prod(shape):
         raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
     size = count * (datatype.size or 4)
@@ -134,7 +140,7 @@ def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
     """Return a tensor of `gtensors`, without members that have their default value.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the tensor as `what`: NaN or an infinity, if `nan` is `error`.
+        GatewayError: INVALID_ARGUMENT for NaN or an infinity, if `nan` is `error`. The text names the tensor as `what`.
     """
     dtype = DTYPES[tensor.datatype]
     entry: Entry = {"name": tensor.name} if tensor.name else {}
@@ -152,7 +158,7 @@ def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
         return json.placed(json.string_pieces(lists))
     values = tensor.array.reshape(-1)
     if tensor.datatype is Datatype.INT64:
-        # "int64 [..] JSON value will be a decimal string": both servers print it like this
+        # "int64 [..] JSON value will be a decimal string": both servers print it in this way
         pieces = (values[at : at + json.PIECE].tolist() for at in range(0, len(values), json.PIECE))
         return json.placed(json.string_pieces(list(map(str, piece)) for piece in pieces))
     return json.numbers(values, nan, what)

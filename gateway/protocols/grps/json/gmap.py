@@ -1,5 +1,8 @@
-"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings. As protobuf requires, base64 is
-accepted in both alphabets of RFC 4648, with or without padding."""
+"""`gmap` in JSON.
+
+Bytes are base64, int64 is a string, and NaN and infinities are strings. As protobuf requires, base64 is accepted in
+both alphabets of RFC 4648, with or without padding.
+"""
 
 import re
 from base64 import b64decode, b64encode
@@ -30,7 +33,7 @@ def read_gmap(maps: object) -> tuple[Tensor, ...]:
     """Return the entries of a message's `gmap`.
 
     Raises:
-        DecodeError: an unknown map; a value that its map cannot hold, named by map and key.
+        DecodeError: a map is unknown, or a value cannot be in its map. The text names the map and the key.
     """
     if not isinstance(maps, dict):
         raise DecodeError("gmap must be an object of maps")
@@ -96,7 +99,7 @@ def write_gmap(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, obj
     """Return a message's `gmap`, without empty maps.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key: NaN or an infinity, if `nan` is `error`.
+        GatewayError: INVALID_ARGUMENT for NaN or an infinity, if `nan` is `error`. The text names the key.
     """
     maps: dict[str, dict[str, object]] = {}
     for name, key, value in gmap.entries(tensors):

@@ -1,8 +1,9 @@
-"""Finds the head of a GrpsMessage in JSON without decoding its data: the model's name in a request, and whether a
-response reports success.
+"""Finds the head of a GrpsMessage in JSON without decoding its data.
 
-A body with many numbers is not parsed. Instead, it is searched, at memory speed, for the few characters and words that
-would change its meaning.
+The head is the model's name in a request, and whether a response reports success.
+
+A body with many numbers is not parsed. Instead, the module searches it, at memory speed, for the few characters and
+words that would change its meaning.
 """
 
 import re
@@ -24,9 +25,9 @@ class _Named(Struct):
 _read = Decoder(_Named).decode
 
 _PARSED = 2048
-"""Maximum bytes of a body for which parsing costs less than searching."""
+"""Maximum size of a body for which parsing costs less than searching, in bytes."""
 _END = 512
-"""Bytes at the beginning and at the end of a body that are searched for the model's name."""
+"""Number of bytes at the beginning and at the end of a body to search for the model's name."""
 
 _FIRST = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*[,}]')
 _LAST = re.compile(rb',[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*\}[ \t\r\n]*\Z')
@@ -38,8 +39,10 @@ _SUCCESS = re.compile(
 # Each word with the position of a letter that is rare in bodies.
 _MODEL = (b'"model"', 1)
 _ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
-"""Members that the gateway reads and a real server skips: names in lowerCamelCase, and the specification's own name of
-`flat_float64`."""
+"""Members that the gateway reads and a real server skips.
+
+These are names in lowerCamelCase, and the specification's own name of `flat_float64`.
+"""
 _STRINGS = 64
 """Maximum number of strings of a body for which checking each for an alias costs less than searching the body."""
 _BARE = ((b"NaN", 0), (b"Infinity", 7))
@@ -50,7 +53,7 @@ _ESCAPE = re.compile(rb"\\u00[2-7]")
 
 
 def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
-    """Return the model's name in a client's message, or an empty name if the message has no `model`.
+    """Return the model's name in a client's message. Return an empty name if the message has no `model`.
 
     Return None if the gateway must decode the message, because
 
@@ -73,8 +76,10 @@ def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
 
 
 def _found(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
-    """Return the name if the body names the model first, last, or not at all, and has nothing that changes the meaning;
-    None if finding the name needs parsing."""
+    """Return the name if the body names the model first, last, or not at all, and has nothing that changes the meaning.
+
+    Return None if finding the name needs parsing.
+    """
     view, name = memoryview(body), b""
     if found := _FIRST.match(begin):
         view, name = view[found.end() :], found[1]
@@ -99,7 +104,7 @@ def _has_alias(body: Buffer) -> bool:
 
 
 def _parsed(body: bytes, member: bytes, flags: int) -> bytes | None:
-    """Return the same as `find_model`."""
+    """Return the same result as `find_model`."""
     if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS.search(body):
         return None
     if body.count(_MODEL[0]) > 1 or body.count(member) > flags:

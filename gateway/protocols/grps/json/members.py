@@ -22,8 +22,10 @@ def spellings(names: Iterable[str], aliases: Mapping[str, str] | None = None) ->
 def read_members(
     entry: Mapping[str, Any], known: Mapping[str, str], what: str, *, more: bool = False
 ) -> dict[str, Any]:
-    """Return the members of `entry` by their names in `grps.proto`. The result omits members with the value null, which
-    means the default. With `more`, it also omits members that are not `known`.
+    """Return the members of `entry` by their names in `grps.proto`.
+
+    The result omits members with the value null, which means the default. If `more` is True, it also omits members that
+    are not `known`.
 
     Raises:
         DecodeError: a member is not `known`, or is given in two spellings.
@@ -45,8 +47,9 @@ def read_members(
 
 
 def read_integer(value: object) -> object:
-    """Return `value` as an int if it is an integer in protobuf's JSON mapping, which includes integers in quotes or as
-    `2.0`, or else `value`."""
+    """If `value` is an integer in protobuf's JSON mapping, which includes integers in quotes or as `2.0`, return it as
+    an int. Otherwise return `value`.
+    """
     if isinstance(value, str) and len(value) <= _LONGEST and value.isascii() and value.removeprefix("-").isdigit():
         return int(value)
     return int(value) if type(value) is float and value.is_integer() else value

@@ -32,15 +32,15 @@ _FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, s
 def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unless: str = "") -> GrpsMessage:
     """Return the message in `body`.
 
-    - `role`: the name of its tensors in errors (input, output).
-    - `flag`: an additional member of a message that requests a stream.
-    - `unless`: the text that explains how to request a stream. With it, a message with `flag` is rejected.
+    - `role`: The name of its tensors in errors (input, output).
+    - `flag`: An additional member of a message that requests a stream.
+    - `unless`: The text that explains how to request a stream. If it is set, a message with `flag` is rejected.
 
     Raises:
-        DecodeError: the body is not JSON, or not a GrpsMessage: for example, it has data in two members, an unknown
+        DecodeError: the body is not JSON, or not a GrpsMessage. For example, it has data in two members, an unknown
             member instead of data or in the data, a member of a wrong type, or a tensor whose elements do not match its
             dtype and shape.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)
     grps = read_by_type(body, limits)
@@ -92,10 +92,12 @@ def _read_str_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
 
 
 def _read_bin_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    """Return base64 in a response: the Python server writes empty bin_data like this. Otherwise servers send the bytes
-    as the body."""
+    """Return base64 in a response.
+
+    The Python server writes empty bin_data in this form. Otherwise, servers send the bytes as the body.
+    """
     if role == "input":
-        raise DecodeError("bin_data should use application/octet-stream format.")  # the text of both servers
+        raise DecodeError("bin_data should use application/octet-stream format.")  # this is the text of both servers
     return (payload.bin_data(read_base64(value, "bin_data")),)
 
 
@@ -122,9 +124,9 @@ _STATUS_MEMBERS = spellings(("code", "msg", "status"))
 def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> tuple[bytes, ...]:
     """Return the JSON text, in parts, of a message with any payload except bin_data.
 
-    - `nan` (`translate.nan`): the spelling of NaN and infinities.
-    - `role`: the name of the tensors in errors (input, output).
-    - `flag`: an additional member with the value true.
+    - `nan` (`translate.nan`): How NaN and infinities are written.
+    - `role`: The name of the tensors in errors (input, output).
+    - `flag`: An additional member with the value true.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a tensor that JSON cannot carry.
@@ -148,7 +150,7 @@ def _write_status(status: GrpsStatus) -> Entry:
 
 
 _OK = _write_status(OK)
-"""The status of almost every response, written once."""
+"""The status of almost every response, which is written once."""
 
 
 def _write_str_data(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:

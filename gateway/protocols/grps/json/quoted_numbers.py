@@ -1,4 +1,4 @@
-"""Removes the quotes around numbers: servers print int64 in quotes, like proto3, and NaN and infinities.
+"""Removes the quotes around numbers. Servers print int64 in quotes, like proto3, and also NaN and infinities.
 
 The quotes are removed from the JSON text before the parser reads it, so the parser can read lists directly into arrays.
 A large text is processed in steps, because all other threads wait while one C call scans it.
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from functools import partial
 
 _SMALL = 8192
-"""Maximum bytes of a text for which one call of `bytes.find` is the fastest."""
+"""Maximum size of a text for which one call of `bytes.find` is the fastest, in bytes."""
 
 _STEP = 2**18
-"""Bytes that one call scans or copies: finding a word in 64 MiB takes 50 ms, matching a pattern 0.1 s."""
+"""Number of bytes that one call scans or copies. Finding a word in 64 MiB takes 50 ms, matching a pattern 0.1 s."""
 
 _LIST = re.compile(rb'"flat_?(?![sS]tring)[A-Za-z0-9]++"[ \t\r\n]*+:[ \t\r\n]*+\[')
 _IN_NUMBERS = b"0123456789+-.eE \t\r\n"
@@ -46,8 +46,11 @@ def unquote(body: bytes) -> bytes:
 
 
 def _find(body: bytes, word: bytes, at: int = 0) -> int:
-    """Return the same as `body.find`, in steps, for a word that begins with a quote. The search up to the next quote
-    needs no steps: finding one byte takes a tenth of the time of finding a word."""
+    """Return the result of `body.find`, but search in steps, for a word that begins with a quote.
+
+    The search up to the next quote needs no steps, because finding one byte takes a tenth of the time of finding a
+    word.
+    """
     while (at := body.find(b'"', at)) >= 0:
         found = body.find(word, at, at + _STEP)
         if found >= 0:
@@ -57,8 +60,10 @@ def _find(body: bytes, word: bytes, at: int = 0) -> int:
 
 
 def _unquote_list(body: bytes, start: int, end: int) -> bytes:
-    """Return the elements of one list of numbers without quotes: around all elements, or else only around NaN and
-    infinities."""
+    """Return the elements of one list of numbers without quotes.
+
+    The quotes are around all elements, or else only around NaN and infinities.
+    """
     if end - start > _STEP:
         return _unquote_in_steps(body, start, end)
     elements = body[start:end]

@@ -3,8 +3,8 @@
     {"gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1.5, 2.5]}]}}
 
 The typed reader decodes a message that has only these members, in the form that the gateway writes.
-`message.read_message` decodes every other message: with another payload, with numbers in quotes, or with members that
-are accepted but never written. Both readers return the same value.
+`message.read_message` decodes every other message, for example with another payload, with numbers in quotes, or with
+members that are accepted but never written. Both readers return the same value.
 """
 
 import re
@@ -70,8 +70,10 @@ _ELEMENTS = re.compile(rb'"(flat_[a-z0-9]++)"')
 
 
 def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
-    """Return the message in `text`, or None if the typed reader might not read all of it. In a large message, the
-    elements of the first tensor's member are cut out."""
+    """Return the message in `text`, or None if the typed reader might not read all of it.
+
+    In a large message, the elements of the first tensor's member are cut out.
+    """
     if b"gtensors" not in text:
         return None
     elements = _ELEMENTS.search(text) if len(text) > CUT_FROM else None

@@ -1,4 +1,6 @@
-"""GenericTensor: reads a tensor without copying it from the buffer, and writes one around the tensor's own data.
+"""GenericTensor.
+
+The module reads a tensor without copying it from the buffer, and writes a tensor around the tensor's own data.
 
 The elements are in the field of the dtype:
 
@@ -55,7 +57,7 @@ _WIDTHS = {datatype: max(datatype.size, 4) for datatype in DTYPES if datatype.ki
 in the message."""
 
 _SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
-"""The wire type of a single element that is not packed. Unlisted fields have VARINT."""
+"""The wire type of a single element that is not packed. Fields that are not listed have VARINT."""
 
 _FIELDS = TensorFields(
     {
@@ -84,13 +86,14 @@ _UNKNOWN = [b"\x00"]
 
 
 def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> Tensor:
-    """Return the tensor in `message`. FP32 and FP64 data in one piece are slices of it. Errors use `position` to name a
-    tensor without a name.
+    """Return the tensor in `message`.
+
+    FP32 and FP64 data in one piece are slices of it. Errors use `position` to name a tensor without a name.
 
     Raises:
         DecodeError: `message` is not a GenericTensor, has elements in the list of another dtype, has a number of
             elements that does not match the shape, or has an element out of the datatype's range.
-        GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `allowance`.
+        GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `allowance`.
     """
     what = f"tensor {position}"
     lists, strings, count = scan(message, _FIELDS, what, allowance)
@@ -112,7 +115,7 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
         raise DecodeError(f"{what}: {filled} is filled, but {own.name} takes {own.member}")
     shape = read_shape(dimensions, what)
     elements = prod(shape)
-    # for BYTES only the length prefixes, since the tensor has more bytes only if the message has them
+    # for BYTES only the length prefixes, because the tensor has more bytes only if the message has them
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if datatype in _WIDTHS:
@@ -136,7 +139,7 @@ def _narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
     """Return FP32 numbers as FP16 in raw form.
 
     Raises:
-        DecodeError: naming the first number that FP16 cannot represent exactly.
+        DecodeError: a number cannot be represented exactly as FP16. The text names the first such number.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         narrowed = wide.astype("<f2")
@@ -180,8 +183,10 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
 
 
 def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes:
-    """Return the parts of a tensor before its elements, which take `size` bytes. For packed lists this includes the key
-    and the length."""
+    """Return the parts of a tensor before its elements, which take `size` bytes.
+
+    For packed lists, this includes the key and the length.
+    """
     head = write_text(NAME, name, f"the name of tensor {name!r}") if name else b""
     head += _DTYPE_FIELDS[datatype]
     if shape:
@@ -217,7 +222,7 @@ def _write_elements(tensor: Tensor) -> Buffer:
 
 
 def _write_strings(tensor: Tensor) -> bytes:
-    """Return a field for each element. The elements are UTF-8: `strings.as_string` has checked that."""
+    """Return a field for each element. The elements are UTF-8, which `strings.as_string` has checked."""
     written = bytearray()
     for element in chain.from_iterable(bytes_elements.pieces(tensor.data)):
         size = len(element)

@@ -37,12 +37,13 @@ _DEFAULTS = {
 
 
 def read_gmap(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
-    """Return the entries of a GenericMapData, each a tensor `[1]`. If two entries of a map have the same key, the last
-    one counts, as in protobuf.
+    """Return the entries of a GenericMapData.
+
+    Each entry is a tensor `[1]`. If two entries of a map have the same key, the last one counts, as in protobuf.
 
     Raises:
-        DecodeError: not a GenericMapData.
-        GatewayError: RESOURCE_EXHAUSTED, the entries exceed `allowance`.
+        DecodeError: the message is not a GenericMapData.
+        GatewayError: RESOURCE_EXHAUSTED if the entries exceed `allowance`.
     """
     tensors: dict[tuple[int, str], Tensor] = {}
     for field in fields(message):

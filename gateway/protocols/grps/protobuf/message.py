@@ -42,7 +42,7 @@ _SUBMESSAGES = frozenset({Payload.GTENSORS, Payload.NDARRAY, Payload.GMAP})
 _LENGTH = Struct("<I")
 
 _COPIED = 2**14
-"""Maximum bytes of a message for which copies of its lists cost less than views."""
+"""Maximum size of a message for which copies of its lists cost less than views, in bytes."""
 
 _MAX_CHECKED_FIELDS = 100_000
 
@@ -51,13 +51,14 @@ _MAX_CHECKED_FIELDS = 100_000
 
 
 def read_message(body: Buffer, limit: int) -> GrpsMessage:
-    """Return the message in `body`. FP32 and FP64 tensors of large messages are views of it. `limit` is the maximum
-    number of bytes of all tensors.
+    """Return the message in `body`.
+
+    FP32 and FP64 tensors of large messages are views of `body`. `limit` is the maximum number of bytes of all tensors.
 
     Raises:
-        DecodeError: not a GrpsMessage, an unknown field instead of data, or a tensor whose elements do not match its
-            dtype and shape.
-        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit.
+        DecodeError: the body is not a GrpsMessage, or has an unknown field instead of data, or a tensor whose elements
+            do not match its dtype and shape.
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit.
     """
     message = bytes(body) if len(body) <= _COPIED else memoryview(body)
     allowance = MessageAllowance(limit)
@@ -70,7 +71,7 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
         if member:
             if wire_type != LENGTH:
                 check_wire_type(wire_type, LENGTH, member.value)
-            # The last member of a oneof counts; several pieces of a submessage are concatenated.
+            # The last member of a oneof counts. Several pieces of a submessage are concatenated.
             if payload is not member or payload not in _SUBMESSAGES:
                 data.clear()
             data.append(message[begin:end])
@@ -104,8 +105,9 @@ class MessageHead(NamedTuple):
 
 
 def read_head(body: Buffer) -> MessageHead | None:
-    """Return the MessageHead of the message in `body`, or None if the whole message must be decoded because it is
-    malformed or has an ndarray.
+    """Return the MessageHead of the message in `body`.
+
+    Return None if the whole message must be decoded because it is malformed or has an ndarray.
 
     Like protobuf's own readers, the function takes the last of several models, and merges several statuses.
     """
@@ -152,7 +154,7 @@ def _read_str_data(element: Buffer, allowance: MessageAllowance) -> tuple[Tensor
 
 
 def _read_ndarray(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
-    """Return no tensors: the numbers of an ndarray exist only in JSON."""
+    """Return no tensors, because the numbers of an ndarray exist only in JSON."""
     return ()
 
 
@@ -166,8 +168,9 @@ _READERS: dict[Payload, Callable[[Buffer, MessageAllowance], tuple[Tensor, ...]]
 
 
 def check_message(body: Buffer) -> None:
-    """Raise DecodeError if `body` is not a GrpsMessage: if a field, including fields of a tensor or a map, ends after
-    the end of its message. Values, and fields after the first 100,000, are not checked."""
+    """Raise DecodeError if `body` is not a GrpsMessage, because a field, including fields of a tensor or a map, ends
+    after the end of its message. Values, and fields after the first 100,000, are not checked.
+    """
     message, remaining = memoryview(body), [_MAX_CHECKED_FIELDS]
     for outer in _at_most(remaining, fields(message)):
         if outer.wire_type == LENGTH and _PAYLOADS.get(outer.number) in (Payload.GTENSORS, Payload.GMAP):
@@ -192,8 +195,10 @@ _COPIED_FIELDS = frozenset(ELEMENTS[datatype] for datatype in RAW)
 
 
 def parsed_size(body: Buffer) -> int:
-    """Return the number of bytes of a GrpsMessage that are parsed: all bytes except packed FP32 and FP64 elements,
-    which are at most copied. Counting stops above LARGE."""
+    """Return the number of bytes of a GrpsMessage that are parsed.
+
+    These are all bytes except packed FP32 and FP64 elements, which are at most copied. Counting stops above LARGE.
+    """
     size = 0
     try:
         for number, length in _field_sizes(memoryview(body)):
@@ -206,8 +211,11 @@ def parsed_size(body: Buffer) -> int:
 
 
 def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
-    """Yield the number and the size of each field of the tensors in gtensors; the number is 0 for a field that is not a
-    packed list, a string or a message. Fields outside the tensors have the number 0."""
+    """Yield the number and the size of each field of the tensors in gtensors.
+
+    The number is 0 for a field that is not a packed list, a string or a message. Fields outside the tensors have the
+    number 0.
+    """
     for outer in fields(message):
         if outer.wire_type != LENGTH or _PAYLOADS.get(outer.number) is not Payload.GTENSORS:
             yield 0, outer.end - outer.start
@@ -227,12 +235,13 @@ def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
-    """Return `message` in parts. The data of FP32 and FP64 tensors, bin_data and str_data are separate parts, without a
-    copy. The message comes from `client.encode_request` or `server.encode_response`, so its payload can hold the
-    tensors.
+    """Return `message` in parts.
+
+    The data of FP32 and FP64 tensors, bin_data and str_data are separate parts, without a copy. The message comes from
+    `client.encode_request` or `server.encode_response`, so its payload can hold the tensors.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that grps cannot carry; UNIMPLEMENTED, an ndarray.
+        GatewayError: INVALID_ARGUMENT naming a tensor that grps cannot carry; UNIMPLEMENTED for an ndarray.
     """
     head = b"" if message.status is None else write_field(_STATUS, _write_status(message.status))
     if message.model:
@@ -265,7 +274,7 @@ _WRITERS: dict[Payload, Callable[[Sequence[Tensor]], tuple[Parts, int]]] = {
     Payload.NDARRAY: _refuse_ndarray,
     Payload.GMAP: _write_gmap,
 }
-"""Writers by payload. Each returns the payload in parts, the first of them small, and its size in bytes."""
+"""The writers by payload. Each returns the payload in parts, the first of them small, and its size in bytes."""
 
 
 # --- Status ---
@@ -293,7 +302,7 @@ def _read_status(message: Buffer) -> GrpsStatus:
 
 
 def _int32(number: int) -> int:
-    """Return a varint in protobuf's reading of an int32: its lowest 32 bits, signed."""
+    """Return a varint as protobuf reads an int32, which is its lowest 32 bits, signed."""
     return (number + 2**31) % 2**32 - 2**31
 
 
@@ -302,11 +311,11 @@ def _write_status(status: GrpsStatus) -> bytes:
 
 
 def _write_members(status: GrpsStatus) -> bytes:
-    """Return the members except values that are 0 or empty, which protobuf leaves out."""
+    """Return the members, except values that are 0 or empty, which protobuf leaves out."""
     code = bytes((_CODE << 3,)) + varint(status.code % 2**64) if status.code else b""
     text = write_field(_MSG, status.text.encode("utf-8", "replace")) if status.text else b""
     return code + text + (bytes((_FLAG << 3,)) + varint(status.flag % 2**64) if status.flag else b"")
 
 
 _OK = _write_members(OK)
-"""The status of almost every response, written once."""
+"""The status of almost every response, which is written once."""

@@ -1,4 +1,4 @@
-"""grps over HTTP, upstream side: servers in Python and in C++ differ more than the specification says."""
+"""The upstream side of grps over HTTP. The Python and C++ servers differ more than the specification says."""
 
 from functools import partial
 
@@ -32,14 +32,14 @@ from gateway.protocols.grps.schema import GrpsMessage, Payload, backend_method
 DEFAULT_CONTROL = StreamControl()
 
 _MAX_ERROR_SIZE = 2**20
-"""Maximum bytes of a response with type `application/octet-stream` that can be a JSON error."""
+"""Maximum size of a response with type `application/octet-stream` that can be a JSON error, in bytes."""
 
 
 def encode_request(request: Request, target: Target, control: StreamControl = DEFAULT_CONTROL) -> Message:
     """Return the message of a request to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, grps has no such method; INVALID_ARGUMENT naming a parameter or an input that the
+        GatewayError: UNIMPLEMENTED if grps has no such method; INVALID_ARGUMENT naming a parameter or an input that the
             message cannot carry, or for a stream of bytes that must be requested in a JSON body.
     """
     grps = client.encode_request(request)
@@ -61,11 +61,12 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
 def asked(
     request: Request, control: StreamControl, headers: Headers, parts: tuple[Buffer, ...], model: str = ""
 ) -> Message:
-    """Return the message with this body, with `model` in the query if it is not empty. A stream is requested in the
-    query or in a header.
+    """Return the message with this body, with `model` in the query if it is not empty.
+
+    A stream is requested in the query or in a header.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, grps has no such method; INVALID_ARGUMENT, the name is not UTF-8.
+        GatewayError: UNIMPLEMENTED if grps has no such method; INVALID_ARGUMENT if the name is not UTF-8.
     """
     method, path = METHOD_PATHS[backend_method(request.operation)]
     mode = (control.mode or QUERY) if request.operation is Operation.STREAM else ""
@@ -79,7 +80,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """Return the backend's Answer to `request`, or one message of its stream.
 
     Raises:
-        DecodeError: not a grps response.
+        DecodeError: the reply is not a grps response.
         GatewayError: the error that the response reports.
     """
     is_stream = request.operation is Operation.STREAM
@@ -105,11 +106,12 @@ def _with_content_type(answer: Answer, reply: Message) -> Answer:
 
 
 def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessage:
-    """Return the message of a response, or of one message of a stream. Servers let users configure the content type, so
-    it does not distinguish JSON from bytes.
+    """Return the message of a response, or of one message of a stream.
+
+    Servers let users configure the content type, so the type does not distinguish JSON from bytes.
 
     Raises:
-        DecodeError: not a GrpsMessage.
+        DecodeError: the reply is not a GrpsMessage.
         GatewayError: the error of a response that has an HTTP status of 400 or above and is not a GrpsMessage.
     """
     if reply.status == 200 and (is_stream or media_type(reply.headers.get("content-type")) == OCTETS_TYPE):
@@ -126,16 +128,18 @@ def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessa
 
 
 def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
-    """Return the message of a body with type `application/octet-stream`: bin_data, unless it is a GrpsMessage in JSON.
-    In a stream, the GrpsMessage can be any message. Elsewhere it can only be an error, for which the C++ server repeats
-    the request's content type."""
+    """Return the message of a body with type `application/octet-stream`.
+
+    It is bin_data, unless the body is a GrpsMessage in JSON. In a stream, the GrpsMessage can be any message. Outside
+    of streams, it can only be an error, for which the C++ server repeats the request's content type.
+    """
     if not begins_object(body) or not (is_stream or len(body) <= _MAX_ERROR_SIZE):
         return bin_data_message(body)
     try:
         grps = read_message(body, "output", limits)
     except (DecodeError, GatewayError):
-        # A large body is not parsed a second time: a body that the first reader rejected could be made to exhaust the
-        # memory.
+        # A large body is not parsed a second time, because a body that the first reader rejected could be made to
+        # exhaust the memory.
         if is_stream and (len(body) > _MAX_ERROR_SIZE or _is_grps_message(body)):
             raise
         return bin_data_message(body)
@@ -144,8 +148,9 @@ def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
 
 
 def _is_grps_message(body: Buffer) -> bool:
-    """Return whether a JSON object that could not be decoded was meant as a GrpsMessage: whether a member that only a
-    GrpsMessage has is an object."""
+    """Return whether a JSON object that could not be decoded was meant as a GrpsMessage, because a member that only a
+    GrpsMessage has is an object.
+    """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

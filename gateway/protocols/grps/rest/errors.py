@@ -1,4 +1,4 @@
-"""Errors of grps-rest: a JSON GrpsMessage to clients, any body from backends."""
+"""Errors of grps-rest. They are a JSON GrpsMessage to clients, and any body from backends."""
 
 import re
 
@@ -15,8 +15,10 @@ _MAX_TEXT_SIZE = 8192
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`, or the last message of a stream, also for `passthrough`. The HTTP
-    status is the code in the body, unless a model chose a code that is not an HTTP error."""
+    """Return the response that reports `error`, or the last message of a stream, also for `passthrough`.
+
+    The HTTP status is the code in the body, unless a model chose a code that is not an HTTP error.
+    """
     grps = failure(error)
     assert grps.status is not None
     headers = Headers((*JSON.raw, *error_fields(error)))
@@ -25,8 +27,8 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def http_error(reply: Message) -> GatewayError:
-    """Return the error in a backend's response that is not a GrpsMessage: HTML from werkzeug, text from brpc, or a
-    proxy's error page.
+    """Return the error in a backend's response that is not a GrpsMessage, such as HTML from werkzeug, text from brpc,
+    or a proxy's error page.
 
     Raises:
         DecodeError: the HTTP status of the response is not an error.

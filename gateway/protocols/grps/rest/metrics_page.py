@@ -1,4 +1,4 @@
-"""The metrics page, and the series that it draws: request results per second."""
+"""The metrics page, and the series that it draws, which are request results per second."""
 
 from html import escape
 from importlib.resources import files
@@ -28,7 +28,7 @@ def encode_response(answer: Answer, request: Request) -> Message:
     """Return the page, or the series in the query.
 
     Raises:
-        GatewayError: NOT_FOUND, unknown series.
+        GatewayError: NOT_FOUND if the series is unknown.
     """
     assert isinstance(answer, Measurements)
     series_by_name = {_NAMES[each.metric]: each for each in answer.series}

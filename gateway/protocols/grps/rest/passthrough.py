@@ -1,5 +1,6 @@
-"""Routes with `passthrough: true`: "customized HTTP", requests and responses whose bodies only the model
-understands."""
+"""Routes with `passthrough: true` ("customized HTTP"), whose requests and responses have bodies that only the model
+understands.
+"""
 
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
@@ -42,7 +43,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def wants_stream(message: Message) -> bool:
-    """Return True, so bodies are not collected."""
+    """Return True, so that bodies are not collected."""
     return True
 
 
@@ -58,7 +59,7 @@ class PieceCutter:
         return [data] if len(data) else []
 
     def boundary(self) -> list[Buffer]:
-        """Return nothing: pieces are never buffered."""
+        """Return nothing, because pieces are never buffered."""
         return []
 
     def end(self) -> list[Buffer]:

@@ -30,11 +30,13 @@ _HEADERS = {JSON_TYPE: JSON, OCTETS_TYPE: OCTETS}
 
 
 def head(message: Message, listener: ListenerSettings, control: StreamControl) -> Head | None:
-    """Return the request of an inference. None if the gateway must decode it: the path is another one, the client
-    requests an ndarray, or `find_model` returns None.
+    """Return the request of an inference.
+
+    Return None if the gateway must decode it, because the path is another one, the client requests an ndarray, or
+    `find_model` returns None.
 
     Raises:
-        DecodeError: the query is invalid, or the client requests a stream in another way than `control` allows.
+        DecodeError: the query is invalid, or the client requests a stream in a way that `control` does not allow.
     """
     body = message.body
     if not len(body) or not is_inference(message):
@@ -57,13 +59,15 @@ def _is_octets(message: Message) -> bool:
 
 
 def request(message: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """Return the message to a server, or None if the client's message requests a stream and the request does not, or
-    the reverse."""
+    """Return the message to a server.
+
+    Return None if the client's message requests a stream and the request does not, or the reverse.
+    """
     asks = request.operation is STREAM
     if asks is not control.asks(message, read_query(message.query, control.key)):
         return None
     headers = OCTETS if _is_octets(message) else JSON
-    # A name in the query is used if the message has none; if the message has a name, both names are the same.
+    # A name in the query is used if the message has none. If the message has a name, both names are the same.
     return asked(request, control, headers, message.parts, model_and_version(request))
 
 
@@ -71,10 +75,10 @@ def request(message: Message, request: Request, target: Target, control: StreamC
 
 
 def reply(reply: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """Return the response to the client, or one message of its stream, or None if the gateway must decode it.
+    """Return the response to the client, or one message of its stream. Return None if the gateway must decode it.
 
     Raises:
-        DecodeError, GatewayError: an error, same as `client.decode_response`.
+        DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     headers = _reply_headers(reply, request, control)
     if headers is None and reply.status == 200:
@@ -87,8 +91,10 @@ def reply(reply: Message, request: Request, target: Target, control: StreamContr
 
 
 def _reply_headers(reply: Message, request: Request, control: StreamControl) -> Headers | None:
-    """Return the headers of the response to the client, or None if the content type is not a grps type or the status is
-    not 200."""
+    """Return the headers of the response to the client.
+
+    Return None if the content type is not a grps type or the status is not 200.
+    """
     if reply.status != 200:
         return None
     given = reply.headers.get("content-type")
@@ -104,7 +110,7 @@ def _is_success(body: Buffer, headers: Headers) -> bool:
 
 @lru_cache(64)
 def relay(control: StreamControl) -> Relay | None:
-    """Return the Relay between sides with this control, or None if JSON has several ways to write its key."""
+    """Return the Relay between sides with this control. Return None if JSON has several ways to write its key."""
     if not control.is_plain:
         return None
     return Relay(partial(head, control=control), partial(request, control=control), partial(reply, control=control))

@@ -49,7 +49,7 @@ def decode_request(message: Message, listener: ListenerSettings, control: Stream
 
     Raises:
         DecodeError: the query or the body is invalid.
-        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit.
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit.
     """
     query = read_query(message.query, control.key)
     if is_inference(message):
@@ -120,5 +120,5 @@ def encode_response(
 
 
 def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Message:
-    """Return the end of a stream, which has no bytes. For a stream without messages, this is the response."""
+    """Return the end of a stream, which has no bytes. For a stream without messages, the end is the response."""
     return Message(headers=stream_headers(control.content_type), status=200)

@@ -1,5 +1,7 @@
-"""Stream requests in grps-rest, and the content type of the stream: the settings that a grps server has in
-`streaming_ctrl`, and a listener or a backend in `settings`."""
+"""Stream requests in grps-rest, and the content type of the stream.
+
+A grps server has these settings in `streaming_ctrl`, and a listener or a backend in `settings`.
+"""
 
 import re
 from collections.abc import Mapping
@@ -70,7 +72,7 @@ class StreamControl:
         return _PLAIN.fullmatch(self.key) is not None
 
     def may_be_asked(self, message: Message) -> bool:
-        """Return whether the query or the headers have the key, as it is or percent-encoded."""
+        """Return whether the query or the headers have the key, either unchanged or percent-encoded."""
         return self.key in message.query or "%" in message.query or bool(message.headers.get(self.key))
 
     def asks(self, message: Message, query: Query) -> bool:
@@ -92,8 +94,10 @@ class StreamControl:
         return bool(word) and read_flag(word, f"the header {self.key}")
 
     def asks_in_body(self, message: Message) -> bool:
-        """Return whether the JSON body has the member that requests a stream. Everything else in the body is skipped,
-        so a large body costs little. The result for invalid JSON is False."""
+        """Return whether the JSON body has the member that requests a stream.
+
+        Everything else in the body is skipped, so a large body costs little. The result for invalid JSON is False.
+        """
         if self.mode != BODY or self.key.encode() not in bytes(message.body):
             return False
         if media_type(message.headers.get("content-type")) == OCTETS_TYPE:

@@ -1,4 +1,4 @@
-"""Streamed bodies: JSON objects in sequence without a delimiter, with bytes of bin_data between them.
+"""Streamed bodies, which are JSON objects in sequence without a delimiter, with bytes of bin_data between them.
 
 Only the end of an HTTP chunk separates bytes from the data that follows. Objects are found by their nesting,
 independent of chunks.
@@ -11,7 +11,7 @@ from gateway.core.types import Buffer
 
 _BLANKS = b" \t\r\n"
 _MAX_BLANKS = 64
-"""Maximum blanks before an object. A chunk that begins with more is bytes."""
+"""Maximum number of blanks before an object. A chunk that begins with more blanks is bytes."""
 _OUTSIDE_STRINGS = re.compile(rb'["{}]')
 _IN_STRING = re.compile(rb'["\\]')
 _BACKSLASH, _QUOTE, _OPEN = b'\\"{'
@@ -33,8 +33,10 @@ class JsonCutter:
         self._in_string = False
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """Return the objects that `data` completes. Raises GatewayError, RESOURCE_EXHAUSTED, for an object beyond the
-        limit."""
+        """Return the objects that `data` completes.
+
+        Raises GatewayError (RESOURCE_EXHAUSTED) if an object exceeds the limit.
+        """
         self._buffer += data
         objects: list[Buffer] = []
         while self._begins_with_object() and self._reaches_end():

@@ -1,4 +1,4 @@
-"""URLs of grps-rest: the operation of each path, and the query."""
+"""URLs of grps-rest, with the operation of each path, and the query."""
 
 from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode
@@ -29,8 +29,10 @@ OPERATIONS = {
     if path != _PREDICT
     for http_method in dict.fromkeys((own_method, "GET", "POST"))
 }
-"""The operation of each pattern except inference. The gateway serves all of them under GET and POST: the Python server
-takes "GET, POST", the C++ server "any"."""
+"""The operation of each pattern except inference.
+
+The gateway serves all of them under GET and POST, because the Python server takes "GET, POST" and the C++ server "any".
+"""
 
 METRICS_SERIES = f"GET {_ROOT}/monitor/series"
 METRICS_PATTERNS = ("GET /", f"GET {_ROOT}/monitor/metrics", METRICS_SERIES)
@@ -68,7 +70,8 @@ def read_query(query: str, stream_key: str = "") -> Query:
     """Return the query of a client's message. `stream_key` is the parameter that requests a stream.
 
     Raises:
-        DecodeError: not percent-encoded UTF-8, more than 100 parameters, or a flag that is not true or false.
+        DecodeError: the query is not percent-encoded UTF-8, has more than 100 parameters, or has a flag that is not
+            true or false.
     """
     return _read_query(query, stream_key) if query else _NO_QUERY
 
@@ -105,8 +108,11 @@ def _is_true(parameters: dict[str, str], key: str) -> bool:
 
 
 def read_flag(value: str, what: str) -> bool:
-    """Return a flag, in upper or lower case. Raises DecodeError, which names `what`, for another word: a server would
-    ignore it, and respond differently than the client requested."""
+    """Return a flag, in upper or lower case.
+
+    Raises DecodeError, which names `what`, for another word, because a server would ignore it and respond differently
+    than the client requested.
+    """
     word = value.strip().lower()
     if word not in _FLAGS:
         raise DecodeError(f"{what} is {value[:40]!r}, expected true or false")
@@ -115,11 +121,12 @@ def read_flag(value: str, what: str) -> bool:
 
 @lru_cache(256)
 def write_query(model: str, stream_key: str) -> str:
-    """Return the query of a request to a backend. `stream_key` is the parameter that requests a stream, or empty. The
-    cache saves 3 us per request.
+    """Return the query of a request to a backend.
+
+    `stream_key` is the parameter that requests a stream, or empty. The cache saves 3 us per request.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the model's name has lone surrogates.
+        GatewayError: INVALID_ARGUMENT if the model's name has lone surrogates.
     """
     parameters = ({"model": model} if model else {}) | ({stream_key: "true"} if stream_key else {})
     try:

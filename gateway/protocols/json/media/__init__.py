@@ -1,6 +1,7 @@
-"""Media types of bodies: the spelling of the document that a template describes, and the media types that a client
-accepts.
+"""Media types of bodies.
 
-CSV, JSON lines and form data are converted to JSON text of the same document, which is read like all other JSON, and
-from which they are written.
+They determine how the document that a template describes is written, and which responses a client accepts.
+
+CSV, JSON lines and form data are converted to JSON text of the same document, which is read like all other JSON. They
+are written from such text.
 """

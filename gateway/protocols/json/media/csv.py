@@ -1,4 +1,4 @@
-"""CSV (RFC 4180, `text/csv`) to the JSON text of the same table, and back.
+"""Converts CSV (RFC 4180, `text/csv`) to the JSON text of the same table, and back.
 
 A table without a header is a list of lists. A table with a header (`text/csv; header=present`, RFC 4180 section 3) is a
 list of objects, whose keys are the names in the header:
@@ -10,12 +10,14 @@ list of objects, whose keys are the names in the header:
 Numbers keep their digits. The datatype of the tensor determines the values of a column. Without a datatype, the cells
 of the whole column determine them:
 
-- Numbers, if each cell is a JSON number, NaN, an infinity (also spelled `nan`, `inf`) or empty, and no cell is quoted.
-- Booleans, if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and no cell is quoted.
-- Otherwise texts.
+- They are numbers if each cell is a JSON number, NaN, an infinity (also written as `nan` or `inf`) or empty, and no
+  cell is quoted.
+- They are booleans if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and no cell is
+  quoted.
+- Otherwise, they are texts.
 
 Empty lines after the last row are ignored. An empty cell is NaN in a column of numbers, and the empty text in a column
-of texts. Blanks around a number are allowed; in a text they are content (RFC 4180, section 2, rule 4).
+of texts. Blanks around a number are allowed. In a text, they are content (RFC 4180, section 2, rule 4).
 """
 
 import json
@@ -36,15 +38,17 @@ from gateway.protocols.json.media.json_texts import elements
 from gateway.protocols.json.media.pieces import in_pieces
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
-"""Returns the kind of a column's datatype by the column's name (`0`, `1`, ... without a header); None without a
-datatype."""
+"""Returns the kind of a column's datatype, by the column's name (`0`, `1`, ... if there is no header).
+
+Returns None if the column has no datatype.
+"""
 
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
-"""Makes the JSON texts of some cells of a column; None if one of them cannot be of the column's datatype."""
+"""Makes the JSON texts of some cells of a column. Returns None if one of them cannot be of the column's datatype."""
 
 _BOM = b"\xef\xbb\xbf"
 
-# possessive: no input makes the matching backtrack
+# this is possessive, so no input makes the matching backtrack
 _DIGITS = r"-?+(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|Infinity|inf)|NaN|nan"
 _NUMBER = rf"[ \t]*+(?:{_DIGITS})[ \t]*+"
 _is_number = re.compile(_NUMBER).fullmatch
@@ -52,26 +56,26 @@ _are_numbers_or_empty = re.compile(rf"(?:[ \t]*+(?:{_DIGITS})?+[ \t]*+\n)*+").fu
 _numbers_at = re.compile(rf"(?:{_NUMBER}(?:,|\r?+\n))*+".encode()).match
 
 _PIECE = 2**20
-"""Number of bytes that one call into C processes, during which no other thread runs."""
+"""Number of bytes that one call into C processes. No other thread runs during the call."""
 _ROWS, _CELL_SIZE = 2**20, 16
 """Number of bytes of rows that are made in one step, and the size of a cell without its name."""
 _MARKS = "\x7f", "\x80", "\x81"
-"""Letters that JSON writes as they are and texts seldom have."""
+"""Letters that JSON writes unchanged and that texts seldom contain."""
 
 
 def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: int, flat: bool = False) -> bytes:
     """Return the JSON text of the table in `body`. An empty body is an empty list.
 
-    - `flat`: for a tensor of one dimension. The table, without a header, has one column or one row, and becomes a list
-      of its cells.
-    - `columns` (`limits.json_values`): maximum number of columns of a table that has a header, or other cells than
+    - `flat`: True for a tensor of one dimension. The table then has no header, has one column or one row, and becomes a
+      list of its cells.
+    - `columns` (`limits.json_values`): Maximum number of columns of a table that has a header, or cells other than
       numbers.
-    - `limit` (`limits.message`): maximum size of the text in bytes. The text repeats the names in each row.
+    - `limit` (`limits.message`): Maximum size of the text, in bytes. The text repeats the names in each row.
 
     Raises:
         DecodeError: the body is not CSV or not UTF-8, has rows of several lengths, a header without rows or with a
-            duplicate name, or a cell that does not have its column's datatype. The text has the line.
-        GatewayError: TOO_LARGE, more columns, a longer text, or a row of more than 2**20 numbers.
+            duplicate name, or a cell that does not have its column's datatype. The text has the number of the line.
+        GatewayError: TOO_LARGE for more columns, a longer text, or a row of more than 2**20 numbers.
     """
     text = _checked(bytes(body).removeprefix(_BOM))
     if not text:
@@ -97,7 +101,7 @@ def _checked(text: bytes) -> bytes:
     at = len(text) if text.isascii() else 0
     while at < len(text):
         end = min(at + _PIECE, len(text))
-        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # within a character
+        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # this is within a character
             end -= 1
         try:
             text[at:end].decode()
@@ -130,7 +134,7 @@ def _check_columns(width: int, columns: int) -> None:
 
 def _joined(pieces: Iterator[bytes], limit: int) -> bytes:
     """Return the JSON text of a list with the rows in `pieces`."""
-    found, before = BytesIO(), b"["  # its value is no copy, as the result of a join would be
+    found, before = BytesIO(), b"["  # its value is not a copy, unlike the result of a join
     for piece in pieces:
         found.write(before)
         found.write(piece)
@@ -184,7 +188,7 @@ def _cell_pieces(
 
 
 def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[bytes]:
-    """Yield the rows of these columns as JSON lists, or with `names` as objects, separated by commas."""
+    """Yield the rows of these columns, separated by commas. They are JSON lists, or, if `names` is set, objects."""
     if names is None:
         before, end = ["],[", *[","] * (len(columns) - 1)], "]"
     else:
@@ -223,7 +227,7 @@ def _texts(cells: list[str]) -> list[str]:
     mark = next((mark for mark in _MARKS if mark not in joined), None)
     if mark is None or len(joined) > 2 * BLOCK:
         return list(map(_json_text, cells))
-    # one call for all cells: orjson takes less time for a character than Python for a cell
+    # this is one call for all cells, because orjson takes less time for a character than Python for a cell
     return orjson.dumps(mark.join(cells)).decode().replace(mark, f'"{mark}"').split(mark)
 
 
@@ -251,12 +255,12 @@ def _booleans(cells: list[str]) -> list[str] | None:
 
 
 _LIKE_BOOLEANS = frozenset({"true", "false", "True", "False"})
-"""The spellings that make a column without a datatype boolean."""
+"""The texts that make a column without a datatype boolean."""
 _BOOLEANS = {
     **dict.fromkeys(("true", "True", "TRUE", "1"), "true"),
     **dict.fromkeys(("false", "False", "FALSE", "0"), "false"),
 }
-"""The spellings in a column that holds booleans."""
+"""The texts of booleans in a column of booleans."""
 
 _NUMBERS = frozenset({Kind.FLOAT, Kind.SIGNED, Kind.UNSIGNED})
 _CONVERTERS: dict[Kind, _Convert] = {Kind.BYTES: _texts, Kind.BOOL: _booleans, **dict.fromkeys(_NUMBERS, _numbers)}
@@ -264,7 +268,10 @@ _SORTS: dict[_Convert, str] = {_numbers: "number", _booleans: "boolean (true or 
 
 
 def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
-    """Return the function that converts the cells of each column: by its kind, or by the look of all its cells."""
+    """Return the function that converts the cells of each column.
+
+    It is chosen by the column's kind, or by the form of all its cells.
+    """
     unknown = {at for at, kind in enumerate(kinds) if kind is None}
     looks: dict[int, _Convert] = {}
     for batch in rows.batches() if unknown else ():
@@ -281,12 +288,12 @@ def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
 
 
 def _looks(batch: CsvBatch, at: int) -> _Convert | None:
-    """Return the function for these cells of a column, chosen by their look, or None if they could be anything."""
+    """Return the function for these cells of a column, chosen by their form, or None if they could be anything."""
     cells = batch.column(at)
     if batch.has_quotes(at):
         if batch.width > 1 or any(compress(cells, batch.quoted)):
             return _texts
-        # an empty cell that is alone in its row must be quoted
+        # if an empty cell is alone in its row, it must be quoted
         cells = [cell for cell in cells if cell]
         if not cells:
             return None
@@ -296,14 +303,15 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
 
 
 def write(text: bytes, *, header: bool) -> bytes:
-    """Return the CSV of the table in the compact JSON `text`. Without rows it is empty.
+    """Return the CSV of the table in the compact JSON `text`. If there are no rows, it is empty.
 
-    The table is a list of lists, or a list of single values (each is a row). With a header, it is a list of objects
-    with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A text is quoted if
-    it would otherwise be read as another type.
+    The table is a list of lists, or a list of single values, each of which is a row. If it has a header, it is a list
+    of objects with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A text
+    is quoted if it would otherwise be read as another type.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the document is not a table: a cell is a list or an object, or rows differ.
+        GatewayError: INVALID_ARGUMENT if the document is not a table because a cell is a list or an object, or because
+            rows differ.
     """
     if not text.startswith(b"["):
         raise invalid_input("expected a list of rows for CSV")
@@ -319,7 +327,7 @@ def write(text: bytes, *, header: bool) -> bytes:
 
 
 def _check_widths(widths: list[int], first: int, expected: int) -> None:
-    """Raise GatewayError if a row is too short or too long. `first`: the number of the first row."""
+    """Raise GatewayError if a row is too short or too long. `first` is the number of the first row."""
     if widths.count(expected) < len(widths):
         at = next(at for at, width in enumerate(widths) if width != expected)
         raise invalid_input(f"row {first + at} has {counted(widths[at])}, but row 0 {counted(expected)}")
@@ -349,7 +357,7 @@ def _lines(rows: list[list[str]]) -> bytes:
 
 
 def _number_lines(text: bytes) -> bytes | None:
-    """Return the lines of a list of numbers, or of a list of these lists. Return None if it contains anything else."""
+    """Return the lines of a list of numbers, or of a list of such lists. Return None if it contains anything else."""
     if any(mark in text for mark in (b'"', b"{", b"u", b"[]", b"[[[")):  # `u` is in null and in booleans
         return b"" if text == b"[]" else None
     lines = text[2:-2].replace(b"],[", b"\n") if text.startswith(b"[[") else text[1:-1].replace(b",", b"\n")
@@ -357,7 +365,7 @@ def _number_lines(text: bytes) -> bytes | None:
 
 
 class _Digits(str):
-    """A number of JSON as it is spelled."""
+    """A JSON number as it is written."""
 
     __slots__ = ()
 
@@ -366,7 +374,7 @@ _DECODER = json.JSONDecoder(parse_float=_Digits, parse_int=_Digits, parse_consta
 
 
 def _object_cells(rows: list[dict[str, Any]], names: list[str], first: int) -> list[list[str]]:
-    """Return the cells of `rows`, whose members are `names`. `first`: the number of the first row."""
+    """Return the cells of `rows`, whose members are `names`. `first` is the number of the first row."""
     for at, row in enumerate(rows, first):
         if list(row) != names:
             raise invalid_input(f"row {at} has the members {list(row)}, but row 0 has {names}; a CSV table has columns")

@@ -1,4 +1,4 @@
-"""Cuts CSV (RFC 4180) into cells: in blocks by numpy, and row by row to explain what is wrong."""
+"""Splits CSV (RFC 4180) into cells. It does so in blocks with numpy, and row by row to explain an error."""
 
 import re
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ Cell: TypeAlias = bytes
 """A cell as it is in the body, with its quotes."""
 
 _MOST_CELLS = 2**20
-"""Cells of a row. Each becomes an object, temporarily."""
+"""Maximum number of cells of a row. Each becomes an object, temporarily."""
 BLOCK = 2**17
-"""Number of bytes that are cut in one step, for the same reason."""
+"""Number of bytes to split in one step. It is limited for the same reason."""
 _QUOTE, _COMMA, _LINE_FEED, _RETURN = b'",\n\r'
 NOT_STRUCTURE = bytes(set(range(256)) - set(b",\n"))
 _SEPARATOR = 0xFF
-"""Stands between cells while a block is cut: no UTF-8 has it. `surrogateescape` makes _SEPARATED of it."""
+"""Separates cells while a block is split. No UTF-8 contains it. `surrogateescape` converts it to _SEPARATED."""
 _SEPARATED = "\udcff"
 _TO_SEPARATORS = bytes.maketrans(b",\n", bytes([_SEPARATOR, _SEPARATOR]))
-# possessive: no input makes the matching backtrack
+# this is possessive, so no input makes the matching backtrack
 _BARE = re.compile(rb'[^",\r\n]*+')
 _INSIDE = re.compile(rb'(?:[^"]++|"")*+')
 
@@ -33,7 +33,7 @@ _Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 @frozen
 class CsvBatch:
-    """Some rows, of `width` cells each: the cells without their quotes, and which of them have quotes."""
+    """Some rows, each with `width` cells. It has the cells without their quotes, and which cells have quotes."""
 
     cells: list[str]
     quoted: _Flags
@@ -63,8 +63,10 @@ class CsvRows:
         return in_pieces(self.text, self.start)
 
     def have(self, ends: bytes, cell: int) -> bool:
-        """Return True if `ends` (commas and line feeds) are the ends of the cells of complete rows. `cell`: the first
-        of these cells."""
+        """Return True if `ends` (commas and line feeds) are the ends of the cells of complete rows.
+
+        `cell` is the first of these cells.
+        """
         expected = (b"," * (self.width - 1) + b"\n") * (2 + len(ends) // self.width)
         first = cell % self.width
         return ends == expected[first : first + len(ends)]
@@ -115,7 +117,7 @@ class _Block:
 
     cells: list[str]
     ends: bytes
-    """The comma or line feed after each of them."""
+    """The comma or line feed after each cell."""
     quoted: _Flags
     has_empty_lines: bool
     last_row_end: int
@@ -123,7 +125,7 @@ class _Block:
 
 
 def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
-    """Yield the cells from `at` on, block by block; None for a block with a misplaced quote or carriage return.
+    """Yield the cells from `at` on, block by block. Yield None for a block with a misplaced quote or carriage return.
 
     The number of quotes before each byte determines the cells. Bytes in a quoted cell have an odd number of quotes
     before them, because quotes within the cell are doubled.
@@ -162,8 +164,10 @@ def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
 
 
 _Cut: TypeAlias = tuple[bytes, bytes, "np.ndarray[Any, np.dtype[np.intp]]", bool]
-"""Cells separated by _SEPARATOR, with the characters that ended them and their positions. The last item is True if the
-last cell, which has no end yet, continues within quotes."""
+"""Cells separated by _SEPARATOR, with the characters that ended them and their positions.
+
+The last item is True if the last cell, which has no end yet, continues within quotes.
+"""
 
 
 def _bare(piece: bytes) -> _Cut | None:
@@ -179,11 +183,11 @@ def _bare(piece: bytes) -> _Cut | None:
 
 
 def _quoted(octets: _Bytes, at: int, end: int, inside: bool) -> _Cut | None:
-    """Cut a piece with quotes. `inside`: it begins inside of a quoted cell."""
+    """Cut a piece with quotes. `inside` is True if it begins inside a quoted cell."""
     piece = octets[at:end]
     before, after = _beside(octets, at - 1, end - 1), _beside(octets, at + 1, end + 1)
     quotes = piece == _QUOTE
-    is_inside = np.logical_xor.accumulate(quotes)  # for the quotes themselves: the opening ones
+    is_inside = np.logical_xor.accumulate(quotes)  # for the quotes themselves, the opening quotes
     if inside:
         is_inside = ~is_inside
     is_outside = ~is_inside
@@ -208,17 +212,18 @@ def _beside(octets: _Bytes, start: int, end: int) -> _Bytes:
 
 
 def counted(cells: int) -> str:
-    """Such as `2 cells`."""
+    """Return a text such as `2 cells`."""
     return f"{cells} cell{'s' * (cells != 1)}"
 
 
 def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tuple[list[Cell], int]:
-    """Return the cells of the row that begins at `at` in `line`, and the end of the row. A row with quotes is read only
-    a little past `columns`, because it cannot consist of numbers only.
+    """Return the cells of the row that begins at `at` in `line`, and the end of the row.
+
+    A row with quotes is read only a little past `columns`, because it cannot consist of numbers only.
 
     Raises:
         DecodeError: the line is empty, or has a misplaced quote or carriage return.
-        GatewayError: TOO_LARGE, more than 2**20 cells.
+        GatewayError: TOO_LARGE for more than 2**20 cells.
     """
     end = text.find(b"\n", at) + 1
     if text.find(b'"', at, end) < 0:
@@ -277,7 +282,7 @@ def _end_of_quoted(text: bytes, at: int, line: int) -> int:
 
 
 def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
-    """Return the end of the match at `at`, or of a part of it: a match blocks all other threads."""
+    """Return the end of the match at `at`, or of a part of it, because a match blocks all other threads."""
     found = pattern.match(text, at, at + BLOCK)
     assert found is not None  # the patterns also match an empty text
     return found.end()

@@ -1,7 +1,8 @@
-"""The parts of form data, or the fields of a web form, to the JSON text of an object with a member for each, and back.
+"""Converts the parts of form data, or the fields of a web form, to the JSON text of an object with one member for each,
+and back.
 
-The form determines the kind of each part: a text, a JSON document like in BentoML, or a file, whose bytes are base64 in
-the JSON.
+The form determines the kind of each part. A part is a text, a JSON document as in BentoML, or a file, whose bytes are
+base64 in the JSON.
 """
 
 import json
@@ -22,18 +23,21 @@ _FILE_TYPE, _JSON_TYPE = "application/octet-stream", "application/json"
 
 @frozen
 class FormFields:
-    """The parts that a form describes, by name: `documents` are JSON. Other parts are files or texts, as they look."""
+    """The parts that a form describes, by name.
+
+    `documents` are JSON. Other parts are files or texts, depending on their contents.
+    """
 
     files: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     documents: frozenset[str] = frozenset()
 
     def read(self, found: Mapping[str, FormPart], *, limit: int) -> bytes:
-        """Return the JSON text of parts. `limit` (`limits.message`): its maximum size in bytes.
+        """Return the JSON text of parts. `limit` (`limits.message`) is the maximum size of the text, in bytes.
 
         Raises:
             DecodeError: a text is not UTF-8, or a document is not JSON. The error names the part.
-            GatewayError: TOO_LARGE, the JSON text would be larger.
+            GatewayError: TOO_LARGE if the JSON text would be larger.
         """
         if _MOST_A_BYTE * sum(len(part.content) for part in found.values()) > limit:
             self._check_size(found.values(), limit)
@@ -76,7 +80,7 @@ class FormFields:
 
 
 _MOST_A_BYTE = 6
-"""Bytes that one becomes at most: a control character is `\\u0000` in a string."""
+"""Maximum number of bytes that one byte becomes. A control character is `\\u0000` in a string."""
 _PIECE = 2**18
 
 _SIZES = np.ones(256, np.uint8)
@@ -85,7 +89,10 @@ _SIZES[[*b'\b\t\n\f\r"\\']] = 2
 
 
 def _size_as_json(content: Buffer) -> int:
-    """Bytes of a JSON string of `content`: a text with escapes, as a file can be in a reply, or else base64."""
+    """Return the number of bytes of a JSON string of `content`.
+
+    It is a text with escapes, because a file can be a text in a response, or otherwise base64.
+    """
     sizes = (
         int(_SIZES[np.frombuffer(content[at : at + _PIECE], np.uint8)].sum()) for at in range(0, len(content), _PIECE)
     )

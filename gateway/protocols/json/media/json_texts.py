@@ -1,6 +1,6 @@
 """Splits JSON texts without decoding them: into elements or members. Also checks that a text is one document.
 
-Texts can contain NaN and infinities, as Python's `json` writes them. msgspec, which refuses those, checks a text first.
+Texts can contain NaN and infinities, as Python's `json` writes them. msgspec refuses these, and checks a text first.
 """
 
 import json
@@ -15,12 +15,13 @@ from gateway.core.errors import DecodeError
 from gateway.protocols.json.literals import replaced
 
 DOCUMENTS = msgspec.json.Decoder(Raw)
-"""Checks the grammar without making values."""
+"""Checks the grammar without creating values."""
 _LIST = msgspec.json.Decoder(list[Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _LENIENT = json.JSONDecoder()
 
-# Strings too, so that the words in them are passed over. Possessive: no input makes the matching backtrack.
+# This also matches strings, so that the words in them are skipped. It is possessive, so no input makes the matching
+# backtrack.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\b(?:NaN|nan|Infinity|inf)\b', re.DOTALL)
 
 
@@ -37,7 +38,9 @@ def check_document(text: bytes, what: str) -> None:
 
 
 _PIECE = 2**16
-"""Bytes of elements that are cut out at a time: as Python's values, short elements are a hundred times larger."""
+"""Number of bytes of elements to cut out in one step, because short elements are a hundred times larger as Python
+values.
+"""
 _TRIES = 8
 _BETWEEN = {b"[": b"],[", b"{": b"},{"}
 """The text between two elements of the same kind, by the first letter of the first element."""
@@ -51,14 +54,17 @@ def elements(text: bytes) -> Iterator[list[bytes]]:
         while at < end:
             some, at = _next_elements(text, at, end)
             yield some
-    except msgspec.DecodeError:  # NaN
+    except msgspec.DecodeError:  # the element is NaN
         rest = _elements(text[at - 1 :].decode())
         while some := [element.encode() for element in islice(rest, _PIECE // 16)]:
             yield some
 
 
 def _next_elements(text: bytes, at: int, end: int) -> tuple[list[bytes], int]:
-    """The elements from `at` on, and where the next ones begin. Text that ends within an element is no list of them."""
+    """Return the elements from `at` on, and where the next elements begin.
+
+    Text that ends within an element is not a list of elements.
+    """
     between, size = _BETWEEN.get(text[at : at + 1], b","), _PIECE
     while size < end - at:
         cut = at + size

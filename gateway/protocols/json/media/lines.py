@@ -1,5 +1,6 @@
-"""JSON lines (`application/jsonlines`, `application/x-ndjson`): one JSON document in each line, to the JSON text of the
-list of these documents, and back."""
+"""Converts JSON lines (`application/jsonlines`, `application/x-ndjson`), with one JSON document in each line, to the
+JSON text of the list of these documents, and back.
+"""
 
 import msgspec
 
@@ -13,12 +14,13 @@ _BLANKS = b" \t\r\n"
 
 
 def read(body: Buffer) -> bytes:
-    """Return the JSON text of the list of documents in `body`. The last line can be blank. A body without lines is an
-    empty list.
+    """Return the JSON text of the list of documents in `body`.
+
+    The last line can be blank. A body without lines is an empty list.
 
     Raises:
-        DecodeError: a line is blank, or is not exactly one document. The text has its number. The reader of the list
-            checks duplicate members and the characters of strings.
+        DecodeError: a line is blank, or is not exactly one document. The text has the number of the line. The reader of
+            the list checks duplicate members and the characters of strings.
     """
     text = bytes(body).removeprefix(_BOM).replace(b"\r\n", b"\n")
     *_, last = text.rpartition(b"\n")
@@ -31,7 +33,7 @@ def read(body: Buffer) -> bytes:
 
 
 def _check_lines(lines: bytes, first: int) -> None:
-    """Raise DecodeError unless each line is one document. `first`: the number of the first line."""
+    """Raise DecodeError unless each line is one document. `first` is the number of the first line."""
     # Other content of a line next to its document could become a second document in the list. msgspec accepts any
     # blanks between documents. Therefore their texts, each on its own line, must be equal to the lines.
     try:
@@ -47,5 +49,8 @@ def _check_lines(lines: bytes, first: int) -> None:
 
 
 def write(text: bytes) -> bytes:
-    """Return the lines of the elements of the list in the compact JSON `text`. Without elements the body is empty."""
+    """Return the lines of the elements of the list in the compact JSON `text`.
+
+    If there are no elements, the body is empty.
+    """
     return b"".join([b"%b\n" % b"\n".join(documents) for documents in elements(text)])

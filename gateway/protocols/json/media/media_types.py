@@ -1,5 +1,8 @@
-"""Media types: reading them (RFC 9110, section 8.3.1), comparing them, and choosing the one that an Accept header
-prefers (section 12.5.1)."""
+"""Media types.
+
+The module reads them (RFC 9110, section 8.3.1), compares them, and chooses the one that an Accept header prefers
+(section 12.5.1).
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +12,7 @@ from itertools import islice
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 
-# possessive: no input makes the matching backtrack
+# this is possessive, so no input makes the matching backtrack
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _ESSENCE = re.compile(rf"[ \t]*+({_TOKEN})/({_TOKEN})")
 _PARAMETER = re.compile(rf'[ \t]*+;[ \t]*+(?:({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*+)"))?+')
@@ -22,7 +25,7 @@ _MOST_RANGES = 256  # browsers send ten
 
 @frozen
 class MediaType:
-    """A media type, or a range of them, whose `subtype` or both names are `*`. Names are in lower case."""
+    """A media type, or a range of media types, in which `subtype` or both names are `*`. Names are in lower case."""
 
     type: str
     subtype: str
@@ -34,8 +37,10 @@ class MediaType:
         return f"{self.type}/{self.subtype}"
 
     def matches(self, other: "MediaType") -> bool:
-        """Return True if the two can be the same: their names are equal or `*`, and all parameters that both have are
-        equal. Letter case is ignored."""
+        """Return True if the two types can be the same.
+
+        Their names must be equal or `*`, and all parameters that both have must be equal. Letter case is ignored.
+        """
         return (
             (self.type == other.type or "*" in (self.type, other.type))
             and (self.subtype == other.subtype or "*" in (self.subtype, other.subtype))
@@ -54,8 +59,10 @@ def parse(text: str) -> MediaType | None:
 
 
 def declared(text: str) -> MediaType | None:
-    """Return the media type that a form declares, or None if it is malformed. CSV has no header unless the form
-    declares one: `text/csv` does not match a body with `header=present`."""
+    """Return the media type that a form declares, or None if it is malformed.
+
+    CSV has no header unless the form declares one, so `text/csv` does not match a body with `header=present`.
+    """
     found = parse(text)
     if found is not None and found.essence == "text/csv" and "header" not in found.parameters:
         return replace(found, parameters={**found.parameters, "header": "absent"})

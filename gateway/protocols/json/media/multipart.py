@@ -1,7 +1,7 @@
-"""Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts, each a text or a file.
+"""Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1). It has named parts, each a text or a file.
 
-The reader is strict: it refuses bytes before the first part or after the last one, parts without a name, duplicate
-names, and transfer encodings. In names, quotes and line ends are spelled `%22`, `%0D` and `%0A`, as in WHATWG's HTML
+The reader is strict. It refuses bytes before the first part or after the last part, parts without a name, duplicate
+names, and transfer encodings. In names, quotes and line ends are written as `%22`, `%0D` and `%0A`, as in WHATWG's HTML
 standard ("multipart/form-data encoding algorithm"), browsers, curl and Python clients.
 """
 
@@ -18,7 +18,7 @@ _MOST_BOUNDARY = 70  # RFC 2046 section 5.1.1
 _OWN_BOUNDARY = 32
 """Number of letters in a boundary that the gateway writes."""
 _MOST_HEAD = 8192
-"""Bytes of the headers of one part."""
+"""Maximum size of the headers of one part, in bytes."""
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]*[0-9A-Za-z'()+_,./:=?-]")
@@ -29,7 +29,7 @@ _PARAMETER = re.compile(rf'[ \t]*+;[ \t]*+({_TOKEN})=(?:"([^"]*+)"|([^";\s]++))'
 
 @frozen
 class FormPart:
-    """One part. `content_type`: empty if the part does not have one. `filename`: None if the part is not a file."""
+    """One part. `content_type` is empty if the part does not have one. `filename` is None if the part is not a file."""
 
     name: str
     content: Buffer
@@ -38,7 +38,7 @@ class FormPart:
 
     @property
     def text(self) -> str:
-        """The content as a text. Raises DecodeError if it is not UTF-8, or said to be in another charset."""
+        """The content as a text. Raises DecodeError if it is not UTF-8, or if its headers name another charset."""
         given = parse(self.content_type)
         if given is not None:
             check_charset(given)
@@ -49,13 +49,15 @@ class FormPart:
 
 
 def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
-    """Return the parts of `body` by their names. Their contents are views of `body`. `content_type`: the header of the
-    message. `parts` (`limits.json_values`): the maximum number of parts.
+    """Return the parts of `body` by their names.
+
+    Their contents are views of `body`. `content_type` is the header of the message. `parts` (`limits.json_values`) is
+    the maximum number of parts.
 
     Raises:
         DecodeError: the boundary is missing, a part or the end is malformed, or a name occurs twice. The error names
             the part.
-        GatewayError: TOO_LARGE, more parts.
+        GatewayError: TOO_LARGE if there are more parts.
     """
     data, mark = bytes(body), b"--" + _boundary(content_type)
     if not data.startswith(mark):
@@ -93,7 +95,7 @@ def _boundary(content_type: str) -> bytes:
 
 def _part(data: bytes, start: int, end: int, number: int) -> FormPart:
     """Return the part between two boundaries."""
-    # also found for a part without headers, which begins with an empty line
+    # this is also found for a part without headers, which begins with an empty line
     head_end = data.find(b"\r\n\r\n", start - 2, min(end, start + _MOST_HEAD))
     if head_end < 0:
         raise DecodeError(f"part {number} of the form data: its headers do not end within {_MOST_HEAD} bytes")

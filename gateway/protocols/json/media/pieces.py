@@ -1,9 +1,11 @@
-"""Texts of many lines, cut into pieces of whole lines: one call into C for each piece, during which no other thread
-runs."""
+"""Splits texts of many lines into pieces of whole lines.
+
+There is one call into C for each piece, during which no other thread runs.
+"""
 
 from collections.abc import Iterator
 
-_PIECE = 2**17  # bytes; patterns take less than a millisecond for them, and Python values of them some megabytes
+_PIECE = 2**17  # bytes; patterns take less than a millisecond for this size, and its Python values take some megabytes
 
 
 def in_pieces(text: bytes, start: int = 0) -> Iterator[bytes]:

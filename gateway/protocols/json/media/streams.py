@@ -21,8 +21,10 @@ _BLANKS = b" \t\r\n"
 
 
 class LineCutter:
-    """Cuts a stream of bytes into its lines, each of at most `limit` bytes. Blank lines are skipped: servers send them
-    to keep a connection open. The last line needs no end."""
+    """Splits a stream of bytes into lines, each of at most `limit` bytes.
+
+    Blank lines are skipped, because servers send them to keep a connection open. The last line needs no line end.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -30,8 +32,10 @@ class LineCutter:
         """The line whose end has not arrived."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """Return the lines that `data` completes, without their ends. Raises GatewayError, RESOURCE_EXHAUSTED, above
-        the limit."""
+        """Return the lines that `data` completes, without their ends.
+
+        Raises GatewayError (RESOURCE_EXHAUSTED) if a line exceeds the limit.
+        """
         first, *others = bytes(data).split(b"\n")
         lines: list[Buffer] = []
         self._extend(first)
@@ -41,7 +45,7 @@ class LineCutter:
         return lines
 
     def boundary(self) -> list[Buffer]:
-        """Return nothing: a line can continue in the next HTTP chunk."""
+        """Return nothing, because a line can continue in the next HTTP chunk."""
         return []
 
     def end(self) -> list[Buffer]:
@@ -60,7 +64,7 @@ class LineCutter:
 
 
 def write_line(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """Return a line that contains `parts`, a JSON text without line ends, or nothing if `parts` is empty."""
+    """Return a line that contains `parts`, a JSON text without line ends. Return nothing if `parts` is empty."""
     return (*parts, b"\n") if parts else ()
 
 

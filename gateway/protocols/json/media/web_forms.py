@@ -1,4 +1,6 @@
-"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields, each a text.
+"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5).
+
+They have named fields, each a text.
 
 The gateway refuses a name that occurs twice. A percent sign without two hexadecimal digits means itself, as in the
 standard.
@@ -14,17 +16,18 @@ from gateway.protocols.json.media.multipart import FormPart
 
 CONTENT_TYPE = "application/x-www-form-urlencoded"
 _PIECE = 2**16
-"""Bytes that are decoded together: Python makes an object of each escape."""
+"""Number of bytes to decode in one step, because Python makes an object of each escape."""
 _MOST_NAME = 1000
 
 
 def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
-    """Return the fields of `body` by their names. `content_type`: the header of the message. `parts`
-    (`limits.json_values`): maximum number of fields.
+    """Return the fields of `body` by their names.
+
+    `content_type` is the header of the message. `parts` (`limits.json_values`) is the maximum number of fields.
 
     Raises:
         DecodeError: the charset is not UTF-8, or a name is not UTF-8, is too long, or occurs twice.
-        GatewayError: TOO_LARGE, more fields.
+        GatewayError: TOO_LARGE if there are more fields.
     """
     given = parse(content_type)
     if given is not None:
@@ -60,7 +63,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _pieces(text: bytes) -> Iterable[bytes]:
-    """`text` in pieces that cut no escape."""
+    """Return `text` in pieces that do not divide an escape."""
     at = 0
     while at < len(text):
         end = at + _PIECE

@@ -42,9 +42,9 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the request as a message to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, V2 gRPC has no such operation, or the server lacks the extension; INVALID_ARGUMENT
-            naming a string or parameter that the message cannot carry; NOT_FOUND, this server type cannot have the
-            version.
+        GatewayError: UNIMPLEMENTED if V2 gRPC has no such operation or the server lacks the extension; INVALID_ARGUMENT
+            for a string or parameter that the message cannot carry, which the text names; NOT_FOUND if this server type
+            cannot have the version.
     """
     if request.operation is INFER or request.operation is STREAM:
         return _encode_infer(request, target)
@@ -68,8 +68,10 @@ def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Pro
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
-    """Return a ModelInferRequest, typed if the client's request is, or else raw, which every server type except TYPED
-    reads."""
+    """Return a ModelInferRequest.
+
+    It is typed if the client's request is typed. Otherwise it is raw, which every server type except TYPED reads.
+    """
     if request.version:
         check_version(request.version, target)
     if request.outputs:

@@ -1,4 +1,6 @@
-"""V2 gRPC errors: a status code and a text; in the stream of ModelStreamInfer, a response with a text.
+"""V2 gRPC errors, which are a status code and a text.
+
+In the stream of ModelStreamInfer, an error is a response with a text.
 
 The trailing metadata or a parameter has the error's Reason, so the Reason survives a chain of gateways.
 """
@@ -21,8 +23,10 @@ from gateway.protocols.v2.grpc.streams import set_final, wants_empty_final
 from gateway.protocols.v2.grpc.tensors import REQUEST, TENSORS
 
 _MAX_TEXT = 2000
-"""Maximum number of bytes of the text. The gateway sends it percent-encoded in a header, and real clients accept a
-total of 8 KiB of headers."""
+"""Maximum number of bytes of the text.
+
+The gateway sends the text percent-encoded in a header, and real clients accept a total of 8 KiB of headers.
+"""
 
 _REASON = "gateway_reason"
 """The parameter with the Reason in an error response of a stream."""
@@ -34,13 +38,13 @@ _CLIENT_ERRORS = frozenset(
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error` to the client; in a stream, a response of the stream."""
+    """Return the response that reports `error` to the client. In a stream, it is a response of the stream."""
     text = error.message.encode("utf-8", "replace")
     if message.pattern == MODEL_STREAM_INFER:
         return _encode_stream_error(error, request, message, text.decode())
     headers = Headers(error_fields(error))
     if request and request.operation is Operation.MODEL_READY and error.status not in _CLIENT_ERRORS:
-        # As in Triton, so tritonclient's is_model_ready() is false; it raises for KServe's NOT_FOUND.
+        # This is as in Triton, so tritonclient's is_model_ready() is false. It raises an error for KServe's NOT_FOUND.
         return Message(headers=headers, parts=(ModelReadyResponse().SerializeToString(),))
     return Message(headers=headers, parts=(_truncate(text),), status=error.status)
 
@@ -54,7 +58,7 @@ def _encode_stream_error(error: GatewayError, request: Request | None, message: 
     response = ModelInferResponse(id=request.id if request else _read_id(message.body))
     response.parameters[_REASON].string_param = error.reason.value
     if request and wants_empty_final(request):
-        # Triton is inconsistent: after a rejected request, the error is the last response; after a failed model, it is
+        # Triton is inconsistent. After a rejected request, the error is the last response; after a failed model, it is
         # not
         set_final(response)
     return protobuf_reply(ModelStreamInferResponse(error_message=text or error.reason.value, infer_response=response))

@@ -28,7 +28,7 @@ from gateway.protocols.v2.grpc.protobuf_json import from_json, to_json
 from gateway.protocols.v2.grpc.schema import protobuf_reply
 
 TRACE_LEVEL = "trace_level"
-"""The only trace setting that is a list in JSON; over gRPC every setting is a list."""
+"""The only trace setting that is a list in JSON. Over gRPC, every setting is a list."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _UINT32_MAX = 2**32 - 1
@@ -43,8 +43,8 @@ def decode_control(
     """Return a request to load or unload a model, or to read or change settings.
 
     Raises:
-        DecodeError: not a message of `kind`, or a setting without a value.
-        GatewayError: UNIMPLEMENTED, a `repository_name`, which Triton rejects as well.
+        DecodeError: the message is not a message of `kind`, or has a setting without a value.
+        GatewayError: UNIMPLEMENTED for a `repository_name`, which Triton also rejects.
     """
     parsed = parse(kind, message.body)
     model = "" if operation is Operation.LOG_SETTINGS else parsed.model_name
@@ -98,7 +98,7 @@ def encode_config(answer: Answer, request: Request, translate: Translate) -> Mes
     """Return a ModelConfigResponse. An empty configuration is enough for perf_analyzer.
 
     Raises:
-        GatewayError: INTERNAL, a member has another type than in Triton.
+        GatewayError: INTERNAL if a member has another type than in Triton.
     """
     assert isinstance(answer, Mapping)
     config = from_json(
@@ -108,7 +108,7 @@ def encode_config(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_statistics(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a ModelStatisticsResponse. Raises GatewayError INTERNAL if a counter has another type than in Triton."""
+    """Return a ModelStatisticsResponse. Raises GatewayError (INTERNAL) if a counter has another type than in Triton."""
     assert isinstance(answer, Statistics)
     written = schema.ModelStatisticsResponse()
     for each in answer.models:
@@ -148,7 +148,7 @@ def encode_control(request: Request) -> Message:
     """Return the request for one of CONTROL_OPERATIONS.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a setting that the message cannot carry.
+        GatewayError: INVALID_ARGUMENT for a setting that the message cannot carry. The text names the setting.
     """
     settings = request.settings if isinstance(request, ControlRequest) else {}
     method, kind = schema.REQUESTS[request.operation]
@@ -174,7 +174,7 @@ def _write_setting(operation: Operation, written: Protobuf, key: str, given: Set
 
 
 _Choices = tuple[tuple[type, str, tuple[int, int]], ...]
-"""By Python type, the field of a oneof `parameter_choice` and the minimum and maximum integer of the field."""
+"""The field of a oneof `parameter_choice` and the minimum and maximum integer of the field, by Python type."""
 
 _LOG_CHOICES: _Choices = (
     (bool, "bool_param", (0, 1)),
@@ -229,7 +229,10 @@ def _read_statistics(document: dict[str, Any]) -> ModelStatistics:
 
 
 def decode_done(kind: ProtobufClass, reply: Message) -> bool:
-    """Return True: the response `kind` says that the operation is complete. Raises DecodeError for another message."""
+    """Return True, because the response `kind` says that the operation is complete.
+
+    Raises DecodeError for another message.
+    """
     parse(kind, reply.body)
     return True
 
@@ -270,4 +273,6 @@ RESPONSES: dict[Operation, _Response] = {
     Operation.TRACE_SETTINGS: (schema.TraceSettingResponse, encode_trace_settings, decode_trace_settings),
     Operation.LOG_SETTINGS: (schema.LogSettingsResponse, encode_log_settings, decode_log_settings),
 }
-"""The message of each operation, the function that writes it for clients, and the one that reads the server's."""
+"""For each operation, its message, the function that writes the message for clients, and the function that reads the
+server's message.
+"""

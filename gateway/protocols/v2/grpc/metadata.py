@@ -21,7 +21,7 @@ OWN_EXTENSIONS = ("parameters",)
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a response with the health of the server or the model: live, ready, or model ready."""
+    """Return a response with the health of the server or the model, which is live, ready, or model ready."""
     healthy = answer is True
     if request.operation is Operation.LIVE:
         return protobuf_reply(ServerLiveResponse(live=healthy))
@@ -31,7 +31,7 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a ServerMetadataResponse. Its extensions are the gateway's own over gRPC unless the answer has some."""
+    """Return a ServerMetadataResponse. Its extensions are the gateway's own over gRPC, unless the answer has some."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return protobuf_reply(ServerMetadataResponse(name=answer.name, version=answer.version, extensions=extensions))
@@ -78,7 +78,7 @@ def decode_metadata(reply: Message) -> Signature:
     """Return a model's Signature.
 
     Raises:
-        DecodeError: another message, an unknown datatype, a dimension below -1.
+        DecodeError: the body is another message, or has an unknown datatype or a dimension below -1.
     """
     metadata = parse(ModelMetadataResponse, reply.body)
     return Signature(

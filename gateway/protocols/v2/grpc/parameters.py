@@ -1,4 +1,4 @@
-"""V2 parameters in gRPC: `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
+"""V2 parameters in gRPC. They are a `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
 
 from reprlib import repr as shown
 
@@ -19,7 +19,7 @@ parameter of these types as a parameter without a value."""
 _WITH_NEWER_TYPES = frozenset({TRITON, BINARY})
 
 _WITH_NEWER_TYPES_IF_LISTED = frozenset({"parameters", SCHEDULE_POLICY})
-"""Extensions of Triton that imply these types. Gateways list the first one, too."""
+"""Extensions of Triton that imply these types. Gateways also list the first extension."""
 
 
 def has_newer_types(target: Target) -> bool:
@@ -32,7 +32,7 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
     """Return the parameters in the map `given`.
 
     Raises:
-        DecodeError: a parameter has no value; the error names its key. In a `reply`, parameters without a value are
+        DecodeError: a parameter has no value. The error names its key. In a `reply`, parameters without a value are
             skipped.
     """
     if not given:
@@ -48,11 +48,11 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
 
 
 def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newer: bool) -> None:
-    """Add `parameters` to the map `field`. `newer` is whether the reader has the newer types.
+    """Add `parameters` to the map `field`. `newer` is True if the reader has the newer types.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key, the reader might not have the type, or an integer is beyond 64
-            bits.
+        GatewayError: INVALID_ARGUMENT if the reader might not have the type, or an integer is beyond 64 bits. The text
+            names the key.
     """
     for key, value in parameters.items():
         if isinstance(value, int) and not _INT64_MIN <= value <= _UINT64_MAX:

@@ -1,4 +1,4 @@
-"""Triton's JSON of a protobuf message: model configurations and statistics are JSON over REST and messages over gRPC.
+"""Triton's JSON of a protobuf message. Model configurations and statistics are JSON over REST and messages over gRPC.
 
 The form is protobuf's JSON mapping with the schema's own field names, with every field that cannot be absent, and with
 64-bit integers as numbers instead of strings.
@@ -47,7 +47,7 @@ def from_json(document: object, kind: ProtobufClass, what: str) -> Protobuf:
     """Return the JSON object `document` as a message of `kind`. Members that the schema lacks are ignored.
 
     Raises:
-        GatewayError: INTERNAL naming `what`, a member has another type than in the schema.
+        GatewayError: INTERNAL if a member has another type than in the schema. The text names `what`.
     """
     try:
         return json_format.ParseDict(document, kind(), ignore_unknown_fields=True)

@@ -1,7 +1,7 @@
 """Relay of inferences from a V2 gRPC client to a V2 gRPC server, without decoding them (`core.protocol.Relay`).
 
-The gateway inspects only the top-level fields of a ModelInferRequest: the model's name and version, and parameters that
-the gateway itself acts on, which raw contents cannot contain.
+The gateway inspects only the top-level fields of a ModelInferRequest. It looks for the model's name and version, and
+for parameters that the gateway itself acts on, which raw contents cannot contain.
 """
 
 from functools import lru_cache
@@ -22,14 +22,17 @@ from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, ERROR_MESSAGE
 from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
 
 _ACTED_UPON = ((b"sequence_", 2), (b"shared_memory_", 12), (b"timeout", 2))
-"""Parameters that need decoding, with the position of a rare letter in each: the requests of a sequence must go to one
-server, shared memory is rejected, and `timeout` sets a deadline."""
+"""Parameters that need decoding, with the position of a rare letter in each.
+
+The requests of a sequence must go to one server, shared memory is rejected, and `timeout` sets a deadline.
+"""
 _ACTED_UPON_IN_STREAMS = (*_ACTED_UPON, (ENABLE_EMPTY_FINAL.encode(), 0))
-"""With the last parameter, a client expects exactly one final response, independent of the server's responses (see
-`streams`)."""
+"""If the last parameter is set, a client expects exactly one final response, independent of the server's responses (see
+`streams`).
+"""
 
 MOST_FIELDS = 4096
-"""Maximum number of top-level fields of a message that is not decoded: each takes time on the event loop."""
+"""Maximum number of top-level fields of a message that is not decoded, because each takes time on the event loop."""
 
 _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
@@ -38,8 +41,11 @@ _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for an inference, and its bytes except raw contents. None if the gateway must decode the
-    message: it calls another method, has a parameter that the gateway acts on, or is malformed."""
+    """Return the request for an inference, and its bytes except raw contents.
+
+    Return None if the gateway must decode the message because it calls another method, has a parameter that the gateway
+    acts on, or is malformed.
+    """
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -89,10 +95,10 @@ def _names(body: Buffer) -> tuple[str, str, bytes]:
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server that accepts the client's message unchanged, or None for any other server.
+    """Return the message to a server that accepts the client's message unchanged. Return None for any other server.
 
     Raises:
-        GatewayError: NOT_FOUND, this server type cannot have the version.
+        GatewayError: NOT_FOUND if this server type cannot have the version.
     """
     is_stream = message.pattern == MODEL_STREAM_INFER
     if (request.operation is STREAM) is not is_stream or (is_stream and target.flavor == MLSERVER):
@@ -125,7 +131,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message:
     """Return the response to the client.
 
     Raises:
-        DecodeError, GatewayError: an error, same as `client.decode_response`.
+        DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     if reply.status or (request.operation is STREAM and _is_error(reply.body)):
         decode_response(reply, request, target)

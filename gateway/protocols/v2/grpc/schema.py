@@ -76,7 +76,7 @@ REQUESTS: Mapping[Operation, tuple[str, ProtobufClass]] = {
     Operation.INFER: (MODEL_INFER, ModelInferRequest),
     Operation.STREAM: (MODEL_STREAM_INFER, ModelInferRequest),
 }
-"""The method for each operation, and the type of its request message."""
+"""For each operation, the method and the type of its request message."""
 
 
 def protobuf_reply(message: Protobuf) -> Message:

@@ -57,8 +57,10 @@ _WHAT = "the request"
 
 
 def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request in a ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are
-    views of it."""
+    """Return the Request in a ModelInferRequest of either method, INFER or STREAM.
+
+    The tensors of a large message are views of the message.
+    """
     model, version, id, inputs, rest, typed = read_inference(message.body, REQUEST, listener.limits.message)
     outputs: tuple[RequestedOutput, ...] = ()
     parameters: Parameters = {}
@@ -101,8 +103,10 @@ def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, l
 
 
 def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
-    """Return a request about the whole server. Raises GatewayError, UNIMPLEMENTED, for a `repository_name`, like
-    Triton."""
+    """Return a request about the whole server.
+
+    Raises GatewayError (UNIMPLEMENTED) for a `repository_name`, as Triton does.
+    """
     parsed = parse(kind, message.body)
     ready = operation is Operation.MODELS and parsed.ready
     if operation is Operation.MODELS and parsed.repository_name:
@@ -146,8 +150,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a client's message.
 
     Raises:
-        DecodeError: not a message of the method, or a message that would crash a real server.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit; UNIMPLEMENTED, shared memory.
+        DecodeError: the message is not a message of the method, or would crash a real server.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED for shared memory.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -175,11 +179,11 @@ def _write_response(
 ) -> Parts:
     """Return the ModelInferResponse of `response`, with `parameters` instead of its own.
 
-    Its contents are typed if the contents of the request are, and the backend's contents are typed or `typed` is set.
-    tritonclient, which sends raw requests, reads typed numbers as an empty array. Triton clients read only raw
-    contents, because Triton always sends them.
+    Its contents are typed if the contents of the request are typed and either the backend's contents are typed or
+    `typed` is set. tritonclient, which sends raw requests, reads typed numbers as an empty array. Triton clients read
+    only raw contents, because Triton always sends them.
     """
-    # name, version and id are the client's own: for a request without an id, MLServer's response has a new UUID
+    # name, version and id are the client's own, because for a request without an id, MLServer's response has a new UUID
     model, version = request.model or response.model, request.version or response.version
     head = InferenceHead(model, version, request.id, parameters)
     outputs: Sequence[Tensor] = response.outputs
@@ -209,12 +213,13 @@ _ENCODERS: dict[Operation, EncodeResponse] = {
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
-    """Return the response to a request that `decode_request` returned, or one response of a stream. With `typed`, the
-    response to a request with typed contents has typed contents, as MLServer and KServe send it; otherwise it has them
-    only if the backend's response does.
+    """Return the response to a request that `decode_request` returned, or one response of a stream.
+
+    If `typed` is True, the response to a request with typed contents has typed contents, as MLServer and KServe send
+    it. Otherwise it has them only if the backend's response does.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a string is not UTF-8 or a parameter is beyond 64 bits; INTERNAL, a
+        GatewayError: INVALID_ARGUMENT if a string is not UTF-8 or a parameter is beyond 64 bits; INTERNAL if a
             configuration or statistics do not match Triton's message.
     """
     if request.operation is Operation.INFER:

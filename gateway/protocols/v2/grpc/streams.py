@@ -1,13 +1,14 @@
-"""The method ModelStreamInfer, a Triton extension: any number of responses to each request.
+"""The method ModelStreamInfer, a Triton extension with any number of responses to each request.
 
-Each response is a ModelStreamInferResponse: a ModelInferResponse, or the text of an error. After an error, the stream
-continues with the next request.
+Each response is a ModelStreamInferResponse, which has a ModelInferResponse or the text of an error. After an error, the
+stream continues with the next request.
 
 A client whose request has the parameter `triton_enable_empty_final_response` counts responses until one has the
-parameter `triton_final_response: true`. Exactly one response must have it. Otherwise the client assigns the responses
-to its next request to this request, or the reverse. No codec knows whether a response is the last one. Therefore this
-client gets `triton_final_response: false` on each response, and an empty final response with true, the same as a
-decoupled Triton model sends. Other clients get the backend's `triton_final_response`, if there is one.
+parameter `triton_final_response: true`. Exactly one response must have it. If no response or several responses have it,
+the client assigns the responses to its next request to this request, or the reverse. No codec knows whether a response
+is the last one. Therefore such a client gets `triton_final_response: false` on each response, and an empty final
+response with true, as from a decoupled Triton model. Other clients get the backend's `triton_final_response`, if there
+is one.
 """
 
 from gateway.core.protobuf.schema import Protobuf, parse
@@ -26,8 +27,8 @@ _INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
 class InferMessage(Message, frozen=True):
     """The message of an inference whose response has a special form.
 
-    - `empty_final`: it has the parameter `triton_enable_empty_final_response`.
-    - `typed`: its tensors are in typed contents.
+    - `empty_final`: True if it has the parameter `triton_enable_empty_final_response`.
+    - `typed`: True if its tensors are in typed contents.
     """
 
     empty_final: bool = False
@@ -59,7 +60,7 @@ def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
     """Return the ModelInferResponse, as a view, and the error's text in a ModelStreamInferResponse. Both can be empty.
 
     Raises:
-        DecodeError: not a ModelStreamInferResponse.
+        DecodeError: the body is not a ModelStreamInferResponse.
     """
     rest, taken = cut(memoryview(body), (_INFER_RESPONSE,), Allowance())
     return taken[0][1] if taken else b"", parse(ModelStreamInferResponse, rest).error_message

@@ -1,4 +1,4 @@
-"""The messages with tensors, ModelInferRequest and ModelInferResponse, both read and written in one pass.
+"""The messages with tensors, ModelInferRequest and ModelInferResponse. Each is read and written in one pass.
 
 Each entry of `inputs` or `outputs` has a tensor's name, datatype and shape. The data of all tensors are either raw or
 typed. Raw data are bytes fields after the entries, one for each entry and in their order (`raw_input_contents`,
@@ -7,8 +7,8 @@ typed. Raw data are bytes fields after the entries, one for each entry and in th
 This module finds the fields without upb (protobuf's C library), so the data of large messages are not copied. It uses
 upb for rare fields: parameters and requested outputs.
 
-Reading needs no change for a new field of the messages: upb finds it in the last value of InferenceFields. Writing a
-new field needs a field of InferenceHead and code in `_write_fields`.
+Reading needs no change for a new field of the messages, because upb finds it in the last value of InferenceFields.
+Writing a new field needs a field of InferenceHead and code in `_write_fields`.
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ Parts: TypeAlias = tuple[Buffer, ...]
 class MessageKind:
     """The differences between the two messages with tensors, ModelInferRequest and ModelInferResponse.
 
-    - `what`, `role`: names of the message and of its tensors in error texts.
-    - `message`, `tensor`: the classes of the message and of its tensors.
-    - `raw`, `raw_number`: the repeated field of raw contents; `raw_tag`, `raw_key`: its number and wire type.
+    - `what`, `role`: Names of the message and of its tensors in error texts.
+    - `message`, `tensor`: The classes of the message and of its tensors.
+    - `raw`, `raw_number`: The repeated field of raw contents. `raw_tag`, `raw_key`: Its number and wire type.
     """
 
     what: str
@@ -82,8 +82,11 @@ _CONTENTS_NUMBER = 5
 
 
 _COPIED = 2**14
-"""Size limit in bytes. In a message up to this size, copies of the tensors' data cost less than views. Data up to this
-size is cheaper to write into one buffer with the rest than into a separate buffer."""
+"""A size limit in bytes.
+
+In a message up to this size, copies of the tensors' data cost less than views. Data up to this size is cheaper to write
+into one buffer with the rest than into a separate buffer.
+"""
 
 
 # --- Reading ---
@@ -96,17 +99,21 @@ _UNPACKED_SHAPE = 3 << 3 | VARINT
 
 
 InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None, bool]
-"""The content of a message: model, version, id and tensors. Then a message of all other fields (parameters, requested
-outputs), or None if they are all missing. Last, True if the tensors are typed."""
+"""The content of a message: model, version, id and tensors.
+
+The next value is a message of all other fields (parameters, requested outputs), or None if they are all missing. The
+last value is True if the tensors are typed.
+"""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
-    """Return the fields of `body`. The data of a large message's tensors are views of it. `limit` is the maximum number
-    of bytes of one tensor.
+    """Return the fields of `body`.
+
+    The data of a large message's tensors are views of it. `limit` is the maximum number of bytes of one tensor.
 
     Raises:
-        DecodeError: not a message of `kind`, or anything else that the specification does not allow.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
+        DecodeError: the body is not a message of `kind`, or contains something that the specification does not allow.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
     if len(body) > Allowance.ALWAYS:
         _check_allowance(body, kind)
@@ -197,8 +204,11 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
 
 
 _Entry: TypeAlias = tuple[str, str, Datatype, Shape, int, Buffer, bytes]
-"""The name of a tensor in errors, then its name, datatype and shape. Then the number of bytes of raw data if only this
-number needs a check, or else -1. Last, its typed contents and its other fields."""
+"""The name of a tensor in errors, then its name, datatype and shape.
+
+The next value is the number of bytes of raw data if only this number needs a check, or otherwise -1. The last values
+are its typed contents and its other fields.
+"""
 
 
 def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
@@ -237,11 +247,13 @@ def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
 
 
 _read_head = lru_cache(256)(_read_entry)
-"""For entries without contents, of which clients send few. The cache saves 1 of 2 us for each tensor, which is 2% of a
-request."""
+"""This is for entries without contents, of which clients send few different ones.
+
+The cache saves 1 of 2 us for each tensor, which is 2% of a request.
+"""
 
 _SHORT = 256
-"""Maximum bytes of an entry, or characters of a name, that is cached."""
+"""Maximum size of an entry in bytes, or length of a name in characters, that is cached."""
 
 
 def _read_parameters(
@@ -251,7 +263,7 @@ def _read_parameters(
     parameters = read_parameters(parse(kind.tensor, fields).parameters, what, reply=kind is RESPONSE)
     if kind is REQUEST:
         refuse_shared_memory(parameters, what)
-    # KServe also adds it to the outputs of its gRPC responses, though it has a meaning only in REST
+    # KServe also adds it to the outputs of its gRPC responses, although it has a meaning only in REST
     parameters.pop("binary_data_size", None)
     return parameters, take_mark(parameters, datatype)
 
@@ -263,8 +275,11 @@ _NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY, _CONTENTS_KEY = map(key, (1, 2, 3, _CONTEN
 
 
 class InferenceHead(Struct, frozen=True):
-    """The fields of an inference except its tensors. `outputs` are the outputs that a request asks for. `reader` is the
-    server that gets the message, or None for a client, which has all parameter types."""
+    """The fields of an inference except its tensors.
+
+    `outputs` are the outputs that a request asks for. `reader` is the server that gets the message. It is None for a
+    client, which has all parameter types.
+    """
 
     model: str
     version: str
@@ -275,12 +290,14 @@ class InferenceHead(Struct, frozen=True):
 
 
 def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
-    """Return the message of `head` and `tensors` with raw data: large data are separate parts that are not copied.
-    Marks must already be converted to parameters and data (`marks.as_written`).
+    """Return the message of `head` and `tensors` with raw data.
+
+    Large data are separate parts that are not copied. Marks must already be converted to parameters and data
+    (`marks.as_written`).
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that gRPC or the reader
-            cannot carry.
+        GatewayError: INVALID_ARGUMENT for a string that is not valid Unicode, or a parameter that gRPC or the reader
+            cannot carry. The text names it.
     """
     try:
         written = _write_fields(head, kind, tensors)
@@ -301,8 +318,8 @@ def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
     """Return the message of `head` and `tensors` with typed data in each entry.
 
     Raises:
-        GatewayError: same as `write_inference`; INVALID_ARGUMENT naming a tensor of FP16 or BF16, which have no typed
-            form.
+        GatewayError: the errors of `write_inference`; INVALID_ARGUMENT for a tensor of FP16 or BF16, which have no
+            typed form. The text names the tensor.
     """
     try:
         written = _write_fields(head, kind, ())
@@ -385,8 +402,9 @@ _MAX_COUNTED = 2**20
 
 
 def size_beside_raw(message: Message) -> int:
-    """Return the number of bytes of an inference that decoding inspects: all bytes except the raw contents of numbers.
-    Counting stops at 1 MiB."""
+    """Return the number of bytes of an inference that decoding inspects, which are all bytes except the raw contents of
+    numbers. Counting stops at 1 MiB.
+    """
     body = memoryview(message.body)
     raw = REQUEST.raw_number if message.pattern else RESPONSE.raw_number
     size = 0

@@ -1,7 +1,7 @@
-"""Tensor data in protobuf's own types: `InferTensorContents`, "a repeated field that matches the tensor's data type".
+"""Tensor data in protobuf's own types, `InferTensorContents`, "a repeated field that matches the tensor's data type".
 
-The gateway reads the contents without upb. Packed FP32 and FP64 already have the raw form, while upb would convert each
-element to a Python float, which also turns the signaling NaNs of FP32 into quiet ones.
+The gateway reads the contents without upb. Packed FP32 and FP64 already have the raw form. upb would convert each
+element to a Python float, which also turns the signaling NaNs of FP32 into quiet NaNs.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ _FIELDS = {
 no specific data type")."""
 
 _UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
-"""The wire type of one element that is not packed; VARINT for the other fields."""
+"""The wire type of one element that is not packed. It is VARINT for the other fields."""
 
 _BYTES_KEY = _BYTES << 3 | LENGTH
 _KEYS = {number: key(number) for number in _FIELD_NAMES}
@@ -55,19 +55,23 @@ _FLOATS = frozenset({_FP32, _FP64})
 _LENGTH = Struct("<I")
 
 _MAX_UNPACKED = 100_000
-"""Maximum number of elements that are not packed; each costs a microsecond. Every proto3 writer packs numbers."""
+"""Maximum number of elements that are not packed, each of which costs a microsecond.
+
+Every proto3 writer packs numbers.
+"""
 
 
 def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int, what: str) -> Buffer:
-    """Return the raw form of the elements in an InferTensorContents message. For FP32 and FP64 it is a view of the
-    message.
+    """Return the raw form of the elements in an InferTensorContents message.
 
-    `limit` is the maximum number of bytes of the raw form.
+    For FP32 and FP64, it is a view of the message.
+
+    `limit` is the maximum size of the raw form, in bytes.
 
     Raises:
         DecodeError: the elements are in the field of another datatype, their number does not match the shape, or a
             number is out of the datatype's range.
-        GatewayError: RESOURCE_EXHAUSTED, the data exceeds the limit.
+        GatewayError: RESOURCE_EXHAUSTED if the data exceeds the limit.
     """
     check_size(shape, datatype, limit, what)
     elements = prod(shape)
@@ -111,8 +115,10 @@ def _refuse_other_field(contents: bytes, what: str) -> None:
 
 
 def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
-    """Return the contents of each occurrence of the datatype's field: packed elements, or one element that is not
-    packed."""
+    """Return the contents of each occurrence of the datatype's field.
+
+    Each contains packed elements, or one element that is not packed.
+    """
     view, pieces = memoryview(contents), []
     most = min(elements, _MAX_UNPACKED)
     for field in fields(contents):
@@ -154,7 +160,7 @@ def write_contents(tensor: Tensor, role: str) -> tuple[Buffer, ...]:
     """Return the InferTensorContents message of a tensor's data, in pieces. FP32 and FP64 data are not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the tensor and its `role`, the datatype has no typed form.
+        GatewayError: INVALID_ARGUMENT if the datatype has no typed form. The text names the tensor and its `role`.
     """
     number = _FIELDS.get(tensor.datatype)
     if number is None:

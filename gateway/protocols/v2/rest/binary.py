@@ -1,7 +1,9 @@
-"""The binary tensor data extension: a JSON header, then the raw bytes of tensors in the order of the header.
+"""The binary tensor data extension.
 
-`Inference-Header-Content-Length` is the length of the JSON in bytes. Without it the whole body is JSON, independent of
-the Content-Type: tritonclient omits it, and its asyncio client labels plain JSON as an octet-stream.
+A message has a JSON header, and then the raw bytes of tensors in the order of the header.
+
+`Inference-Header-Content-Length` is the length of the JSON in bytes. If it is missing, the whole body is JSON,
+independent of the Content-Type. tritonclient omits it, and its asyncio client labels plain JSON as an octet-stream.
 """
 
 from functools import lru_cache
@@ -16,7 +18,7 @@ _OCTET_STREAM = (b"content-type", b"application/octet-stream")
 
 
 class BinaryTensors:
-    """The bytes after the JSON header. `take` returns them tensor by tensor as views."""
+    """The bytes after the JSON header. `take` returns them as views, tensor by tensor."""
 
     __slots__ = ("_bytes", "_offset")
 
@@ -41,7 +43,7 @@ class BinaryTensors:
         return self._bytes[start : start + size]
 
     def finish(self) -> None:
-        """Raise DecodeError if there are bytes after the bytes of the last tensor."""
+        """Raise DecodeError if bytes follow the bytes of the last tensor."""
         if self._offset != len(self._bytes):
             raise DecodeError(f"{self.left} bytes follow the last tensor; each must be counted in a binary_data_size")
 
@@ -61,12 +63,13 @@ def split_body(message: Message) -> tuple[bytes, Buffer]:
 
 
 _LONGEST_SEARCHED = 2**20
-"""Maximum bytes of a JSON header that is searched; a longer one is a large message by itself."""
+"""Maximum size of a JSON header that is searched, in bytes. A longer header is a large message by itself."""
 
 
 def json_size(message: Message) -> int:
-    """Return the number of bytes of a message's body that are inspected one by one: its JSON, and the elements of BYTES
-    tensors."""
+    """Return the number of bytes of a message's body that are inspected one by one, which are its JSON and the elements
+    of BYTES tensors.
+    """
     text, body = message.headers.get(HEADER_LENGTH), message.body
     if not (text.isdecimal() and len(text) <= 19):
         return len(body)
@@ -89,7 +92,8 @@ def header_length(text: bytes, size: int) -> int:
     if length > size:
         raise DecodeError(f"Inference-Header-Content-Length is {length}, but the body has {size} bytes")
     if length == 0:
-        # Triton's raw binary request, which takes the tensor's name, datatype and shape from the model's metadata
+        # this is Triton's raw binary request, which takes the tensor's name, datatype and shape from the model's
+        # metadata
         raise DecodeError(
             "Inference-Header-Content-Length 0 (a raw binary request) is not supported: "
             "name the input, its datatype and shape in a JSON header"

@@ -52,12 +52,12 @@ from gateway.protocols.v2.tensors import widen
 
 @frozen
 class _FlavorForm:
-    """The form of tensors for a server type: binary or JSON, and the datatypes that the server type lacks."""
+    """The form of tensors for a server type, which is binary or JSON, and the datatypes that the server type lacks."""
 
     form: BodyForm
     lacking: frozenset[Datatype] = frozenset()
     needs_id: bool = False
-    """Requests without an id fail."""
+    """True if requests without an id fail."""
 
 
 _BINARY = BodyForm.BINARY  # in Python 3.11, finding a member in its class takes ten times as long
@@ -69,7 +69,7 @@ _FORMS = {
     MLSERVER: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
     PLAIN: _FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
 }
-"""By server type. Other server types accept every datatype in binary."""
+"""The forms by server type. Other server types accept every datatype in binary."""
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
@@ -172,9 +172,9 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the request as a message to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, V2 REST has no such operation, the server lacks the extension or has no streams;
-            INVALID_ARGUMENT naming a model, parameter or tensor that the server's form cannot carry; NOT_FOUND, this
-            server type cannot have the version.
+        GatewayError: UNIMPLEMENTED if V2 REST has no such operation, or the server lacks the extension or has no
+            streams; INVALID_ARGUMENT for a model, parameter or tensor that the server's form cannot carry, which the
+            text names; NOT_FOUND if this server type cannot have the version.
     """
     encode = _ENCODERS.get(request.operation)
     if encode is None:
@@ -186,7 +186,10 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def _decode_infer(reply: Message, limits: Limits, nan: str | None) -> Response:
-    """Return an inference response. Its binary outputs are views of the response's body. `nan`: the route's setting."""
+    """Return an inference response.
+
+    Its binary outputs are views of the response's body. `nan` is the route's setting.
+    """
     header, behind = split_body(reply)
     try:
         return _response(RESPONSES.read(header, limits.json_values, DATA), behind, reply, limits)
@@ -255,7 +258,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
             if operation in _HEALTH and denies_readiness(reply):
                 return False
             raise decode_error(reply, request)
-        # tritonclient accepts no other status either: MLServer responds with 307 to a path with an additional slash
+        # tritonclient accepts no other status either; MLServer responds with 307 to a path with an additional slash
         raise DecodeError(f"status {status}, expected 200")
     if operation is INFER:
         answer: Answer = _decode_infer(reply, target.limits, request.translate.nan)

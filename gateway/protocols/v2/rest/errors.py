@@ -1,4 +1,4 @@
-"""V2 REST errors: a status and `{"error": text}`.
+"""V2 REST errors, which are a status and `{"error": text}`.
 
 A header has the error's Reason, so the Reason survives a chain of gateways.
 """
@@ -12,19 +12,19 @@ from gateway.protocols.v2.rest.events import first_event
 from gateway.protocols.v2.rest.json_bodies import JsonObject
 
 _MAX_TEXT = 8192
-"""Maximum characters of a backend's error text."""
+"""Maximum length of a backend's error text, in characters."""
 
 _REASON = "gateway_reason"
 """The member with the Reason in an error event."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error` to the client; in a stream, the event that reports it."""
+    """Return the response that reports `error` to the client. In a stream, it is the event that reports `error`."""
     status = http_status.number(error)
     headers = Headers(((b"content-type", b"application/json"), *error_fields(error)))
     document: JsonObject = {"error": error.message.encode("utf-8", "replace").decode()}
     if request and request.operation is Operation.MODEL_READY:
-        # "a 4xx status code indicates false": also if the gateway cannot query the backend
+        # "a 4xx status code indicates false", even if the gateway cannot query the backend
         status = 400 if status >= 500 else status
         document = {"name": request.model, "ready": False, **document}
     if request and request.operation is Operation.STREAM and not request.schemaless:
@@ -40,8 +40,10 @@ def decode_error(reply: Message, request: Request) -> GatewayError:
 
 
 def denies_readiness(reply: Message) -> bool:
-    """Return whether an error response to a health request means "not ready". An error response of another gateway can
-    also mean that it could not query its backend."""
+    """Return whether an error response to a health request means "not ready".
+
+    An error response of another gateway can also mean that the other gateway could not query its backend.
+    """
     reason = REASONS.get(reply.headers.get(REASON_HEADER))
     return 400 <= reply.status < 500 and reason in (None, Reason.MODEL_NOT_FOUND)
 
@@ -67,7 +69,9 @@ def _reason_of_status(status: int, request: Request) -> Reason:
 
 
 def _error_text(reply: Message) -> str:
-    """Return `{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body: MLServer's crashes are plain text."""
+    """Return `{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body, because MLServer's crashes are plain
+    text.
+    """
     body = first_event(reply.headers, reply.body)
     plain = bytes(memoryview(body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
     try:

@@ -49,11 +49,12 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def decode_index_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return a request for the repository index. Its parameter `ready` is set if the client requests only models that
-    are ready.
+    """Return a request for the repository index.
+
+    Its parameter `ready` is set if the client requests only models that are ready.
 
     Raises:
-        DecodeError: the body is not empty (tritonclient's is) and not a JSON object.
+        DecodeError: the body is neither empty (as tritonclient's is) nor a JSON object.
     """
     document: JsonObject = {}
     if len(message.body):
@@ -95,7 +96,7 @@ def _read_load_setting(key: str, given: object) -> SettingValue:
 
 
 def _read_trace_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """Return the settings to change: strings, lists of strings, and null to reset a setting."""
+    """Return the settings to change, which are strings, lists of strings, and null to reset a setting."""
     return {key: _read_trace_setting(key, given) for key, given in _read_body(message, listener).items()}
 
 
@@ -108,7 +109,7 @@ def _read_trace_setting(key: str, given: object) -> SettingValue:
 
 
 def _read_log_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """Return the settings to change: strings, integers and booleans."""
+    """Return the settings to change, which are strings, integers and booleans."""
     return {
         key: _read_scalar(f"log setting {shown(key)}", given) for key, given in _read_body(message, listener).items()
     }
@@ -183,13 +184,15 @@ def encode_index_request(request: Request, target: Target) -> Message:
     """Return the request for the repository index. KServe has no index, so it gets the request for its model names."""
     if target.flavor == KSERVE:
         return Message("GET", "/v2/models")
-    # Triton accepts an empty body as well; MLServer responds to it with 422
+    # Triton also accepts an empty body; MLServer responds to it with 422
     return Message("POST", "/v2/repository/index", JSON_HEADERS, (b"{}",))
 
 
 def encode_load_request(verb: str, request: Request, target: Target) -> Message:
-    """Return the request to load or unload (`verb`) a model. Raises GatewayError INVALID_ARGUMENT naming a
-    parameter."""
+    """Return the request to load or unload (`verb`) a model.
+
+    Raises GatewayError (INVALID_ARGUMENT) if a parameter is invalid. The text names the parameter.
+    """
     parameters = {key: _write_load_setting(key, given) for key, given in _settings(request).items()}
     path = f"/v2/repository/models/{path_segment(request.model, 'model', 'V2')}/{verb}"
     return Message("POST", path, JSON_HEADERS, (json.write({"parameters": parameters} if parameters else {}),))
@@ -232,7 +235,8 @@ def _settings(request: Request) -> Mapping[str, SettingValue]:
 def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
     """Return the models in a repository index. Raises DecodeError for anything except an array of objects with
     names."""
-    # `json.read` reads only objects, since every other body is an object: the array becomes the only member of one
+    # `json.read` reads only objects, because every other body is an object, so the array becomes the only member of an
+    # object
     wrapped = b'{"models":%b}' % bytes(reply.body)
     document = json.read(wrapped, {}, values=limits.of_lists.json_values, literals=False)
     if document.keys() != {"models"}:
@@ -268,8 +272,10 @@ def _read_statistics(entry: JsonObject, position: int) -> ModelStatistics:
 
 
 def decode_done(reply: Message, limits: Limits) -> bool:
-    """Return True: the status of the response to a load or an unload says that it is complete. The response has no
-    other content."""
+    """Return True, because the status of the response to a load or an unload says that it is complete.
+
+    The response has no other content.
+    """
     return True
 
 
@@ -290,4 +296,6 @@ RESPONSES: dict[Operation, tuple[EncodeResponse, Callable[[Message, Limits], Ans
     Operation.TRACE_SETTINGS: (encode_settings, decode_settings),
     Operation.LOG_SETTINGS: (encode_settings, decode_settings),
 }
-"""For each operation the function that writes the response for clients, and the one that reads the server's."""
+"""For each operation, the function that writes the response for clients, and the function that reads the server's
+response.
+"""

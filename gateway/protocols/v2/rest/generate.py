@@ -44,12 +44,13 @@ _RESPONSE_MEMBERS = frozenset({_ID, "model_name", "model_version"})
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return a request of `generate`. The bridge gives its tensors datatypes and shapes. If it has null instead of a
-    number, the request has a flaw.
+    """Return a request of `generate`.
+
+    The bridge gives its tensors datatypes and shapes. If it has null instead of a number, the request has a flaw.
 
     Raises:
-        DecodeError: not a JSON object of scalars and arrays.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
+        DecodeError: the body is not a JSON object of scalars and arrays.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
     try:
         return _read_request(message.body, message, listener.limits)
@@ -112,10 +113,10 @@ def _read_tensor(name: str, array: Array, what: str, limits: Limits) -> Tensor:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a request of `generate`, with its members in the order of their names, like Triton.
+    """Return the response to a request of `generate`, with its members in the order of their names, as Triton does.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that has no JSON form.
+        GatewayError: INVALID_ARGUMENT for an output that has no JSON form. The text names the output.
     """
     assert isinstance(answer, Response)
     document: JsonObject = dict(json_parameters(answer.parameters, "the response"))
@@ -133,7 +134,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
-    """Return a flat list, or a scalar if there is one element, like Triton."""
+    """Return a flat list, or a scalar if there is one element, as Triton does."""
     if tensor.datatype is Datatype.BYTES:
         texts = write_strings(tensor, translate, what)
         return texts[0] if isinstance(texts, list) and len(texts) == 1 else texts
@@ -151,8 +152,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the request for a stream from a Triton server.
 
     Raises:
-        GatewayError: UNIMPLEMENTED naming the content that generate_stream cannot carry, so the caller can use another
-            operation; INVALID_ARGUMENT and NOT_FOUND same as `backend_path`.
+        GatewayError: UNIMPLEMENTED for content that generate_stream cannot carry, which the text names, so the caller
+            can use another operation; INVALID_ARGUMENT and NOT_FOUND as in `backend_path`.
     """
     path = backend_path(request, target, "/generate_stream")
     _check_parameters(request)
@@ -210,7 +211,7 @@ def decode_response(reply: Message, limits: Limits) -> Response:
     """Return one response of a Triton stream. The bridge adds datatypes and shapes to its tensors.
 
     Raises:
-        DecodeError: not a response of `generate`.
+        DecodeError: the reply is not a response of `generate`.
     """
     document = json.read_members(reply.body, _RESPONSE_MEMBERS, values=limits.json_values, literals=True)
     if "model_name" not in document:

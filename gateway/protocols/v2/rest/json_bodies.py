@@ -1,6 +1,6 @@
 """V2 REST's JSON bodies, and typed access to their fields.
 
-A field that is null counts as absent: KServe and MLServer write null for missing values.
+A field that is null counts as absent, because KServe and MLServer write null for missing values.
 """
 
 from reprlib import repr as shown
@@ -30,13 +30,15 @@ def read_reply(reply: Message, limits: Limits) -> JsonObject:
 
 
 def read_string(document: JsonObject, key: str) -> str:
-    """Return the string at `key`, empty if it is absent or null. Raises DecodeError for anything else."""
+    """Return the string at `key`. It is empty if `key` is absent or null. Raises DecodeError for anything else."""
     return checked_string(document.get(key), key)
 
 
 def checked_string(given: object, key: str) -> str:
-    """Return `given`, the value of `key`, or empty if it is absent (UNSET) or null. Raises DecodeError for anything
-    else."""
+    """Return `given`, the value of `key`.
+
+    It is empty if it is absent (UNSET) or null. Raises DecodeError for anything else.
+    """
     if isinstance(given, str):
         return given
     if given is not None and given is not UNSET:
@@ -45,7 +47,7 @@ def checked_string(given: object, key: str) -> str:
 
 
 def read_list(document: JsonObject, key: str) -> list[Any]:
-    """Return the array at `key`, empty if it is absent or null. Raises DecodeError for anything else."""
+    """Return the array at `key`. It is empty if `key` is absent or null. Raises DecodeError for anything else."""
     entries = document.get(key)
     if entries is not None and not isinstance(entries, list):
         raise DecodeError(f"{key} must be a list, not {shown(entries)}")
@@ -64,7 +66,7 @@ def read_name(entry: object, role: str, position: int) -> str:
     """Return the `name` of `entry`, the object at `position` in a list of `role` (input, output, model).
 
     Raises:
-        DecodeError: not an object, or an object without a name.
+        DecodeError: the entry is not an object, or is an object without a name.
     """
     if not isinstance(entry, dict):
         raise DecodeError(f"{role} {position} must be an object, not {shown(entry)}")

@@ -3,12 +3,12 @@
     {"id": "1", "inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
 
 REQUESTS and RESPONSES read the members in one pass and keep the contents of tensors as text; msgspec also writes them
-from text. A member that is missing is UNSET, a member that is null is None. Both mean that it is absent: KServe and
-MLServer write null for missing values. The general reader (`general_request`, `general_response`) reads every other
-document: it reports errors, or returns the same messages (a missing id is None in that case, and missing outputs are
-[]).
+from text. A missing member is UNSET, and a member that is null is None. Both mean that the member is absent, because
+KServe and MLServer write null for missing values. The general reader (`general_request`, `general_response`) reads
+every other document. It reports errors, or returns the same messages (in that case, a missing id is None, and missing
+outputs are []).
 
-A new member needs a field in this module and an argument in the general reader; `server`, `client` and `core.types`
+A new member needs a field in this module and an argument in the general reader. `server`, `client` and `core.types`
 must then carry it.
 """
 
@@ -38,8 +38,11 @@ Parameters: TypeAlias = Mapping[str, ParameterValue | None]
 
 if TYPE_CHECKING:
     Contents: TypeAlias = Raw | Text | Array | Pieces | list[str] | UnsetType
-    """A tensor's `data`. When read: its text, in large documents a place in the document, from the general reader an
-    Array. When written: its text, or what `json.write_message` makes text of."""
+    """A tensor's `data`.
+
+    In a message that was read, it is its text. In large documents, it is a place in the document. From the general
+    reader, it is an Array. In a message to write, it is its text, or something that `json.write_message` makes text of.
+    """
     Dimensions: TypeAlias = list[Any] | tuple[int, ...]
 else:
     # The types that msgspec reads; it does not accept 1.0 or true as an integer. When it writes, it does not check
@@ -49,8 +52,10 @@ else:
 
 
 class InferenceTensor(Struct, gc=False):
-    """`$request_input` and `$response_output`. With the binary tensor data extension the parameter `binary_data_size`
-    replaces `data`."""
+    """`$request_input` and `$response_output` of the specification.
+
+    In the binary tensor data extension, the parameter `binary_data_size` replaces `data`.
+    """
 
     name: str
     datatype: Datatype
@@ -60,7 +65,7 @@ class InferenceTensor(Struct, gc=False):
 
 
 class RequestOutput(Struct, gc=False):
-    """`$request_output`: an output that the client asks for."""
+    """`$request_output`, an output that the client asks for."""
 
     name: str
     parameters: Parameters | UnsetType | None = UNSET
@@ -99,13 +104,14 @@ _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
 
 
 def general_request(header: bytes, values: int) -> InferenceRequest:
-    """Return the request in the JSON `header`, decoded by the general reader. `data` is an Array. Shapes, parameters
-    and the id can have any type. NaN and Infinity count as numbers, because rapidjson, which tritonclient and Triton
-    use, writes them.
+    """Return the request in the JSON `header`, decoded by the general reader.
+
+    `data` is an Array. Shapes, parameters and the id can have any type. NaN and Infinity count as numbers, because
+    rapidjson, which tritonclient and Triton use, writes them.
 
     Raises:
-        DecodeError: the header is not a JSON object, has no inputs, an invalid name or datatype, or more JSON values
-            than `values`.
+        DecodeError: the header is not a JSON object, has no inputs, has an invalid name or datatype, or has more JSON
+            values than `values`.
     """
     document = _general(header, values)
     inputs = _tensors(document, "input")

@@ -19,9 +19,10 @@ OWN_EXTENSIONS = (BINARY_EXTENSION, "parameters")
 """The extensions that the gateway always has over REST, by Triton's names."""
 
 GATEWAY_INFER = "gateway_infer"
-"""A parameter of model metadata that only gateways read and write (MLServer's metadata has `parameters`, too).
+"""A parameter of model metadata that only gateways read and write (MLServer's metadata also has `parameters`).
 
-False for a model without `infer` that has derivative models: a UM-Bridge model that supports only Gradient.
+It is False for a model without `infer` that has derivative models, such as a UM-Bridge model that supports only
+Gradient.
 """
 
 
@@ -31,10 +32,13 @@ _HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_REA
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a response with the health of the server or the model (live, ready, or model ready): 200 if it is healthy,
-    or else 400."""
+    """Return a response with the health of the server or the model (live, ready, or model ready).
+
+    Its status is 200 if it is healthy, otherwise 400.
+    """
     # The status is the result ("a 4xx status code indicates false", in Triton 400). The specification has an empty
-    # body, and tritonclient ignores it; but KServe's client fails without {"live": true}, which the newer OIP defines.
+    # body, and tritonclient ignores the body, but KServe's client fails without {"live": true}, which the newer OIP
+    # defines.
     healthy = answer is True
     document: JsonObject = {_HEALTH[request.operation]: healthy}
     if request.operation is Operation.MODEL_READY:
@@ -47,8 +51,10 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the specification's $metadata_server_response. Its extensions are the gateway's own over REST unless the
-    answer has some."""
+    """Return the specification's $metadata_server_response.
+
+    Its extensions are the gateway's own over REST, unless the answer has some.
+    """
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return json_reply({"name": answer.name, "version": answer.version, "extensions": extensions})
@@ -86,10 +92,10 @@ def decode_server_metadata(reply: Message, limits: Limits) -> ServerInfo:
 def decode_metadata(reply: Message, limits: Limits) -> Signature:
     """Return a model's Signature.
 
-    MLServer omits fields that the model's settings do not declare; KServe writes null for versions.
+    MLServer omits fields that the model's settings do not declare. KServe writes null for versions.
 
     Raises:
-        DecodeError: another body, an unknown datatype, a dimension below -1.
+        DecodeError: the body is another document, or has an unknown datatype or a dimension below -1.
     """
     document = read_reply(reply, limits)
     return Signature(

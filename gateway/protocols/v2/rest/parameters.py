@@ -1,4 +1,4 @@
-"""V2 parameters in JSON: an object of strings, numbers and booleans."""
+"""V2 parameters in JSON, which are an object of strings, numbers and booleans."""
 
 from math import isfinite
 from reprlib import repr as shown
@@ -14,12 +14,12 @@ _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
     """Return the parameters in `given`, a JSON object, or no parameters if it is null or missing.
 
-    With `reply`, values that servers add are skipped: null for an absent value (KServe), and the request's HTTP headers
-    in an object `headers` (MLServer).
+    If `reply` is True, values that servers add are skipped: null for an absent value (KServe), and the request's HTTP
+    headers in an object `headers` (MLServer).
 
     Raises:
-        DecodeError: not an object; or a value that is not a string, 64-bit integer, finite number or boolean, naming
-            its key.
+        DecodeError: `given` is not an object, or has a value that is not a string, 64-bit integer, finite number or
+            boolean. The text names the value's key.
     """
     if given is None or given is UNSET:
         return {}
@@ -53,7 +53,7 @@ def json_parameters(parameters: Parameters, what: str) -> Parameters:
     strings of any bytes.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key.
+        GatewayError: INVALID_ARGUMENT if JSON cannot carry a parameter. The text names its key.
     """
     for key, value in parameters.items():
         if isinstance(value, float) and not isfinite(value):

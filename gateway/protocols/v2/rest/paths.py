@@ -12,7 +12,7 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
     """Return `/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name cannot be a path segment; NOT_FOUND, this server type cannot have the
+        GatewayError: INVALID_ARGUMENT if a name cannot be a path segment; NOT_FOUND if this server type cannot have the
             version.
     """
     if request.version:
@@ -25,7 +25,7 @@ def model_path(model: str, version: str, suffix: str = "") -> str:
     """Return `/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name cannot be a path segment.
+        GatewayError: INVALID_ARGUMENT if a name cannot be a path segment.
     """
     path = f"/v2/models/{path_segment(model, 'model', 'V2')}"
     return f"{path}/versions/{path_segment(version, 'version', 'V2')}{suffix}" if version else path + suffix

@@ -61,8 +61,9 @@ _CALLS = {
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for a call from its path, with its JSON and whether the JSON can have parameters, or None if
-    the gateway must decode the body.
+    """Return the request for a call from its path, with its JSON and whether the JSON can have parameters.
+
+    Return None if the gateway must decode the body.
 
     Raises:
         DecodeError: Inference-Header-Content-Length is not a number, is 0, or exceeds the body.
@@ -96,10 +97,10 @@ def _may_have(words: _Words, text: Buffer) -> bool:
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server that accepts the client's body unchanged, or None for any other server.
+    """Return the message to a server that accepts the client's body unchanged. Return None for any other server.
 
     Raises:
-        GatewayError: same as `backend_path`.
+        GatewayError: the errors of `backend_path`.
     """
     call, flavor = _CALLS[message.pattern], target.flavor
     if call.suffix != _INFER and not _has_path(call, message, request, target):
@@ -160,10 +161,10 @@ def _ignored(flavor: str, extensions: frozenset[str] | None) -> _Words:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client, if it is in a V2 form, or None if the gateway must decode the response.
+    """Return the response to the client if it is in a V2 form. Return None if the gateway must decode the response.
 
     Raises:
-        DecodeError, GatewayError: an error, same as `client.decode_response`.
+        DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     if reply.status != 200:
         decode_response(reply, request, target)

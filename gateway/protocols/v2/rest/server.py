@@ -145,7 +145,7 @@ def wants_stream(message: Message) -> bool:
 
 
 def is_of_infer(message: Message) -> bool:
-    """Return whether the body at a path of `generate` is a body of `infer`, like MLServer's."""
+    """Return whether the body at a path of `generate` is a body of `infer`, as in MLServer."""
     return bool(message.headers.get(HEADER_LENGTH)) or _INPUTS.search(message.body) is not None
 
 
@@ -225,7 +225,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
     Raises:
         DecodeError: the body is not a request of its path, or would crash a real server.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit; UNIMPLEMENTED, shared memory.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED for shared memory.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -242,8 +242,10 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return one response of a stream, in the form of its request. The response is always JSON, because events are
-    text."""
+    """Return one response of a stream, in the form of its request.
+
+    The response is always JSON, because events are text.
+    """
     if request.schemaless:
         message = generate.encode_response(answer, request, translate)
     else:
@@ -253,7 +255,7 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Me
 
 
 def encode_end(request: Request) -> Message:
-    """Return an empty message: a stream without a response still needs its status and headers."""
+    """Return an empty message, because a stream without a response still needs its status and headers."""
     return Message(headers=server_sent_events.HEADERS, status=200)
 
 
@@ -270,8 +272,8 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
         entries.append(write_binary(output))
         if len(output.data):
             tensors.append(output.data)
-    # Name, version and id are the client's own: for a request without an id, MLServer's response has a new UUID,
-    # KServe's null.
+    # Name, version and id are the client's own. For a request without an id, MLServer's response has a new UUID, and
+    # KServe's has null.
     message = InferenceResponse(
         id=UNSET if request.id is None else request.id,
         model_name=request.model or response.model,
@@ -281,7 +283,7 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
     )
     document = json.write_message(message)
     if not tensors:
-        # like Triton, without the header if every binary tensor is empty
+        # as in Triton, the header is missing if every binary tensor is empty
         return reply(JSON_HEADERS, document, 200)
     return reply(binary_headers(sum(map(len, document))), (*document, *tensors), 200)
 
@@ -302,6 +304,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the response to a request that `decode_request` returned, or one response of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that is not possible in the form that the client requested.
+        GatewayError: INVALID_ARGUMENT for an output that is not possible in the form that the client requested. The
+            text names the output.
     """
     return _ENCODERS[request.operation](answer, request, translate)

@@ -1,6 +1,6 @@
-"""Tensors in V2 REST: `{"name", "datatype", "shape", "parameters", "data"}`.
+"""Tensors in V2 REST, which are `{"name", "datatype", "shape", "parameters", "data"}`.
 
-With the binary tensor data extension the parameter `binary_data_size` replaces `data`.
+In the binary tensor data extension, the parameter `binary_data_size` replaces `data`.
 """
 
 from base64 import b64encode
@@ -30,11 +30,13 @@ from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shap
 REFUSED_IN_JSON = frozenset(WIDER)
 """ "fp16 is problematic to communicate explicitly": Triton and KServe reject both in JSON."""
 WITHOUT_JSON = frozenset({Datatype.BF16})
-"""Datatypes that clients do not send or accept as JSON numbers. MLServer and its clients support FP16; no client is
-known to support BF16."""
+"""Datatypes that clients do not send or accept as JSON numbers.
+
+MLServer and its clients support FP16. No client is known to support BF16.
+"""
 
 _SMALL = 64 * 2**10
-"""Maximum bytes of a BYTES tensor whose elements become one list."""
+"""Maximum size of a BYTES tensor whose elements become one list, in bytes."""
 
 
 # --- reading ---
@@ -45,12 +47,12 @@ _NONE_BEHIND = BinaryTensors(b"")
 def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, limits: Limits) -> tuple[Tensor, ...]:
     """Return the tensors in a message's `inputs` or `outputs`, whose names must differ.
 
-    `role`: the singular, "input" or "output". `behind`: the bytes after the JSON. Outputs can have null members, and
-    FP16 in JSON, like in the output of servers.
+    `role` is the singular, "input" or "output". `behind` has the bytes after the JSON. Outputs can have null members,
+    and FP16 in JSON, as servers write them.
 
     Raises:
-        DecodeError: anything that the specification does not allow.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds `limits.message`.
+        DecodeError: a tensor has something that the specification does not allow.
+        GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds `limits.message`.
     """
     binary = BinaryTensors(behind) if len(behind) else _NONE_BEHIND
     tensors: dict[str, Tensor] = {}
@@ -68,7 +70,8 @@ def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, 
 def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
     """Return the tensor of an entry with numbers of its datatype, flat, and without parameters, which is the most
     frequent form. Return None for any other entry, and for an entry with an error. `_read_tensor` then reads it or
-    reports the error."""
+    reports the error.
+    """
     data, shape, datatype = entry.data, entry.shape, entry.datatype
     text = bytes(data) if type(data) is Raw else data if type(data) is Text else None
     if entry.parameters is not UNSET or text is None or type(shape) is not list or len(shape) > MAX_RANK:
@@ -171,7 +174,7 @@ def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozens
     """Return the entry of a tensor with its data, flat. A datatype in `lacking` is widened.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the tensor, JSON cannot carry a value.
+        GatewayError: INVALID_ARGUMENT if JSON cannot carry a value. The text names the tensor.
     """
     what = f"{role} {tensor.name!r}"
     if tensor.datatype in lacking:
@@ -191,7 +194,7 @@ def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str] 
     """Return the elements of BYTES as a list of JSON strings, for a message that `json.write_message` writes.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
+        GatewayError: INVALID_ARGUMENT if an element is not UTF-8.
     """
     return _write_elements(tensor, translate.bytes == BASE64, what)
 

@@ -1,4 +1,4 @@
-"""One call to a backend: the received part of its reply, and its waiter."""
+"""One call to a backend: the received part of its reply, and the future of the caller that waits for it."""
 
 import asyncio
 from collections import deque
@@ -16,8 +16,11 @@ from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Receive
 
 
 class ClientCall:
-    """One call. `streamed`: its replies are pulled one by one; otherwise it has one reply, and the caller waits for the
-    end."""
+    """One call.
+
+    If it is `streamed`, its replies are pulled one by one. Otherwise it has one reply, and the caller waits for the
+    end.
+    """
 
     __slots__ = (
         "_has_head",
@@ -37,7 +40,7 @@ class ClientCall:
 
     def __init__(self, limits: Limits, *, streamed: bool) -> None:
         self.stream: Stream
-        """Set when the call begins."""
+        """The stream, which is set when the call begins."""
         self.encoding = b""
         """The encoding of the compressed replies."""
         # Most calls have no reply in this sequence, and creating an empty deque takes as long as the rest of the call.
@@ -49,20 +52,21 @@ class ClientCall:
         self.ends_at: float | None = None
         """The time of its deadline, on the loop's clock."""
         self.deadline: Deadline | None = None
-        """Ends a streamed call at that time. Callers of other calls cancel them."""
+        """Ends a streamed call at that time. The callers of other calls cancel them at that time."""
         self._limits = limits
         self.is_streamed = streamed
         self._reader: MessageReader | None = None
-        """None until the first data that is not a complete reply."""
+        """The reader of messages; None until the first data that is not a complete reply."""
         self._has_head = False
         self._waiter: asyncio.Future[Message | None] | None = None
 
     # For the caller.
 
     def news(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Message | None]":
-        """Return a future that is done when the call has ended; for a streamed call, also when there is a reply to
-        pull. Its result is the complete reply, if `replied` has taken one; else None, and `pull` and `result` have the
-        reply."""
+        """Return a future that is done when the call has ended, or, for a streamed call, also when there is a reply to
+        pull. Its result is the complete reply, if `replied` has taken one. Otherwise the result is None, and `pull` and
+        `result` return the reply.
+        """
         self._waiter = waiter = loop.create_future()
         if self.end is not None or self.error is not None or (self.is_streamed and self.replies):
             waiter.set_result(None)
@@ -87,8 +91,9 @@ class ClientCall:
         return self.ends_at is not None and self.ends_at <= now
 
     def result(self, body: Buffer | None) -> Message:
-        """Return the end of the call: its metadata, with the reply of a call that is not streamed. If the status is not
-        0, return the status, with its text as the body.
+        """Return the end of the call, which is its metadata, with the reply if the call is not streamed.
+
+        If the status is not 0, return the status, with its text as the body.
 
         Raises:
             TransportError: the call failed, or its reply is missing.
@@ -117,7 +122,7 @@ class ClientCall:
         if message is None:
             return False
         self.end = end
-        if not waiter.done():  # not counted in memory: one frame has fewer than MIN_COUNTED bytes
+        if not waiter.done():  # this is not counted in memory, because one frame has fewer than MIN_COUNTED bytes
             waiter.set_result(reply(end.metadata, (message,)))
         return True
 

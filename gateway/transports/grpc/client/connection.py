@@ -1,12 +1,13 @@
-"""One connection to a gRPC server: passes the event loop's callbacks to HTTP/2 and to the calls, and enforces time
-limits.
+"""One connection to a gRPC server.
+
+It passes the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
 
     connecting --transport--> opening --the server's SETTINGS--> ready --GOAWAY, or its address is gone--> retired
                                  |                                 |                                          |
                                  +---- broken off, aborted, or the server breaks HTTP/2 ----> closed <--------+
                                                                                             the last call is over
 
-Calls begin only in the state ready. A retired connection finishes its calls. If calls run and nothing arrives for
+Calls begin only in the state `ready`. A retired connection finishes its calls. If calls run and nothing arrives for
 `timeouts.silence` seconds, the gateway checks the server with a PING.
 """
 
@@ -44,19 +45,24 @@ from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 from gateway.transports.sockets import keep_probing
 
 _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE
-"""The number of bytes received at a time."""
+"""The number of bytes to receive in one step."""
 
 _STUCK = 2**20
-"""The number of unwritten bytes at which the connection takes no more calls. Messages are at most a frame of them: the
-rest are heads and resets of calls for a server that does not read."""
+"""The number of unwritten bytes at which the connection takes no more calls.
+
+At most a frame of these bytes is messages. The rest are heads and resets of calls for a server that does not read.
+"""
 
 _ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 """The statuses with which servers end calls whose deadline has passed."""
 
 
 def _says_deadline_passed(end: ResponseHead) -> bool:
-    """Return True if the server ends the call only because of its deadline. An error with a delay before another
-    attempt has more content: another gateway sends it for a call that waited for a free slot until the deadline."""
+    """Return True if the server ends the call only because of its deadline.
+
+    An error that contains a delay before another attempt says more. Another gateway sends it for a call that waited for
+    a free slot until the deadline.
+    """
     return end.status in _ENDS_AT_DEADLINE and not end.metadata.get(RETRY_HEADER)
 
 
@@ -133,7 +139,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self.retire()
 
     def give_up(self, call: ClientCall) -> None:
-        """Cancel a call that has no waiter any longer, and notify the server, unless the call has ended."""
+        """Cancel a call that no caller waits for any longer, and notify the server, unless the call has ended."""
         if call.stream.handler is not None:
             self._http2.cancel(call.stream)
             self._end(call)
@@ -146,7 +152,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def retire(self) -> None:
-        """Begin no more calls; close after the last one has ended."""
+        """Begin no more calls, and close after the last call has ended."""
         if not self.is_retired:
             self.is_retired = True
             self._owner.retired(self)
@@ -154,7 +160,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._close()
 
     def abort(self, error: TransportError | None = None) -> None:
-        """Close immediately; calls in flight fail with `error`, by default the error of a closed connector."""
+        """Close immediately. Calls in flight fail with `error`, which defaults to the error of a closed connector."""
         self._transport.abort()
         self._fail(error or connector_closed(sent=True))
 
@@ -162,13 +168,13 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Handle the new connection."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but not a subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is one, but not a subclass
         keep_probing(transport.get_extra_info("socket"))
         self._flush()
         self._owner.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes, after the incomplete ones."""
+        """Return the buffer for the next bytes, which follow the incomplete frame."""
         return self._scratch[self._filled :] if self._filled else self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -204,7 +210,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     # Processing.
 
     def _work(self, seconds: float) -> None:
-        """Process the received frames for up to `seconds` seconds; then let other connections run."""
+        """Process the received frames for up to `seconds` seconds. After that, let other connections run."""
         http2, now, begun = self._http2, self.loop.time(), perf_counter()
         events = http2.events
         while True:
@@ -227,7 +233,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._keep_incomplete()
         if http2.streams:
             self._alarm.set(self._timeouts.silence)
-        if seconds == inf:  # it is closed: nothing can be written
+        if seconds == inf:  # it is closed, so nothing can be written
             return
         if http2.queued or http2.waiting:
             self._flush()
@@ -352,8 +358,10 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._end(call)
 
     def _end(self, call: ClientCall) -> None:
-        """Handle the end of a call. The stream drops its reference to the call, so its replies are freed without the
-        garbage collector."""
+        """Handle the end of a call.
+
+        The stream drops its reference to the call, so the call's replies are freed without the garbage collector.
+        """
         call.stream.handler = None
         if call.deadline is not None:
             call.deadline.drop()
@@ -364,14 +372,14 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 self._close()
 
     def _fail(self, error: TransportError) -> None:
-        """End all calls with `error`: nothing more will come."""
+        """End all calls with `error`, because nothing more will come."""
         self._http2.is_closed = True
         if not self.is_retired:
             self.is_retired = True
             self._owner.retired(self)
         if not self.ready.done():
             self.ready.set_exception(error)
-            self.ready.exception()  # it might have no waiter
+            self.ready.exception()  # no caller might be waiting for it
         for stream in list(self._http2.streams.values()):
             call: ClientCall | None = stream.handler
             if call is not None:
@@ -395,7 +403,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         return "" if self.ready.done() else foreign(bytes(self._scratch[: min(self._filled, FIRST_BYTES)]), "grpc")
 
     def _expire(self) -> None:
-        """Handle a silent connection with calls, or one that does not close."""
+        """Handle a silent connection with calls, or a connection that does not close."""
         if self._http2.is_closed:
             self._transport.abort()
         elif self._is_pinged:

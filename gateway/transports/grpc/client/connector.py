@@ -1,4 +1,4 @@
-"""Exchanges messages with one gRPC endpoint, or with all the addresses of its name."""
+"""Exchanges messages with one gRPC endpoint: one address, or all addresses that its host name resolves to."""
 
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -21,25 +21,28 @@ from gateway.transports.grpc.messages import Received
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 _GRACE = 0.01
-"""Time added to the endpoint's timeout, in seconds. The gateway itself ends the call at the deadline. Without this
-grace, the endpoint could be faster, and the client would get the endpoint's error text instead of the gateway's."""
+"""Time added to the endpoint's timeout, in seconds.
+
+The gateway itself ends the call at the deadline. If this time were missing, the endpoint could be faster, and the
+client would get the endpoint's error text instead of the gateway's.
+"""
 
 
 class GrpcConnector:
     """The connector of one endpoint.
 
-    - `address`: has a form that `parse_address` reads.
-    - `resolve`: replaces the resolution of its host name.
-    - `ip`: the only IP address to connect to. The endpoint still gets the host name.
-    - `headers`: added to the metadata of every call.
+    - `address`: The address, in a form that `parse_address` reads.
+    - `resolve`: A function that replaces the resolution of its host name.
+    - `ip`: The only IP address to connect to. The endpoint still gets the host name.
+    - `headers`: Headers that are added to the metadata of every call.
 
     The connector keeps connections, and replaces them when they break. It sends nothing twice.
 
-    Over TLS, with `tls` or for `grpcs://`, the endpoint must support HTTP/2 (ALPN). Without `tls`, the system's
-    certificates verify it.
+    The connector uses TLS if `tls` is set or the scheme is `grpcs://`. The endpoint must then support HTTP/2 (ALPN). If
+    `tls` is missing, the system's certificates verify the endpoint.
 
-    A Message's `path` is the method, and its `headers` are metadata. A reply's `status` is gRPC's code. If that is not
-    0, its body is the status text.
+    A Message's `path` is the method, and its `headers` are metadata. A reply's `status` is gRPC's code. If the status
+    is not 0, the body is the status text.
 
     Raises:
         ValueError: the address is invalid.
@@ -72,8 +75,8 @@ class GrpcConnector:
 
         Raises:
             TransportError: UNAVAILABLE if the endpoint is unreachable or the connection broke. INTERNAL if the reply is
-                invalid. DEADLINE_EXCEEDED if the deadline passed before the request left. After that, the caller ends
-                the exchange by cancelling it; the endpoint gets the deadline with the request.
+                invalid. DEADLINE_EXCEEDED if the deadline passed before the request left. If the deadline passes later,
+                the caller cancels the exchange. The endpoint gets the deadline with the request.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = ClientCall(self._limits, streamed=False)
@@ -91,8 +94,10 @@ class GrpcConnector:
         return call.result(body)
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message`, end the sending side, and yield each reply as the caller pulls it. If the endpoint ends the
-        stream with an error status, this is the last reply, so codecs read it in the same way as after `exchange`.
+        """Send `message`, end the sending side, and yield each reply as the caller pulls it.
+
+        If the endpoint ends the stream with an error status, this status is the last reply, so codecs read it in the
+        same way as after `exchange`.
 
         Raises:
             TransportError: like `exchange`, also after some replies.

@@ -14,8 +14,10 @@ _MAX_SHOWN = 200
 
 @frozen
 class HttpAnswer:
-    """The error for an HTTP status without a gRPC status. `advice` is the end of its text; `by_proxy` is like
-    TransportError's."""
+    """The error for an HTTP status without a gRPC status.
+
+    `advice` is the end of its text. `by_proxy` has the same meaning as in TransportError.
+    """
 
     status: Status
     reason: Reason
@@ -44,7 +46,7 @@ HTTP_ANSWERS: dict[int, HttpAnswer] = {
     504: HttpAnswer(Status.UNAVAILABLE, Reason.UNREACHABLE, _NO_REPLY, by_proxy=True),
 }
 OTHER_HTTP_ANSWER = HttpAnswer(Status.UNKNOWN, Reason.INVALID_OUTPUT, _IS_GRPC)
-"""For every other HTTP status, including 200."""
+"""The error for every other HTTP status, including 200."""
 
 # From gRPC's doc/PROTOCOL-HTTP2.md, "Errors".
 RESETS: dict[int, Reason] = {
@@ -54,14 +56,14 @@ RESETS: dict[int, Reason] = {
     ErrorCode.INADEQUATE_SECURITY: Reason.PERMISSION_DENIED,
 }
 OTHER_RESET = Reason.INVALID_OUTPUT
-"""For every other code with which a server resets a call."""
+"""The error for every other code with which a server resets a call."""
 
 
 def http_answer(head: ResponseHead) -> TransportError:
     """Return the error for a reply without a gRPC status, from a proxy or another kind of server.
 
-    The reply counts as an answer to this call only: other calls might get a different one. Only the error of a proxy
-    that gets no reply from its server counts as a failure of the endpoint.
+    The reply counts as an answer only to this call, because other calls might get a different reply. Only the error of
+    a proxy that gets no reply from its server counts as a failure of the endpoint.
     """
     answer = HTTP_ANSWERS.get(head.http_status, OTHER_HTTP_ANSWER)
     what = _kind_of_content(head)
@@ -86,8 +88,9 @@ def _kind_of_content(head: ResponseHead) -> str:
 
 
 def reset(code: int) -> TransportError:
-    """Return the error after the endpoint has reset the stream. This affects only this call: the connection and other
-    calls continue.
+    """Return the error after the endpoint has reset the stream.
+
+    This affects only this call. The connection and other calls continue.
 
     RFC 9113, section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". In this
     case the gateway can repeat the request.

@@ -1,4 +1,4 @@
-"""The connections of one endpoint: one to each address that its name resolves to."""
+"""The connections of one endpoint. There is one connection to each address that its name resolves to."""
 
 import asyncio
 import math
@@ -42,14 +42,20 @@ class GrpcPool:
         self._connections: ConnectorConnections[GrpcClientConnection] = ConnectorConnections()
         self._turn = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        """A heap by ticket: first come, first served, even for a waiter that was woken without success."""
+        """A heap by ticket.
+
+        Waiters are served in the order of their arrival, even a waiter that was woken without success.
+        """
         self._tickets = count()
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
         self._next_attempt = 0.0
 
     def take(self) -> GrpcClientConnection | None:
-        """Return a connection that accepts a call now. Return None without one, or if earlier calls are waiting."""
+        """Return a connection that accepts a call now.
+
+        Return None if there is no such connection, or if earlier calls are waiting.
+        """
         if self._is_incomplete and self._ready:
             self._complete()
         return None if self._waiting else self._next()
@@ -59,7 +65,7 @@ class GrpcPool:
 
         Raises:
             TransportError: UNAVAILABLE if all addresses are unreachable. DEADLINE_EXCEEDED if no connection opened in
-                half of the time until the deadline, or the existing ones accepted no call until the deadline.
+                half of the time until the deadline, or if the existing connections accepted no call until the deadline.
         """
         ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
@@ -152,7 +158,7 @@ class GrpcPool:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.freed()  # it was this one's turn
+                self.freed()  # it was this waiter's turn
             raise
 
     # Connecting.
@@ -175,7 +181,7 @@ class GrpcPool:
         self.changed()
 
     async def _connect_all(self) -> str:
-        """Connect to every address. Return the reason for an unreachable one, or an empty text."""
+        """Connect to every address. Return why an address is unreachable, or an empty text."""
         try:
             async with asyncio.timeout(self._timeouts.connect):
                 places = await self._resolve()
@@ -196,7 +202,7 @@ class GrpcPool:
             connection.retire()
 
     async def _connect(self, place: Address) -> str:
-        """Connect to one address. Return why that failed; empty if it succeeded."""
+        """Connect to one address. Return the reason if that failed; empty if it succeeded."""
         connection = GrpcClientConnection(place, self._limits, self._timeouts, self)
         try:
             async with asyncio.timeout(self._timeouts.connect):

@@ -1,4 +1,4 @@
-"""Writes the head of a call: "gRPC over HTTP2", section Requests. Pure."""
+"""Writes the head of a call: "gRPC over HTTP2", section Requests. The code is pure."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -27,8 +27,11 @@ _MOST = 99_999_999
 
 
 class RequestHeadWriter:
-    """Writes header blocks of calls to `authority`; `secure`: over TLS. All blocks have the `headers`, which replace
-    the headers of a message with the same names; a HOST in `headers` replaces `authority`."""
+    """Writes header blocks of calls to `authority`.
+
+    `secure` is True for calls over TLS. All blocks have the `headers`, which replace a message's headers of the same
+    names. A HOST in `headers` replaces `authority`.
+    """
 
     def __init__(self, authority: str, *, secure: bool = False, headers: FixedFields = ()) -> None:
         self._scheme = _SCHEME_HTTPS if secure else _SCHEME_HTTP
@@ -36,7 +39,7 @@ class RequestHeadWriter:
         self._authority = own.pop(_HOST, authority.encode())
         self._own = write(written(Headers(tuple(own.items()))))
         self._left_out = own.keys()
-        # A backend's calls use few methods, and mostly no metadata.
+        # A backend's calls use few methods, and most have no metadata.
         self._begin = lru_cache(256)(self._written)
 
     def write(self, path: str, headers: Headers, timeout: float | None) -> bytes:
@@ -49,7 +52,7 @@ class RequestHeadWriter:
         block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
         if timeout is None:
             return block
-        # Rounded up to tenths: calls with the same limit then have the same head, which servers can cache.
+        # The time is rounded up to tenths, so calls with the same limit have the same head, which servers can cache.
         return block + (_tenths_field(ceil(10 * timeout)) if timeout >= 1 else _timeout_field(timeout))
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:

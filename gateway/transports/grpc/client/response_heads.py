@@ -1,7 +1,7 @@
-"""Reads the header blocks of a server: the head of a reply and its trailers. Pure.
+"""Reads the header blocks of a server: the head of a reply and its trailers. The code is pure.
 
 Servers write the same two blocks for all successful replies of a method, except for custom metadata. An LRU cache of
-recent blocks saves 9 us of the 47 us of a small request, for both blocks together. (CPU time.)
+recent blocks saves 9 us of CPU time for both blocks together, of the 47 us of a small request.
 """
 
 import re
@@ -30,9 +30,9 @@ _NUMBER = re.compile(rb"0|[1-9][0-9]{0,2}")
 class ResponseHead:
     """The fields of one header block.
 
-    - `http_status`: 0 in blocks without a status, like trailers.
-    - `status`: gRPC's status. None in blocks without one, like the head of a reply with messages.
-    - `text`: the error's text, usually UTF-8.
+    - `http_status`: The HTTP status; 0 in blocks without a status, such as trailers.
+    - `status`: The gRPC status. It is None in blocks without a gRPC status, such as the head of a reply with messages.
+    - `text`: The error's text, usually UTF-8.
     """
 
     http_status: int = 0
@@ -47,7 +47,7 @@ def read(block: bytes, limit: int) -> ResponseHead:
     """Return the ResponseHead of a complete block.
 
     Raises:
-        DecodeError: HTTP/2 or gRPC do not allow it.
+        DecodeError: HTTP/2 or gRPC does not allow the block.
         HeadersTooLargeError: its fields have more than `limit` bytes.
     """
     return _read_short(block, limit) if len(block) <= _MAX_SIZE else _read(block, limit)
@@ -71,8 +71,10 @@ _read_short = lru_cache(_MAX_BLOCKS)(_read)
 
 
 def plain_end(head: bytes, trailers: bytes, limit: int) -> ResponseHead | None:
-    """Return the ResponseHead of `trailers`, if they have a success status and `head` is from a gRPC server. Return
-    None in all other cases, in which the caller must read each block separately."""
+    """If `trailers` have a success status and `head` is from a gRPC server, return the ResponseHead of `trailers`.
+
+    Return None in all other cases, in which the caller must read each block separately.
+    """
     if len(head) > _MAX_SIZE or len(trailers) > _MAX_SIZE:
         return None
     try:

@@ -6,7 +6,7 @@ from gateway.transports.timeouts import CONNECT_SECONDS
 
 @frozen
 class EndpointTimeouts:
-    """Times in seconds. The wait for a reply is limited by deadlines and policies, not by these times."""
+    """Times in seconds. Deadlines and policies limit the wait for a reply; these times do not."""
 
     connect: float = CONNECT_SECONDS
     """Maximum time to resolve the endpoint's name, and to receive its first frame, SETTINGS."""

@@ -1,5 +1,8 @@
-"""Measures how long a client takes for one frame, or for a header block in several frames. The gateway cannot interpret
-an incomplete frame, so no call can monitor it. Pure: the caller passes the time."""
+"""Measures how long a client takes for one frame, or for a header block in several frames.
+
+The gateway cannot interpret an incomplete frame, so no call can monitor it. The code is pure; the caller passes the
+time.
+"""
 
 from math import inf
 
@@ -8,7 +11,7 @@ from gateway.core.types import Buffer
 from gateway.transports.timeouts import Timeouts
 
 _TYPE, _FLAGS = 3, 4
-"""Their positions in a frame's header."""
+"""The positions of the type and the flags in a frame's header."""
 
 
 class ArrivingFrame:
@@ -18,7 +21,7 @@ class ArrivingFrame:
 
     def __init__(self) -> None:
         self.since: float | None = None
-        """When it began; None without an incomplete frame."""
+        """The time when it began; None if there is no incomplete frame."""
         self._block_since: float | None = None
         """The last `block_since` from the connection."""
         self._data_bytes = 0
@@ -45,15 +48,17 @@ class ArrivingFrame:
             self.since += seconds
 
     def seconds_left(self, now: float, timeouts: Timeouts) -> float:
-        """Return the seconds until it must be complete; infinity without an incomplete frame. DATA has the time limit
-        of a message, all other frames have the limit of a head."""
+        """Return the seconds until it must be complete; infinity if there is no incomplete frame.
+
+        DATA has the time limit of a message. All other frames have the time limit of a head.
+        """
         if self.since is None:
             return inf
         seconds = timeouts.body + self._data_bytes / timeouts.rate if self._data_bytes else timeouts.head
         return self.since + seconds - now
 
     def why_late(self, timeouts: Timeouts) -> str:
-        """Return the error's text after the time is over."""
+        """Return the error's text for a frame that is too late."""
         if self._data_bytes:
             return f"a DATA frame came at less than {timeouts.rate:g} bytes a second"
         what = "a frame" if self._block_since is None else "a header block"
@@ -61,6 +66,6 @@ class ArrivingFrame:
 
 
 def _opens_block(read: Buffer) -> bool:
-    """Return whether the first frame is the first one of a header block with several frames."""
+    """Return whether the first frame is the first of a header block with several frames."""
     is_open = len(read) >= HEADER_SIZE and read[_TYPE] == HEADERS
     return is_open and not read[_FLAGS] & END_HEADERS

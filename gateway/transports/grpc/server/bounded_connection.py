@@ -18,10 +18,12 @@ from gateway.transports.lifespan import Lifespan
 
 
 class BoundedGrpcConnection(GrpcServerConnection):
-    """A connection with limits. After its last request, or at its maximum age, a GOAWAY asks the client to use another
-    connection. This one ends with its last call. Calls have `limits.connection_grace` seconds for that. When the
-    gateway sheds load, it refuses a call once the size of its message is known. It never sheds calls to gRPC's own
-    services."""
+    """A connection with limits.
+
+    After its last request, or at its maximum age, a GOAWAY asks the client to use another connection. This connection
+    ends with its last call. The calls have `limits.connection_grace` seconds to end. When the gateway sheds load, it
+    refuses a call once the size of its message is known. It never sheds calls to gRPC's own services.
+    """
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
@@ -66,7 +68,7 @@ class BoundedGrpcConnection(GrpcServerConnection):
             super().handle(event)
 
     def _on_data(self, event: DataReceived) -> None:
-        """Handle data like any connection, while load is shed."""
+        """Handle data as any connection does, while the gateway sheds load."""
         if self._shedding is not None:
             call: ServerCall | None = event.stream.handler
             if call is not None and call.may_be_shed:

@@ -12,13 +12,13 @@ from gateway.core.surviving import log_and_continue
 class CallDeadlines:
     """Rings the calls of `streams` that are due (`ServerCall.due`).
 
-    Its timer is not reset when a call ends: most calls end long before their deadlines, so an occasional check of all
-    calls costs less than a step for each.
+    Its timer is not reset when a call ends. Most calls end long before their deadlines, so an occasional check of all
+    calls costs less than a step for each call.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, streams: Mapping[int, Stream]) -> None:
         self.next_due = inf
-        """The time on the loop's clock of the next ring; infinity if all calls lack a deadline."""
+        """The time of the next ring on the loop's clock; infinity if no call has a deadline."""
         self._loop = loop
         self._streams = streams
         self._alarm = Alarm(loop, self._ring)

@@ -1,7 +1,7 @@
 """One client call, from the request's head to the end of its reply.
 
-No part of a request outlives its reply: a call drops each message when it hands it on, and its stream, task and timer
-when it ends. So no reference cycle keeps a body until the garbage collector runs.
+No part of a request stays in memory after its reply. A call drops each message when it hands it on, and drops its
+stream, task and timer when it ends. So no reference cycle keeps a body until the garbage collector runs.
 """
 
 import asyncio
@@ -32,11 +32,13 @@ from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, ConnectionMemory, Memory, waiting_bytes
 
 _LARGE_WINDOW = 2**23
-"""The number of bytes of a large message, larger than the usual window, that a client can send ahead."""
+"""The size of the window for a large message, in bytes. It is larger than the usual window."""
 
 _GRACE = 0.05
-"""Delay after its deadline until the connection ends a unary call, in seconds. Usually the exchange has refused it by
-then, at the deadline and in the form of the protocol."""
+"""Delay after its deadline until the connection ends a unary call, in seconds.
+
+Usually the exchange has refused the call by then, at the deadline and in the form of the protocol.
+"""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
@@ -46,9 +48,10 @@ AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Mess
 
 @frozen
 class Method:
-    """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of both.
-    `refuse` creates the reply to a request that failed unexpectedly; None for gRPC's own services. `record` is None
-    without observers."""
+    """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of requests
+    and replies. `refuse` creates the reply to a request that failed unexpectedly. It is None for gRPC's own services.
+    `record` is None if there are no observers.
+    """
 
     name: str
     answer: Answer | None = None
@@ -58,7 +61,7 @@ class Method:
 
 
 class CallConnection(typing.Protocol):
-    """The interface of a call to its connection."""
+    """The interface of a connection that its calls use."""
 
     http2: Http2Server[CallHead]
     limits: Limits
@@ -98,7 +101,7 @@ class ServerCall:
         self._held_in_memory = CALL_BYTES + head.size
         """The size that the connection has counted for this call, in bytes."""
         self._read_so_far: MessageReader | None = None
-        """None until the first data that is not a complete request."""
+        """The reader of messages; None until the first data that is not a complete request."""
         self._task: asyncio.Task[None] | None = None
         # The next two belong to unary calls. Most calls are unary, and a separate constructor would take as long as
         # this one.
@@ -114,7 +117,7 @@ class ServerCall:
         self.arrived_bytes = 0
         """The number of its bytes that have arrived since then."""
         self.due: float | None = None
-        """When its time is over; None if it has no deadline."""
+        """The time when the call's time is over; None if it has no deadline."""
         if head.timeout is not None:
             self._deadline = self.due = due = stream.heard + head.timeout
             if due < owner.deadlines.next_due:
@@ -142,13 +145,15 @@ class ServerCall:
 
     @property
     def is_arriving(self) -> bool:
-        """True if the client has begun a message that it must finish."""
+        """True if the rest of a message has yet to arrive."""
         raise NotImplementedError
 
     @property
     def may_be_shed(self) -> bool:
-        """True if the gateway can refuse it because the process is overloaded: only its head has arrived, and it is not
-        for one of gRPC's own services, such as health."""
+        """True if the gateway can refuse the call because the process is overloaded.
+
+        This requires that only its head has arrived, and that it is not for one of gRPC's own services, such as health.
+        """
         return not self.arrived_bytes and self._reader.is_between and self._method.refuse is not None
 
     def received_whole(self, data: memoryview) -> None:
@@ -156,8 +161,11 @@ class ServerCall:
         self.received(data, ends=True)
 
     def received(self, data: memoryview, *, ends: bool) -> None:
-        """Handle bytes of the request, which are valid only during this call. `ends`: no more follow."""
-        if self._reader.is_between and self._method.stream is not None:  # otherwise it begins with the head
+        """Handle bytes of the request, which are valid only during this call.
+
+        If `ends` is True, no more bytes follow.
+        """
+        if self._reader.is_between and self._method.stream is not None:  # otherwise the message begins with the head
             self._begin_arriving()
         self.arrived_bytes += len(data)
         try:
@@ -199,8 +207,10 @@ class ServerCall:
         self.arriving_since, self.arrived_bytes = self._stream.heard, 0
 
     def _refuse_message(self, error: GatewayError) -> None:
-        """End the call because of a message that is not handed on. The message has its own record, because earlier
-        messages of a stream have theirs."""
+        """End the call because of a message that is not handed on.
+
+        The message has its own record, because earlier messages of a stream have their own records.
+        """
         self._record = UNRECORDED
         self.fail(error)
 
@@ -221,7 +231,7 @@ class ServerCall:
         self.stop(task)
 
     def stop(self, task: "asyncio.Task[None] | None") -> None:
-        """Cancel the task that served the call, which has ended."""
+        """Cancel the task that served the call after the call has ended."""
         if task is not None:
             keep(task)
             self._owner.http2.still_running += 1
@@ -229,18 +239,20 @@ class ServerCall:
             task.cancel()
 
     def drain(self) -> None:
-        """Wait for no more messages, because the listener is stopping."""
+        """Stop waiting for messages, because the listener is stopping."""
 
     def went_on(self) -> None:
         """Send the next reply, because the client has read most of the unsent data."""
 
     def arrived(self, messages: list[Received], ends: bool) -> None:
-        """Handle complete messages of the request. `ends`: no more follow."""
+        """Handle complete messages of the request. If `ends` is True, no more messages follow."""
         raise NotImplementedError
 
     def idle_for_too_long(self, now: float) -> str | None:
-        """Return why a stream without messages from either side must end; None if it continues, and for all other
-        calls."""
+        """Return why a stream without messages from either side must end.
+
+        Return None if it continues, and for all other calls.
+        """
         return None
 
     def held(self) -> int:
@@ -249,7 +261,7 @@ class ServerCall:
 
     def _message(self, body: Buffer, now: float) -> Message:
         name, owner = self._method.name, self._owner
-        # By position: keyword arguments would take twice as long.
+        # The arguments are positional, because keyword arguments would take twice as long.
         message = Message(
             name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline, owner.identity
         )
@@ -258,7 +270,10 @@ class ServerCall:
         return message
 
     async def _inflated(self, message: Compressed) -> Buffer:
-        """Return the decompressed message. Raises GatewayError if it is not in that encoding, or too large."""
+        """Return the decompressed message.
+
+        Raises GatewayError if the message is not in that encoding or is too large.
+        """
         encoding, owner = self._head.encoding, self._owner
         if not encoding:
             raise _malformed("a message is compressed, but grpc-encoding is missing")
@@ -270,7 +285,7 @@ class ServerCall:
     def _refuse(self, error: Exception) -> Message:
         """Return the reply for `error`, in the form of the protocol."""
         known, name = as_gateway_error(error, self._record), self._method.name
-        error.__traceback__ = None  # a reference to the error can exist in a frame that also has the request
+        error.__traceback__ = None  # a frame that also refers to the request can refer to the error
         if self._method.refuse is None:
             self._record.failed(known)
             return refused(known)
@@ -288,8 +303,10 @@ class ServerCall:
         self._owner.flush()
 
     def _end_record(self, reply: Message) -> bytes:
-        """End the record, and return its fields for the trailers. A stream has one set of them for all its messages:
-        the fields of the last one."""
+        """End the record, and return its fields for the trailers.
+
+        A stream has one set of them for all its messages, which is the set of the last message.
+        """
         self._record.end(reply.status, bytes_of(reply))
         return replies.more_trailers(self._record)
 
@@ -309,8 +326,8 @@ class ServerCall:
         self._owner.large_messages.release(self)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        # The stream holds the call, and the call its task, until one of them ends: `stop` keeps the task longer. Tasks
-        # of the loop's `create_task` get names with numbers, which take as long as a third of the task.
+        # The stream refers to the call, and the call to its task, until one of them ends. `stop` keeps the task longer.
+        # The loop's `create_task` gives tasks names with numbers, which take a third of the time for a task.
         self._task = asyncio.Task(work, loop=self._owner.loop, name="gRPC call")
 
     def _over(self) -> None:
@@ -345,7 +362,7 @@ class UnaryCall(ServerCall):
         if message is None:
             self.received(data, ends=True)
         else:
-            self._answer(message)  # not counted in memory: one frame has fewer than MIN_COUNTED bytes
+            self._answer(message)  # this is not counted in memory, because one frame has fewer than MIN_COUNTED bytes
 
     def arrived(self, messages: list[Received], ends: bool) -> None:
         if len(messages) + (self._body is not None) > 1:
@@ -379,7 +396,7 @@ class UnaryCall(ServerCall):
         try:
             answered = await reply
         except asyncio.CancelledError:
-            return  # like in every task: a cancelled one would keep the error, and with it the request
+            return  # as in every task: a cancelled task would keep the error, and with it the request
         except Exception as error:
             answered = self._refuse(error)
         self._reply(answered)
@@ -388,11 +405,11 @@ class UnaryCall(ServerCall):
         try:
             inflated = await self._inflated(body)
         except GatewayError as error:
-            self._task = None  # this is that task: it ends by itself, and must not be cancelled
+            self._task = None  # this is that task, which ends by itself and must not be cancelled
             self._refuse_message(error)
             return
         except asyncio.CancelledError:
-            return  # like in `_answer_later`
+            return  # as in `_answer_later`
         except Exception as error:
             self._reply(self._refuse(error))
             return
@@ -413,9 +430,11 @@ class UnaryCall(ServerCall):
 
 
 class StreamCall(ServerCall):
-    """Any number of messages in both directions. A reply is pulled and written; the next one is pulled when the client
-    has received it. A reply with a status other than 0 ends the call. Requests that are not pulled use up the stream's
-    window."""
+    """Any number of messages in both directions.
+
+    The gateway pulls a reply, writes it, and pulls the next reply when the client has received it. A reply with a
+    status other than 0 ends the call. Requests that are not pulled use up the stream's window.
+    """
 
     __slots__ = (
         "_began", "_ended", "_held_bytes", "_idle_since", "_is_cut_off", "_messages_pulled", "_queue", "_reading",
@@ -428,7 +447,7 @@ class StreamCall(ServerCall):
         self._held_bytes = 0
         self._ended = False
         self._idle_since: float | None = None
-        """The time since which all requested replies are complete. None while one is missing."""
+        """The time since which all requested replies are complete. It is None while a reply is missing."""
         self._messages_pulled = 0
         self._is_cut_off = False
         """True if the client could not send everything, because the listener drains."""
@@ -486,11 +505,11 @@ class StreamCall(ServerCall):
                         self._trailers = reply
                         break
                     await self._write(reply)
-                    del reply  # it would stay in memory until the next one comes
+                    del reply  # it would stay in memory until the next message comes
         except asyncio.CancelledError:
-            return  # like in every task: a cancelled one would keep the error, and with it the request
+            return  # as in every task: a cancelled task would keep the error, and with it the request
         except _RefusedError as error:
-            self._task = None  # this is that task: it ends by itself, and must not be cancelled
+            self._task = None  # this is that task, which ends by itself and must not be cancelled
             self._refuse_message(error.why)
             return
         except Exception as error:
@@ -537,7 +556,7 @@ class StreamCall(ServerCall):
             raise _RefusedError(error) from None
 
     async def _write(self, reply: Message) -> None:
-        """Send one reply, and wait until the client has received it; at least for one turn of the event loop."""
+        """Write one reply, and wait until the client has received it, or for at least one turn of the event loop."""
         http2, stream = self._owner.http2, self._stream
         if not self._began:
             self._began = True
@@ -554,7 +573,7 @@ class StreamCall(ServerCall):
 
 
 class _RefusedError(Exception):
-    """A message of a stream that the listener itself refuses, which ends the stream."""
+    """The listener itself refuses a message of a stream, which ends the stream."""
 
     def __init__(self, why: GatewayError) -> None:
         super().__init__(why)

@@ -1,14 +1,14 @@
-"""One client's connection: passes the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
+"""One client's connection. It passes the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
 
     HEAD --the client spoke HTTP/2--> IDLE --its first request--> ANSWERING
       |                                 |                             |
       +------ too late, too idle, drained, or the client broke HTTP/2 -----> LINGERING --> CLOSED
 
-A connection stays in ANSWERING, because gRPC clients keep their connections. The time limits are then checked for each
-stream. An incomplete frame or header block is checked in IDLE, too, without extending IDLE.
+A connection stays in ANSWERING, because gRPC clients keep their connections. From then on, the time limits are checked
+for each stream. An incomplete frame or header block is also checked in IDLE, and does not extend IDLE.
 
-While the connection drains (`is_draining`), the client is asked to send no more requests; the connection ends with the
-last one. While it also stops (`is_stopping`), streams end after the current message.
+While the connection drains (`is_draining`), the client is asked to send no more requests, and the connection ends with
+the last request. While it also stops (`is_stopping`), streams end after the current message.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
-"""The number of bytes received at a time. A connection keeps only an incomplete frame, or unprocessed bytes."""
+"""The number of bytes to receive in one step. A connection keeps only an incomplete frame, or unprocessed bytes."""
 
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
@@ -60,15 +60,15 @@ class Site(ConnectionContext):
     heads: RequestHeads[CallHead]
     scratch: memoryview
     record: StartRecord | None
-    """Starts the records of requests that match no method; None without observers."""
+    """Starts the records of requests that match no method; None if there are no observers."""
     admit: Admit | None = None
     spoken: str = ""
-    """The protocols of the listener, for errors."""
+    """The protocols of the listener, for error texts."""
     shares_http1: bool = False
     """True if the same address serves requests that are not gRPC over HTTP/1.1."""
 
     def start_record(self, head: CallHead, peer: str, now: float) -> Record:
-        """Return the record of a request of `peer` that matches no method."""
+        """Return the record of a request from `peer` that matches no method."""
         if self.record is None:
             return UNRECORDED
         path = head.path.decode("utf-8", "replace")
@@ -103,7 +103,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._unwritten = 0
         """The number of replies that are ready and wait for one joint write."""
         self._looked = 0.0
-        """When the time limits were last checked."""
+        """The time when the time limits were last checked."""
 
     # Callbacks of the event loop.
 
@@ -136,7 +136,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._work(self._site.scratch[: len(self._rest) + nbytes])
 
     def eof_received(self) -> None:
-        """Close the connection, because the client has: HTTP/2 has no half-closed connections."""
+        """Close the connection because the client has closed it. HTTP/2 has no half-closed connections."""
         super().close()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -148,7 +148,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.http2.is_closed = True
 
     def pause_writing(self) -> None:
-        """Pause writing, because the client reads too slowly. Reading is paused, too, because replies would pile up."""
+        """Pause writing, because the client reads too slowly. Reading is also paused, because replies would pile up."""
         super().pause_writing()
         self.http2.is_paused = True
         if self._phase not in _LAST:
@@ -288,7 +288,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._refuse(stream, head, no_method(head.path, site.spoken if is_told else ""))
             return
         try:
-            if site.admit is not None and method.refuse is not None:  # not gRPC's own services
+            if site.admit is not None and method.refuse is not None:  # it is not for gRPC's own services
                 site.admit(head.metadata, self._identity, self._peer)
             self.connection_memory.add(CALL_BYTES + head.size)
         except GatewayError as error:
@@ -344,8 +344,10 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._alarm.set(self._idle_until - now)
 
     def _end_overdue(self, now: float, timeouts: Timeouts) -> bool:
-        """End the connection if the client does not continue a frame or header block, or reads too slowly. Return
-        whether it ended."""
+        """End the connection if the client does not continue a frame or header block, or reads too slowly.
+
+        Return whether the connection ended.
+        """
         if self._arriving.seconds_left(now, timeouts) <= 0:
             self.reject(refusal(Reason.REQUEST_TIMEOUT, self._arriving.why_late(timeouts)))
             return True
@@ -380,8 +382,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """The number of requests that have begun to arrive, and whose replies are not completely handed to the
-        system."""
+        """The number of requests that have begun to arrive and whose replies have not been completely handed to the
+        system.
+        """
         return 0 if self._phase in _LAST else len(self.http2.streams)
 
     def drain(self) -> None:
@@ -455,8 +458,10 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.close()
 
     def close(self) -> None:
-        """Close the connection. An idle client gets a GOAWAY: it then repeats requests that it sends now on another
-        connection."""
+        """Close the connection.
+
+        An idle client gets a GOAWAY, so it repeats requests that it sends now on another connection.
+        """
         if self._phase is _IDLE:
             self.http2.close(ErrorCode.NO_ERROR)
             self.flush()

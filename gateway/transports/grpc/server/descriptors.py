@@ -7,7 +7,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 
 
 class Descriptors:
-    """The files of several FileDescriptorSets. If two have the same name or symbol, the first one counts."""
+    """The files of several FileDescriptorSets. If two files have the same name or symbol, the first file counts."""
 
     def __init__(self, sets: Iterable[bytes]) -> None:
         self._files: dict[str, Any] = {}
@@ -17,7 +17,10 @@ class Descriptors:
                 self._add(file)
 
     def by_name(self, name: str) -> tuple[bytes, ...]:
-        """Return the serialized file, followed by all files that it imports, or an empty result for an unknown file."""
+        """Return the serialized file, followed by all files that it imports.
+
+        Return an empty result for an unknown file.
+        """
         names = dict.fromkeys([name] if name in self._files else [])
         pending = list(names)
         while pending:
@@ -27,7 +30,7 @@ class Descriptors:
         return tuple(self._files[each].SerializeToString() for each in names)
 
     def by_symbol(self, symbol: str) -> tuple[bytes, ...]:
-        """Return the same for the file that defines a service (`package.Service`), method, message or enum."""
+        """Return the same for the file that defines a service (`package.Service`), a method, a message or an enum."""
         return self.by_name(self._symbols.get(symbol, ""))
 
     def _add(self, file: FileDescriptorProto) -> None:

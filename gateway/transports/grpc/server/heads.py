@@ -1,4 +1,4 @@
-"""The head of a request, from its header block: "gRPC over HTTP/2", section Requests. Pure."""
+"""The head of a request, from its header block: "gRPC over HTTP/2", section Requests. The code is pure."""
 
 import re
 from collections.abc import Iterable
@@ -25,8 +25,10 @@ _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1
 
 @frozen
 class RequestFault:
-    """Why a request is refused by its head: with a gRPC status, or with an HTTP status for a client that does not use
-    gRPC."""
+    """The reason why a request is refused because of its head.
+
+    It has a gRPC status, or an HTTP status for a client that does not use gRPC.
+    """
 
     text: str
     status: Status = Status.OK
@@ -35,9 +37,11 @@ class RequestFault:
 
 @frozen
 class CallHead:
-    """The head of a client's request. `timeout` is in seconds; `encoding` is the encoding of compressed messages, or
-    empty; `metadata` is the call's own, with binary values decoded; `size` is the size of the metadata in memory, in
-    bytes."""
+    """The head of a client's request.
+
+    `timeout` is in seconds. `encoding` is the encoding of compressed messages, or empty. `metadata` is the call's own
+    metadata, with binary values decoded. `size` is the size of the metadata in memory, in bytes.
+    """
 
     path: bytes = b""
     timeout: float | None = None

@@ -1,4 +1,4 @@
-"""gRPC's own health service: whether the gateway is ready for calls.
+"""gRPC's own health service, which reports whether the gateway is ready for calls.
 
 All services have the same status, because backends belong to routes, not to services.
 """
@@ -26,12 +26,14 @@ _OVERALL = ""
 """The name that means the complete server."""
 
 WATCH_SECONDS = 5.0
-"""Interval between two readiness checks for a client that watches readiness, in seconds. Each check can query the
-backends; a client that needs a faster response uses Check."""
+"""Interval between two readiness checks for a client that watches readiness, in seconds.
+
+Each check can query the backends. A client that needs a faster response uses Check.
+"""
 
 
 class HealthService:
-    """Responds for each of `services`: SERVING while `ready` returns true and `ending` is not set."""
+    """Responds for each of `services` with SERVING while `ready` returns true and `ending` is not set."""
 
     def __init__(self, services: Iterable[str], ready: Ready, ending: asyncio.Event) -> None:
         self._services = frozenset((_OVERALL, *services))
@@ -92,7 +94,7 @@ _UNKNOWN = HealthCheckResponse(status=SERVICE_UNKNOWN)
 
 
 _REASONS = {NOT_SERVING: Reason.NOT_READY, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUND}
-"""The failure in the records for a response other than SERVING. The call itself succeeds."""
+"""The failures that records contain for responses other than SERVING. The call itself succeeds."""
 
 
 def _reply(response: Protobuf, request: Message, status: int) -> Message:

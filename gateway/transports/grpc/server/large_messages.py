@@ -1,5 +1,8 @@
-"""The large messages that arrive on one connection. Only some can arrive at the same time, so the gateway does not need
-to hold many of them for the streams of one client. Pure."""
+"""The large messages that arrive on one connection.
+
+Only some large messages can arrive at the same time, so the gateway does not need to hold many of them for the streams
+of one client. The code is pure.
+"""
 
 import typing
 
@@ -18,7 +21,7 @@ class Receiver(typing.Protocol):
 
 
 class LargeMessages:
-    """Admits calls first come, first served: a message that must wait for space delays the messages behind it."""
+    """Admits calls in the order of their arrival. A message that must wait for space delays the messages behind it."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -28,7 +31,10 @@ class LargeMessages:
         """Calls whose large message must wait."""
 
     def admits(self, call: Receiver, size: int) -> bool:
-        """Return True if `size` more bytes of a message can arrive now. If not, call `call.grant` when they can."""
+        """Return True if `size` more bytes of a message can arrive now.
+
+        If it returns False, it calls `call.grant` when they can.
+        """
         if call in self._held_back:
             return False
         if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:

@@ -60,7 +60,7 @@ class GrpcListener(BaseListener):
         )
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Return an empty text: any protocols over gRPC can replace each other."""
+        """Return an empty text, because any protocols over gRPC can replace each other."""
         return ""
 
     def renew(
@@ -104,7 +104,7 @@ def _by_name(
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:
-    """Yield the methods. If two have the same name, the last one counts."""
+    """Yield the methods. If two methods have the same name, the last one counts."""
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
     descriptors = Descriptors(
@@ -119,8 +119,8 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
 
 
 def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges) -> Iterator[Method]:
-    # If two protocols have the same method, the first one serves it: of two methods with the same name, the last is
-    # used.
+    # If two protocols have the same method, the first protocol serves it. The order is reversed because the last of
+    # several methods with the same name is used.
     for protocol in reversed(protocols):
         for name in protocol.patterns:
             yield _of_protocol(name, protocol, exchanges)
@@ -152,7 +152,7 @@ def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: E
 
 
 def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -> StartRecord | None:
-    """Return the function that starts the records of requests of the first protocol; None without observers."""
+    """Return the function that starts the records of requests of the first protocol; None if there are no observers."""
     protocol, start = protocols[0][0], exchanges.record
     return None if start is None else lambda message, size: start(message, protocol, size)
 

@@ -1,4 +1,4 @@
-"""gRPC's own reflection service: the services and their schemas, for clients that do not have them yet."""
+"""gRPC's own reflection service, which reports the services and their schemas to clients that do not have them yet."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 

@@ -13,8 +13,10 @@ _MAX_METHOD = 200
 """The maximum length of an unknown method in an error, in characters."""
 
 _HTTP1_REQUIRED = RequestFault("HTTP/2 is only for gRPC: the client gets HTTP_1_1_REQUIRED", http_status=505)
-"""The reason for refusing a request that is not gRPC at an address that also serves HTTP/1.1. Clients can then send it
-over HTTP/1.1 (RFC 9113, section 7); curl does."""
+"""The reason for refusing a request that is not gRPC at an address that also serves HTTP/1.1.
+
+Clients can then send the request over HTTP/1.1 (RFC 9113, section 7), as curl does.
+"""
 
 
 def refuse(http2: Http2Server[CallHead], stream: Stream, error: GatewayError, record: Record) -> None:
@@ -33,7 +35,7 @@ def refuse_fault(
     *,
     shares_http1: bool,
 ) -> None:
-    """Refuse a request for a fault of its head. `shares_http1`: the same address serves HTTP/1.1."""
+    """Refuse a request for a fault of its head. `shares_http1` is True if the same address serves HTTP/1.1."""
     if fault.http_status != 200 and shares_http1:
         fault = _HTTP1_REQUIRED
     record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
@@ -47,7 +49,9 @@ def refuse_fault(
 
 
 def no_method(path: bytes, spoken: str = "") -> GatewayError:
-    """Return the error for an unknown method; `spoken` are the listener's protocols, if the client is allowed to know
-    them."""
+    """Return the error for an unknown method.
+
+    `spoken` are the listener's protocols, if the client is allowed to know them.
+    """
     text = f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here"
     return refusal(Reason.UNSUPPORTED, f"{text}; this listener speaks {spoken}" if spoken else text)

@@ -1,4 +1,4 @@
-"""Header blocks of replies, "gRPC over HTTP/2", section Responses. Pure."""
+"""Header blocks of replies, "gRPC over HTTP/2", section Responses. The code is pure."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,7 +12,7 @@ from gateway.transports.grpc.metadata import written
 from gateway.transports.grpc.server.heads import RequestFault
 
 _STATUS_200 = b"\x88"
-"""One byte: the field is in HPACK's static table."""
+"""The field is in HPACK's static table, so it takes one byte."""
 
 HEAD = _STATUS_200 + write(
     ((b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity, deflate, gzip"))
@@ -28,8 +28,11 @@ _KNOWN = frozenset(Status)
 
 
 def trailers(reply: Message) -> bytes:
-    """Return the header block that ends a call: the status of `reply`, its body as the error's text if the status is
-    not 0, and its headers that gRPC can carry."""
+    """Return the header block that ends a call.
+
+    It has the status of `reply`, its body as the error's text if the status is not 0, and its headers that gRPC can
+    carry.
+    """
     if not reply.status:
         raw = reply.headers.raw
         return _ended_well(tuple(raw)) if raw else _PLAIN_END

@@ -18,7 +18,7 @@ from gateway.transports.timeouts import Timeouts
 
 
 class _Call(typing.Protocol):
-    """The parts of a call that are checked; see ServerCall."""
+    """The parts of a call that are checked (see ServerCall)."""
 
     arriving_since: float
     arrived_bytes: int
@@ -31,8 +31,11 @@ class _Call(typing.Protocol):
 
 
 def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: float) -> None:
-    """End the streams of `http2` that are stalled for longer than `timeouts` allow. `looked` is the time of the
-    previous check. While the client reads no stream, the connection's progress counts, not theirs."""
+    """End the streams of `http2` that are stalled for longer than `timeouts` allow.
+
+    `looked` is the time of the previous check. While the client reads none of the streams, the progress of the
+    connection counts instead of theirs.
+    """
     for stream in list(http2.streams.values()):
         with log_and_continue("checking a gRPC stream"):
             _end_if_stalled(stream, http2, timeouts, looked, now)

@@ -4,8 +4,8 @@
                                              └─ error, abandon ──→ closed
 
 A connection is *quiet* while it has no exchange and its peer has neither closed it nor sent anything. In HTTP/1.1, only
-the order on the connection assigns a reply to its request. Therefore the gateway uses only quiet connections: a byte
-that arrived before the request would count as the beginning of its reply.
+the order on the connection assigns a reply to its request. Therefore the gateway uses only quiet connections.
+Otherwise, a byte that arrived before the request would count as the beginning of its reply.
 """
 
 import asyncio
@@ -24,10 +24,15 @@ SCRATCH_BYTES = 64 * 2**10
 _JOINED = 64 * 2**10
 """Up to this number of bytes, one copy costs less than one more write."""
 _SLICE = 256 * 2**10
-"""A large body is handed to the transport in pieces of this size, in bytes, so its buffer has at most one of them."""
+"""The size of the pieces of a large body that are handed to the transport, in bytes.
+
+The transport's buffer has at most one piece.
+"""
 _LINGER_LOOKS = 2
-"""After the last reply, the peer has until the pool's second check to close. The side that closes first keeps the port
-in TIME_WAIT for a minute."""
+"""The number of checks by the pool in which the peer can close the connection after the last reply.
+
+The side that closes first keeps the port in TIME_WAIT for a minute.
+"""
 _IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
 """The beginning of the only reply that a server can send without a request, before it closes an idle connection (RFC
 9110, section 15.5.9)."""
@@ -57,10 +62,10 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     """Sends requests and receives replies, one after the other.
 
     `scratch` receives bytes. All connections of a loop can share it, because the loop calls `buffer_updated`
-    immediately after it has filled the buffer. `reusable`: whether the connection can have more than one exchange.
+    immediately after it has filled the buffer. `reusable` is True if the connection can have more than one exchange.
     """
 
-    # Not set by the constructor, because a connection for one exchange needs few of them.
+    # These are not set by the constructor, because a connection for one exchange needs few of them.
     idle_since = 0.0
     unrequested = b""
     """The beginning of the bytes that the peer sent without a request."""
@@ -86,16 +91,17 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         """True if the next bytes begin a reply that is not the first one on this connection."""
 
     def send_last(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
-        """Like `send`, but the connection has no exchange after this one, independent of the peer's headers."""
+        """Like `send`, but the connection has no exchange after this one, whatever the peer's headers say."""
         self._reusable = False
         return self.send(head, message, size, reply)
 
     def send(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
-        """Write a request whose parts have a total of `size` bytes. The connection must be quiet. `head` and a small
-        body are one write.
+        """Write a request whose parts have a total of `size` bytes.
 
-        Return a future whose result is `reply` once that is complete; it fails with TransportError. A caller that stops
-        waiting for it calls `abandon`.
+        The connection must be quiet. `head` and a small body are one write.
+
+        Return a future whose result is `reply` when the reply is complete. It fails with TransportError. A caller that
+        stops waiting for it calls `abandon`.
         """
         self._reply = reply
         self._request_size = len(head) + size
@@ -108,7 +114,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         return waiter
 
     def abandon(self, waiter: "asyncio.Future[ReplyReader]") -> None:
-        """Stop waiting for a reply: close the connection, which the peer notices, unless the reply is complete."""
+        """Stop waiting for a reply. Unless the reply is complete, close the connection, which the peer notices."""
         if waiter is self._waiter:
             if self._reply is not None:
                 self._reply.stop()
@@ -142,8 +148,11 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def look_after(self) -> bool:
-        """Check the connection. The observer calls this after a delay, and again while it returns True. TCP keepalive
-        is enabled here, not earlier: it matters after a minute, and most calls end before the first check."""
+        """Check the connection.
+
+        The observer calls this after a delay, and again while it returns True. TCP keepalive is enabled here because it
+        matters only after a minute, and most calls end before the first check.
+        """
         if self._transport.is_closing():
             return False
         if not self._is_probing:
@@ -190,8 +199,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         elif reply.is_paused:
             self._transport.pause_reading()
         elif nbytes == len(self._scratch) and reply.body_buffer is None:
-            # There is more. The parser calls back for each chunk, however small, and uvloop would continue to read:
-            # other connections get their turn first.
+            # There are more bytes. The parser calls back for each chunk, however small, and uvloop would continue to
+            # read. Therefore other connections get their turn first.
             self._transport.pause_reading()
             self.loop.call_soon(self._read_on)
 
@@ -229,8 +238,9 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             self._observer.distrust()
 
     def _check_order(self) -> None:
-        """Refuse a reply that the peer sent before its system had received any part of the request: it is a second
-        reply to an earlier request. If the peer sends it later, it looks like the right reply."""
+        """Refuse a reply that the peer sent before its system had received any part of the request, because it is a
+        second reply to an earlier request. If the peer sends such a reply later, it looks like the right reply.
+        """
         if not self._is_tls and self._unconfirmed.count() >= self._request_size:
             self._observer.distrust()
             raise malformed("reply came before the request had arrived, so it belongs to another request")
@@ -239,8 +249,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         """Write pieces of the request's body until the transport pauses writing."""
         while self._unwritten is not None and not self._paused:
             if not self.is_quiet():
-                # The peer might have refused the request and closed: a failed write would lose its reply, so read
-                # first.
+                # The peer might have refused the request and closed the connection. A failed write would lose its
+                # reply, so read first.
                 if self._reply is None or not self._reply.is_paused:
                     self.loop.call_soon(self._write_on)
                 return
@@ -256,7 +266,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     def _finish(self, reply: ReplyReader) -> None:
         waiter = self._waiter
         self._waiter = self._reply = None
-        # A peer can respond before it has read the complete request; the connection is then in the middle of the
+        # A peer can respond before it has read the complete request. The connection is then in the middle of the
         # request.
         is_written = self._unwritten is None and not self._transport.get_write_buffer_size()
         if is_written and reply.keep_alive and self._reusable:

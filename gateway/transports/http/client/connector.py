@@ -42,14 +42,14 @@ class HttpConnector:
     """The connector of one endpoint. Any number of exchanges can run in parallel, each on its own connection.
 
     The connector never sends a request twice. It uses an idle connection only if its peer has left it open and silent.
-    If the connection closes after the request left, the exchange fails with `sent=True`, because the endpoint might
+    If the connection closes after the request was sent, the exchange fails with `sent=True`, because the endpoint might
     have begun to process it.
 
-    - `address`: has the form in `parse_address`. With `tls`, an address without a scheme means https. For https without
-      `tls`, the system's certificates verify the endpoint.
-    - `ip`: the IP address to connect to. If it is empty, the connector tries all addresses of the host name. The data
-      for the endpoint (the Host header, TLS's server name) has the host name.
-    - `headers`: sent with every message.
+    - `address`: The address, in the form that `parse_address` reads. If `tls` is set, an address without a scheme means
+      https. For https without `tls`, the system's certificates verify the endpoint.
+    - `ip`: The IP address to connect to. If it is empty, the connector tries all addresses of the host name. The data
+      for the endpoint (the Host header, TLS's server name) still has the host name.
+    - `headers`: Headers that are sent with every message.
 
     Raises:
         ValueError: `address` is invalid.
@@ -102,23 +102,25 @@ class HttpConnector:
             connection.abandon(waiter)
             raise
         finally:
-            del waiter  # its error refers to this frame: both would stay until garbage collection
+            del waiter  # its error refers to this frame, so both would stay until garbage collection
         if reply.coding:
             return await self._inflated_reply(reply)
         assert reply.message is not None
         return reply.message
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message` and yield each message of its reply when the caller pulls it. `stream_framing` splits the body
-        of a 200 into messages; any other reply is one message, like from `exchange`. Closing the iterator early closes
-        the connection, so the endpoint stops. The wait for the next message has no limit.
+        """Send `message` and yield each message of its reply when the caller pulls it.
 
-        On a route that passes requests unchanged, a client can send a body with a method for which RFC 9110 defines
-        none (GET, DELETE, ...). The connector closes the connection after a request like this, because a server that
-        ignores the body would read it as the next request.
+        `stream_framing` splits the body of a reply with status 200 into messages. Any other reply is one message, as
+        from `exchange`. Closing the iterator early closes the connection, so the endpoint stops. The wait for the next
+        message has no limit.
+
+        On a `passthrough` route, a client can send a body with a method for which RFC 9110 defines none (GET, DELETE,
+        ...). The connector closes the connection after such a request, because a server that ignores the body would
+        read it as the next request.
 
         Raises:
-            TransportError: like `exchange`, also after some messages; UNIMPLEMENTED without a `stream_framing`.
+            TransportError: like `exchange`, also after some messages; UNIMPLEMENTED if there is no `stream_framing`.
             ValueError: HTTP cannot carry the message.
         """
         if self._stream_framing is None:
@@ -143,7 +145,7 @@ class HttpConnector:
             whole = end.result()
         finally:
             connection.abandon(end)
-            del end  # like in `exchange`
+            del end  # as in `exchange`
         if not reply.is_cut:
             assert whole.message is not None
             yield await self._inflated_reply(whole) if whole.coding else whole.message
@@ -163,7 +165,7 @@ class HttpConnector:
         connection = HttpClientConnection(loop, self._scratch, self._pool, reusable=self._reusable)
         opening = self._open(loop, connection)
         try:
-            if seconds == self._connect_seconds:  # like for most calls; `TimeLimit` costs less
+            if seconds == self._connect_seconds:  # as for most calls; `TimeLimit` costs less
                 await self._connect_limit.wait(now + seconds, loop, opening, TimeoutError)
             else:
                 await wait_until(now + seconds, opening, TimeoutError)

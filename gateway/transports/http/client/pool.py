@@ -16,13 +16,16 @@ WATCH_SECONDS = 1.0
 
 
 class HttpPool:
-    """The connections to one endpoint. The pool takes the most recently used one next, so superfluous ones stay idle,
-    and closes them after `idle_seconds`."""
+    """The connections to one endpoint.
+
+    The pool takes the most recently used connection next, so superfluous connections stay idle, and it closes them
+    after `idle_seconds`.
+    """
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._connections: ConnectorConnections[HttpClientConnection] = ConnectorConnections()
-        self._idle: list[HttpClientConnection] = []  # oldest first
+        self._idle: list[HttpClientConnection] = []  # the oldest first
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._distrusted_until = -math.inf
@@ -36,11 +39,11 @@ class HttpPool:
 
     @property
     def keeps(self) -> bool:
-        """True if connections stay open after their exchange. False while the endpoint is distrusted."""
+        """True if connections stay open after their exchange. It is False while the endpoint is distrusted."""
         return not self.is_cautious or self._is_trusted_again()
 
     def take(self) -> HttpClientConnection | None:
-        """Return an idle connection that its peer has left open and silent, or None without one."""
+        """Return an idle connection that its peer has left open and silent, or None if there is no such connection."""
         idle = self._idle
         while idle:
             connection = idle.pop()
@@ -82,7 +85,7 @@ class HttpPool:
             self._timer = loop.call_later(self._idle_seconds, self._close_old)
 
     def distrust(self) -> None:
-        """See `HttpConnectionObserver.distrust`: use no connection twice for DISTRUST_SECONDS."""
+        """See `HttpConnectionObserver.distrust`. Use no connection twice for DISTRUST_SECONDS."""
         self._distrusted_until = asyncio.get_running_loop().time() + DISTRUST_SECONDS
         self.is_cautious = True
         for connection in self._idle:
@@ -101,7 +104,7 @@ class HttpPool:
         return True
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Schedule a check of all connections: one timer for all of them costs less than one for each."""
+        """Schedule a check of all connections, because one timer for all of them costs less than one for each."""
         self._watching = loop.call_later(WATCH_SECONDS, self._look_after, loop)
 
     def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:

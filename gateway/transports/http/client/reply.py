@@ -1,4 +1,4 @@
-"""Reads one reply of an endpoint: bytes in, a Message out. No sockets."""
+"""Reads one reply of an endpoint. It takes bytes and returns a Message. It uses no sockets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,15 +23,15 @@ _NO_BODY = (204, 304)  # RFC 9112, section 6.3: independent of the headers
 class ReplyReader:
     """Reads one reply. Each exchange has a new reader, so one reply cannot affect the next.
 
-    - `to_head`: the reply is to a HEAD request.
-    - `close`: closes the connection.
-    - `heads`: the known heads of the endpoint's earlier replies.
+    - `to_head`: True if the reply is to a HEAD request.
+    - `close`: Closes the connection.
+    - `heads`: The known heads of the endpoint's earlier replies.
 
-    The next bytes go into `body_buffer`, if it is not None, and the caller reports them with `filled`. Otherwise the
-    caller passes them to `read`. While `is_paused`, it should not read. `message` is None until the reply is complete.
-    After that, `keep_alive` is True if the connection can have another exchange, `coding` is the Content-Encoding, and
-    `has_extra_bytes` is True if bytes followed that belong to no reply. Every method raises TransportError for a
-    malformed reply.
+    If `body_buffer` is not None, the next bytes go into it, and the caller reports them with `filled`. Otherwise the
+    caller passes them to `read`. While `is_paused` is True, the caller should not read. `message` is None until the
+    reply is complete. After that, `keep_alive` is True if the connection can have another exchange. `coding` is the
+    Content-Encoding. `has_extra_bytes` is True if bytes followed that belong to no reply. Every method raises
+    TransportError for a malformed reply.
     """
 
     message: Message | None = None
@@ -66,7 +66,7 @@ class ReplyReader:
         """Read bytes. Return the message once it is complete.
 
         If the first bytes are exactly one complete reply with a known head, the parser is not needed, because its
-        result would be the same. It reads all other replies.
+        result would be the same. The parser reads all other replies.
         """
         heads = self._heads
         if heads is None:
@@ -81,7 +81,10 @@ class ReplyReader:
         return self._completed(head.headers, first[head.size :], head.status, head.keep_alive)
 
     def _parse_first(self, data: bytes, heads: ReplyHeads) -> Message | None:
-        """Parse the first bytes. If they are a complete reply with a Content-Length, add its head to the known ones."""
+        """Parse the first bytes.
+
+        If they are a complete reply with a Content-Length, add its head to the known heads.
+        """
         message, length, whole = self._parse(data), self._length, len(data)
         if message is not None and length is not None:
             size = whole - length
@@ -129,7 +132,7 @@ class ReplyReader:
         self._body = b""
 
     def broken_off(self, verb: str) -> TransportError:
-        """Return the error for a connection that ended before the reply was complete. `verb`: "closed" or "reset"."""
+        """Return the error for a connection that ended before the reply was complete. `verb` is "closed" or "reset"."""
         return TransportError(
             Status.UNAVAILABLE, Reason.UNREACHABLE, f"{verb} the connection {self._progress()}", sent=True
         )
@@ -146,7 +149,7 @@ class ReplyReader:
         if self._size != size_before:
             self._fed = 0
         elif self._fed > self._limits.headers:
-            # Heads, interim replies, chunk extensions and trailers: each has a size limit.
+            # Heads, interim replies, chunk extensions and trailers each have a size limit.
             self._refuse_headers()
         if self._arriving is not None and self._length is not None and self._length >= _LARGE:
             self._make_room(self._arriving)
@@ -156,8 +159,10 @@ class ReplyReader:
         self.body_buffer = arriving.unfilled
 
     def _end_parsing(self, error: Exception, data: memoryview | bytes) -> None:
-        """Handle the end of parsing: at bytes after a complete reply, because a callback raised, or because the data is
-        not HTTP/1."""
+        """Handle the end of parsing.
+
+        It ends at bytes after a complete reply, because a callback raised an error, or because the data is not HTTP/1.
+        """
         if self.message is not None:
             self.keep_alive = False
             self.has_extra_bytes = True
@@ -208,7 +213,7 @@ class ReplyReader:
             self.complete(self._parser.should_keep_alive())
 
     def begin_body(self, fields: dict[bytes, bytes]) -> None:
-        """Handle a complete head with these headers: find out how the body ends."""
+        """Handle a complete head with these headers, which determine how the body ends."""
         self.coding = fields.get(b"content-encoding")
         length = fields.get(b"content-length")  # the parser accepts only digits, and only one Content-Length
         is_coded = b"transfer-encoding" in fields
@@ -258,7 +263,7 @@ class ReplyReader:
     def _completed(self, headers: Headers, body: Buffer, status: int, keep_alive: bool) -> Message:
         if self._arriving is None and len(body) >= MIN_COUNTED:
             body = PROCESS_MEMORY.track(body)
-        # Without keywords, which would double the cost.
+        # The arguments are positional, because keywords would double the cost.
         self.message = message = ReplyMessage(
             "", "", headers, (body,), status, "", "", {}, "", 0.0, None, "", UNRECORDED, None, (), self._close
         )
@@ -293,8 +298,11 @@ def too_large(text: str) -> TransportError:
 
 
 def unreadable(error: DecodeError | GatewayError) -> TransportError:
-    """Return the error for a body that cannot be split or decompressed: a DecodeError means malformed; a GatewayError
-    means too large, or no memory left in the process."""
+    """Return the error for a body that cannot be split or decompressed.
+
+    A DecodeError means that it is malformed; a GatewayError means that it is too large, or that the process has no
+    memory left.
+    """
     if isinstance(error, GatewayError) and error.reason is Reason.OVERLOADED:
         return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
     make = malformed if isinstance(error, DecodeError) else too_large

@@ -1,5 +1,7 @@
-"""Heads of earlier replies: an endpoint often sends the same head, with only another Content-Length, and another Date
-once a second."""
+"""Heads of earlier replies.
+
+An endpoint often sends the same head, in which only the Content-Length differs, and once a second the Date.
+"""
 
 import re
 
@@ -17,8 +19,10 @@ LARGEST_HEAD = 1024
 
 
 class ReplyHead(Struct, frozen=True):
-    """The head of a reply with a Content-Length. `size` is the size of the head in bytes, `whole` the size of the
-    reply; `coding` is the Content-Encoding."""
+    """The head of a reply with a Content-Length.
+
+    `size` is the size of the head in bytes, and `whole` is the size of the reply. `coding` is the Content-Encoding.
+    """
 
     headers: Headers
     status: int
@@ -29,14 +33,17 @@ class ReplyHead(Struct, frozen=True):
 
 
 class ReplyHeads:
-    """The heads of one endpoint's replies that the parser has accepted. The key of a head consists of all its bytes
-    except the digits of its Content-Length: for the same bytes, the parser's result would be the same."""
+    """The heads of one endpoint's replies that the parser has accepted.
+
+    The key of a head consists of all its bytes except the digits of its Content-Length, because the parser's result is
+    the same for the same bytes.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, ReplyHead] = {}
         self._length_line = b"\r\nContent-Length: "
         """The beginning of the line with the Content-Length, in the endpoint's spelling."""
-        # The last head that was found, because the next one is often the same: a comparison costs a third of a lookup.
+        # The last head that was found. The next head is often the same, and a comparison costs a third of a lookup.
         self._last_bytes = _END_OF_HEAD
         self._last: ReplyHead | None = None
 
@@ -45,7 +52,7 @@ class ReplyHeads:
 
     def find(self, data: bytes) -> ReplyHead | None:
         """Return the head at the beginning of `data`, or None if it is unknown."""
-        # A head ends at its first empty line, so data that begins with all bytes of a head begins with this head.
+        # A head ends at its first empty line, so if data begins with all bytes of a head, it begins with this head.
         if data.startswith(self._last_bytes):
             return self._last
         end_of_fields = data.find(_END_OF_HEAD, 0, LARGEST_HEAD)

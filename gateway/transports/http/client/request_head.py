@@ -9,8 +9,8 @@ from gateway.core.transport import HOST, FixedFields
 from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import HttpAddress
 
-# The connector writes the fields that delimit the message or belong to one connection (RFC 9110, section 7.6.1); with a
-# second one, a client could smuggle requests.
+# The connector writes the fields that delimit the message or belong to one connection (RFC 9110, section 7.6.1). If a
+# request had such a field twice, a client could smuggle requests.
 _WRITTEN_HERE = frozenset(
     (
         b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"proxy-connection", b"request-timeout",
@@ -19,8 +19,10 @@ _WRITTEN_HERE = frozenset(
 )  # fmt: skip
 _WITHOUT_BODY = ("GET", "HEAD")
 WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
-"""The methods whose requests have a body by RFC 9110. A body of other methods has no generally known meaning (section
-9.3), and some servers do not read it."""
+"""The methods whose requests have a body according to RFC 9110.
+
+The body of a request with another method has no generally known meaning (section 9.3), and some servers do not read it.
+"""
 
 # The range that every reader of Request-Timeout accepts, including other gateways: above zero, and up to nine digits.
 _MIN_SECONDS, _MAX_SECONDS = 0.001, 999_999_999.0
@@ -31,10 +33,12 @@ _HOST = HOST.encode()
 
 
 class HeadWriter:
-    """Writes the heads of requests to one address; with `close`, they ask the endpoint to close after its reply.
+    """Writes the heads of requests to one address.
 
-    All heads have the `headers`, which replace the headers of a message with the same names. They request no
-    Content-Encoding: compressing a reply costs a model server on the same machine or network more than it saves.
+    If `close` is True, they ask the endpoint to close the connection after its reply.
+
+    All heads have the `headers`, which replace a message's headers of the same names. They request no Content-Encoding,
+    because compressing a reply costs more than it saves for a model server on the same machine or network.
     """
 
     def __init__(self, address: HttpAddress, *, close: bool, headers: FixedFields = ()) -> None:
@@ -49,8 +53,8 @@ class HeadWriter:
         self._first_lines = lru_cache(64)(self._write_first_lines)
 
     def write(self, message: Message, size: int, remaining: float | None) -> bytes:
-        """Return the head of `message`, whose body has `size` bytes and whose deadline is in `remaining` seconds (None:
-        no deadline).
+        """Return the head of `message`, whose body has `size` bytes and whose deadline is in `remaining` seconds (None
+        means no deadline).
 
         Raises:
             ValueError: the method, path, query or a header has a line break, or the path is not absolute.
@@ -63,12 +67,12 @@ class HeadWriter:
             length += _FIELD % field
         if remaining is None:
             return first + length + b"\r\n"
-        # Rounded up to tenths: calls with the same limit then have the same head, which servers can cache.
+        # The time is rounded up to tenths, so calls with the same limit have the same head, which servers can cache.
         seconds = ceil(10 * remaining) / 10 if remaining >= 1 else max(remaining, _MIN_SECONDS)
         return b"%b%b%b\r\n" % (first, length, _timeout_line(seconds))
 
     def _write_first_lines(self, method: str, path: str, query: str, raw: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Return the request line, `Host`, `Connection`, and the headers `raw`. Raises like `write`."""
+        """Return the request line, `Host`, `Connection`, and the headers `raw`. Raises the errors of `write`."""
         lines = [self._request_line(method, path, query)]
         lines += [b"%b: %b" % field for field in raw if field[0].lower() not in self._left_out]
         lines.append(b"")
@@ -87,18 +91,21 @@ class HeadWriter:
 
 @lru_cache(1024)
 def _length_line(size: int) -> bytes:
-    """Cached, because the bodies of a model usually have few sizes."""
+    """Return the Content-Length line. It is cached, because the bodies of a model usually have few sizes."""
     return b"Content-Length: %d\r\n" % size
 
 
 @lru_cache(256)
 def _timeout_line(seconds: float) -> bytes:
-    """Cached, because a model's calls usually have the same time limit, and leave immediately."""
+    """Return the timeout line.
+
+    It is cached, because a model's calls usually have the same time limit and leave immediately.
+    """
     return b"Request-Timeout: %.3f\r\n" % min(seconds, _MAX_SECONDS)
 
 
 def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
-    """Return the fields of `headers`. gRPC's binary metadata is base64, like in its wire format."""
+    """Return the fields of `headers`. gRPC's binary metadata is base64, as in its wire format."""
     if not isinstance(headers, Metadata):
         return headers.raw
     return [(name, base64.b64encode(data) if name.endswith(b"-bin") else data) for name, data in headers.raw]

@@ -1,4 +1,4 @@
-"""Reads a reply with many messages: its body is split as it arrives, and the messages wait until they are pulled."""
+"""Reads a reply with many messages. Its body is split as it arrives, and the messages wait until they are pulled."""
 
 import asyncio
 from collections import deque
@@ -12,18 +12,20 @@ from gateway.transports.http.client.reply import ReplyReader, malformed, unreada
 _MAX_WAITING = 64 * 2**10
 """The maximum number of bytes of waiting messages. More stay in the kernel, which makes the endpoint wait."""
 _OVERHEAD = 64
-"""The number of bytes added to the size of each message: the memory that an empty one takes."""
+"""The number of bytes to add to the size of each message, which is the memory that an empty message takes."""
 
 
 class StreamedReplyReader(ReplyReader):
-    """Reads one reply. `framing` splits the body of a 200, and `pop` returns its messages. For any other reply, and a
+    """Reads one reply.
+
+    `framing` splits the body of a reply with status 200, and `pop` returns its messages. For any other reply, and a
     reply to HEAD, this works like ReplyReader, and `message` has its body.
 
     `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many messages wait.
     """
 
     is_cut = False
-    """True if the body is split into messages, which is the case for a 200."""
+    """True if the body is split into messages, which is the case for a reply with status 200."""
 
     def __init__(self, limits: Limits, framing: StreamFraming, *, to_head: bool) -> None:
         super().__init__(limits, to_head=to_head)
@@ -66,7 +68,7 @@ class StreamedReplyReader(ReplyReader):
             return
         coding = fields.get(b"content-encoding", b"identity").decode("latin-1")
         if coding.strip().lower() != "identity" and not self._keeps_coding:
-            # The gateway did not request one, and no known server uses one.
+            # The gateway did not request a Content-Encoding, and no known server uses one.
             raise malformed(f"streamed reply has Content-Encoding {coding!r}, expected an unencoded reply")
         self.is_cut = True
         self._all_headers = Headers(self._headers)

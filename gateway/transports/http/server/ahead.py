@@ -1,4 +1,4 @@
-"""The bytes that a client sends before their turn: pipelined requests during an earlier one."""
+"""The bytes that a client sends before their turn, such as pipelined requests during an earlier request."""
 
 import asyncio
 
@@ -22,11 +22,11 @@ class BytesAhead:
         """True if the connection should stop reading from the client."""
 
     def store(self, data: bytes, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> None:
-        """Keep bytes, or record why not. Read no more from the client if these were too many."""
+        """Keep bytes, or record why this is not possible. If there are too many bytes, read no more from the client."""
         try:
             connection_memory.add(len(data))
         except GatewayError as error:
-            self.error = error.with_traceback(None)  # its frames refer to the bytes
+            self.error = error.with_traceback(None)  # the frames of the exception refer to the bytes
         else:
             self.data += data
         self.is_full = self.error is not None or len(self.data) > _MAX_AHEAD

@@ -22,13 +22,13 @@ class BoundedHttpConnection(HttpServerConnection):
         self._shedding = context.connections.shedding
 
     def receive_whole(self, data: bytes) -> bool:
-        """Return False: `request_begun` decides whether to shed each request."""
+        """Return False, because `request_begun` decides for each request whether to shed it."""
         return False
 
     def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
         error = self._shedding.refusal(head.length) if self._shedding is not None else None
         if error is not None:
-            self._dispatch = dispatch = copy(dispatch)  # the head cache has it, too
+            self._dispatch = dispatch = copy(dispatch)  # the head cache also has it
             dispatch.refused = error
         super().request_begun(head, dispatch)
 

@@ -1,7 +1,8 @@
-"""One client's HTTP/1.1 connection: receives requests one at a time, hands each to the exchange, and writes its reply
-before the next request.
+"""One client's HTTP/1.1 connection.
 
-`lifecycle` describes the phases and their time limits. This table has the events and the methods that handle them:
+It receives requests one at a time, hands each to the exchange, and writes the reply before the next request.
+
+`lifecycle` describes the phases and their time limits. This table has the events and the methods that handle them.
 
     phase            event                                       method             next phase
     IDLE             a part of a head arrived                    _head_begun        HEAD
@@ -46,9 +47,11 @@ from gateway.transports.http.server.streamed_reply import StreamedReplyWriter
 from gateway.transports.lifecycle import Lifecycle, Phase
 
 REQUESTS_PER_TURN = 32
-"""The maximum number of requests that a connection receives in a row, fewer if they take TURN seconds; then other
-connections get their turn. A client can send thousands together, and many take 0.1 ms each without waiting; a head with
-2,000 fields takes 2 ms."""
+"""The maximum number of requests that a connection receives in a row.
+
+If TURN seconds pass first, the number is smaller. After that, other connections get their turn. A client can send
+thousands of requests together, and many of them take 0.1 ms each without waiting. A head with 2,000 fields takes 2 ms.
+"""
 
 # Python 3.11 takes ten times as long to find a member in its class.
 _IDLE, _HEAD, _BODY, _ANSWERING = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.ANSWERING
@@ -60,8 +63,11 @@ _NONE: frozenset[bytes] = frozenset()
 
 
 class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
-    """Serves one client. `_head` and `_dispatch` belong to the request that is being received or served; they are None
-    until its head is parsed."""
+    """Serves one client.
+
+    `_head` and `_dispatch` belong to the request that is being received or served. They are None until its head is
+    parsed.
+    """
 
     HEAD_NAME, BODY_NAME = "the request's head", "the request's body"
 
@@ -82,23 +88,27 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         """The task that serves the request, if that takes time."""
         self._half_close: HalfClose | None = None
-        """Detects whether a client that has ended its side still waits for its reply; None before it has ended its
-        side."""
+        """Detects whether a client that has ended its side still waits for its reply.
+
+        It is None before the client has ended its side.
+        """
         self._stream: StreamedReplyWriter | None = None
-        """The writer of the reply, if that is streamed."""
+        """The writer of the reply, if the reply is streamed."""
         self._record = UNRECORDED
         """The record of the request, from the time when the connection serves or refuses it."""
 
-    # Callbacks of the event loop and the listener; more in Lifecycle.
+    # Callbacks of the event loop and the listener. Lifecycle has more of them.
 
     @property
     def unanswered(self) -> int:
-        """1 from the first byte of a request to the last byte of its reply."""
+        """1 from the first byte of a request to the last byte of its reply, otherwise 0."""
         return int(self._phase in _UNANSWERED)
 
     def renew(self, context: HttpContext) -> "asyncio.Task[None] | None":
-        """Use `context` for the next request, or for the one that is still arriving. Return the task of the request in
-        flight, or None without one."""
+        """Use `context` for the next request, or for the one that is still arriving.
+
+        Return the task of the request in flight, or None if there is no request in flight.
+        """
         self._context = context
         self._head_reader.limit = context.limits.headers
         if self._phase is _BODY and self._head is not None:
@@ -106,9 +116,10 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return self._task
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes: the rest of a large body, else the buffer that all connections
-        share."""
-        self._filling = None  # uvloop can have asked before, and received nothing
+        """Return the buffer for the next bytes: the rest of a large body, or else the buffer that all connections
+        share.
+        """
+        self._filling = None  # uvloop can have called this before, and received nothing
         if self._phase is _BODY and isinstance(self._body, SizedBody) and not self._ahead.data:
             room = self._body.room
             if room is not None:
@@ -201,8 +212,10 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 self._await_body(0)
 
     def receive_whole(self, data: bytes) -> bool:
-        """Receive `data` if it is exactly one request, with a simple head (`WholeHeads`): most requests are. Return
-        False for all other data, which is received in parts."""
+        """Receive `data` if it is exactly one request with a simple head (`WholeHeads`), as most requests are.
+
+        Return False for all other data, which is received in parts.
+        """
         cached = self._context.heads.find(data, 0)
         if cached is None:
             return False
@@ -236,7 +249,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return at
 
     def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
-        """Handle a complete head: refuse the request, serve it, or wait for its body."""
+        """Handle a complete head. Refuse the request, serve it, or wait for its body."""
         self._context.check_early(head, dispatch, self._identity, self._peer)
         self._keep_alive = head.keep_alive
         if head.length == 0:
@@ -326,7 +339,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if isinstance(reply, Message):
             self._send(reply)
         else:
-            # Without a name, the task would create one.
+            # Without a name, asyncio would create one.
             self._task = asyncio.Task(self._send_later(reply), loop=self._loop, name="reply")
             if self._half_close is not None:
                 self._half_close.watch()
@@ -335,7 +348,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         try:
             message = await reply
         except asyncio.CancelledError:
-            # Not raised again: a cancelled task would keep the exception, and with it the request, in memory.
+            # The exception is not raised again. A cancelled task would keep the exception, and with it the request, in
+            # memory.
             self._transport.abort()
             return
         except Exception as error:
@@ -362,7 +376,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Writing.
 
     def _send(self, reply: Message) -> None:
-        """Write `reply`, then wait for the next request or close."""
+        """Write `reply`, then wait for the next request or close the connection."""
         self._write(reply)
         if not self._writable:
             self._phase = _FLUSHING
@@ -388,9 +402,11 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._record.end(reply.status, size)
 
     def connection_line(self) -> bytes:
-        """Return the Connection line for the next head, with the lines of the request's record and the CORS lines. The
-        line decides whether the connection stays open: if a reply does not announce a close, the client can send
-        another request (RFC 9112, section 9.6), and the connection must answer it."""
+        """Return the Connection line for the next head, with the lines of the request's record and the CORS lines.
+
+        The line decides whether the connection stays open. If a reply does not announce a close, the client can send
+        another request (RFC 9112, section 9.6), and the connection must answer it.
+        """
         if self._context.connections.ending:
             self._keep_alive = False
         head = self._head
@@ -423,12 +439,12 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def reject(self, error: GatewayError) -> None:
         self._keep_alive = False
         self._body = self._filling = None
-        self._head_reader.start()  # forgets the received part of the head
+        self._head_reader.start()  # this drops the received part of the head
         self._write(self._error_reply(error))
         self.linger()
 
     def _refuse_http2(self, data: bytes) -> None:
-        """Hand over the client to a connection that refuses HTTP/2 requests; `data` is the received data."""
+        """Hand over the client to a connection that refuses HTTP/2 requests. `data` is the data received so far."""
         self._head_reader.stop()
         refusing = Http2Refusal(self._context)
         self._hand_over_to(refusing)

@@ -1,5 +1,7 @@
-"""Content codings of requests and replies: bodies are decompressed before the exchange and compressed after it, in a
-thread if that takes long."""
+"""Content codings of requests and replies.
+
+Bodies are decompressed before the exchange and compressed after it, in a thread if that takes long.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,11 +21,11 @@ _BODY = "the body"
 def exchange_inflated(
     message: Message, coding: str, limits: Limits, memory: Memory, exchange: Exchange, protocol: Protocol
 ) -> EventualReply:
-    """Return the reply to `message`, whose body is in `coding`; an awaitable of it if it takes time.
+    """Return the reply to `message`, whose body is in `coding`, or an awaitable of the reply if it takes time.
 
     Raises:
         DecodeError: the body is not in its coding.
-        GatewayError: its decompressed size exceeds the limits.
+        GatewayError: the body's decompressed size exceeds the limits.
     """
     body = inflate_small(message.body, coding, limits, _BODY, memory)
     if body is None:
@@ -42,8 +44,9 @@ async def _exchange_inflated_in_thread(
 async def request_stream(
     message: Message, coding: str, limits: Limits, memory: Memory
 ) -> AsyncGenerator[Message, None]:
-    """Yield the client's side of a stream, which in HTTP is one `message`, with its body decompressed. `coding`: the
-    body's coding; empty for an uncompressed body.
+    """Yield the client's side of a stream, which in HTTP is one `message`, with its body decompressed.
+
+    `coding` is the body's coding; empty for an uncompressed body.
 
     Raises:
         DecodeError, GatewayError: like `exchange_inflated`.
@@ -54,8 +57,10 @@ async def request_stream(
 
 
 def deflated_reply(reply: EventualReply, coding: str) -> EventualReply:
-    """Return the reply in `coding`, or unchanged if compression is not worthwhile; an awaitable of it if it takes
-    time."""
+    """Return the reply in `coding`, or unchanged if compression is not worthwhile.
+
+    Return an awaitable of the reply if it takes time.
+    """
     if isinstance(reply, Message) and body_size(reply.parts) < MIN_DEFLATED:
         return reply
     return _deflated_later(reply, coding)

@@ -11,7 +11,9 @@ from gateway.core.types import Headers, Message
 from gateway.transports.http.server.request_head import RequestHead
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-"""All methods that a path can have: a page can read a request's error more easily than an error in its preflight."""
+"""All methods that a path can have, because a page can read a request's error more easily than an error in its
+preflight.
+"""
 _SHOWN = (
     "x-request-id", "gateway-reason", "retry-after", "gateway-route", "gateway-backend", "gateway-tries",
     "gateway-cache", "gateway-explanation", "gateway-derivative", "inference-header-content-length", "ce-specversion",
@@ -56,7 +58,7 @@ class CrossOriginReplies:
         origin = None if head is None else head.headers.first.get(b"origin")
         if self._any:
             return b"" if origin is None else b"Access-Control-Allow-Origin: *\r\n" + self._others
-        # Also without an origin: a cache on the way must not give the reply to a page.
+        # The line is also sent without an origin, because a cache on the way must not give the reply to a page.
         allowed = b"Access-Control-Allow-Origin: %b\r\n%b" % (origin, self._others) if origin in self._origins else b""
         return b"Vary: Origin\r\n" + allowed
 

@@ -1,5 +1,7 @@
-"""The dispatch of a request by its head, before its body arrives: the protocol that serves it, or the reason for
-refusing it."""
+"""The dispatch of a request by its head, before its body arrives.
+
+It gives the protocol that serves the request, or the reason for refusing it.
+"""
 
 from collections.abc import Sequence
 
@@ -10,19 +12,19 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.http.server.cross_origin import CrossOriginReplies, is_preflight
 from gateway.transports.http.server.request_head import RequestHead
 
-# The body of a refused request is received up to this size (bytes), to keep the connection open.
+# The body of a refused request is received up to this size in bytes, to keep the connection open.
 _RECEIVED_WHEN_REFUSED = 64 * 2**10
 
 
 class Dispatch:
-    """The `protocol` that a head belongs to, the `pattern` that it matches and the `captures` of the match, or why it
-    is `refused`.
+    """The `protocol` that a head belongs to, the `pattern` that it matches and the `captures` of the match, or the
+    reason why it is `refused`.
 
     A refused request also has a protocol, which determines the form of the error. `preflight` is the reply to a
-    preflight request; otherwise a preflight is handled like a refused request. `allow` has the methods of a path that
-    was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
-    `admits_first`: the client's credentials are checked before the body is received, not together with it. `streams`:
-    the response is a stream; with `asks_body`, the body can request a stream, too.
+    preflight request. Other preflights are handled like refused requests. `allow` has the methods of a path that was
+    requested with another method. `coding` is the body's content coding. `timeout` is the client's, in seconds.
+    `admits_first` is True if the client's credentials are checked before the body is received, instead of together with
+    it. `streams` is True if the response is a stream. If `asks_body` is True, the body can also request a stream.
     """
 
     __slots__ = (
@@ -66,10 +68,12 @@ class Dispatch:
         self.asks_body = self.protocol.http.body_wants_stream is not None
 
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float, identity: str = "") -> Message:
-        """Return the Message of a request from the client `peer`, whose certificate names `identity`. `received`: the
-        time on the loop's clock when it arrived."""
+        """Return the Message of a request from the client `peer`, whose certificate names `identity`.
+
+        `received` is the time when it arrived, on the loop's clock.
+        """
         timeout = self.timeout
-        # Positional arguments: keywords would double the cost.
+        # The arguments are positional, because keywords would double the cost.
         return Message(
             head.method, head.path, head.headers, (body,), 0, head.query, self.pattern, self.captures, peer, received,
             None if timeout is None else received + timeout, identity,

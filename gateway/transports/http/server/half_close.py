@@ -1,8 +1,8 @@
 """A client that ends its side of the connection (FIN) while its request is served.
 
-It might have disconnected, or wait for the reply: the packet is the same in both cases. A disconnected client responds
-to any byte with a reset. So the gateway sends one byte, the first byte of the reply, and omits it when it writes the
-reply. This byte is the same for all replies (`HTTP/1.1 ...`). A waiting client sees no difference.
+It might have disconnected, or it might wait for the reply. The packet is the same in both cases. A disconnected client
+responds to any byte with a reset. So the gateway sends one byte, which is the first byte of the reply, and omits it
+when it writes the reply. This byte is the same for all replies (`HTTP/1.1 ...`). A waiting client sees no difference.
 
     client            gateway
     request, FIN  ─→
@@ -12,7 +12,7 @@ reply. This byte is the same for all replies (`HTTP/1.1 ...`). A waiting client 
                   ←─  TTP/1.1 200 OK ...
 
 The event loops stop reading after a FIN, so they do not notice the reset; a separate epoll detects it. On systems
-without epoll, and over TLS, which ends in both directions together, this does not work: there, the client counts as
+without epoll, and over TLS, which ends in both directions together, this does not work. There, the client counts as
 disconnected.
 """
 
@@ -57,7 +57,7 @@ class HalfClose:
         return memoryview(begin)[len(_FIRST) :]
 
     def stop(self) -> None:
-        """Stop monitoring: from now on, writes detect a reset, too."""
+        """Stop monitoring, because from now on, writes also detect a reset."""
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()

@@ -1,6 +1,8 @@
-"""A client that uses HTTP/2 on an HTTP/1.1 port. The refusal is in HTTP/2: each request is reset with HTTP_1_1_REQUIRED
-(RFC 9113, section 7), and curl, for example, sends it again over HTTP/1.1. A gRPC client, which cannot do that, gets
-UNIMPLEMENTED with a text."""
+"""A client that uses HTTP/2 on an HTTP/1.1 port.
+
+The refusal is in HTTP/2. Each request is reset with HTTP_1_1_REQUIRED (RFC 9113, section 7), and curl, for example,
+sends it again over HTTP/1.1. A gRPC client, which cannot do that, gets UNIMPLEMENTED with a text.
+"""
 
 import asyncio
 from http import HTTPStatus
@@ -28,8 +30,10 @@ _NO_GRPC = "this port speaks HTTP/1.1, not gRPC; use a port with a gRPC protocol
 
 
 class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
-    """The connection of an HTTP/2 client, after its preface. The limits of every HTTP/2 connection apply, and the idle
-    timeout applies while no complete request arrives."""
+    """The connection of an HTTP/2 client, after its preface.
+
+    The limits of every HTTP/2 connection apply. The idle timeout applies while no complete request arrives.
+    """
 
     HEAD_NAME = "the request's head"
 
@@ -52,7 +56,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """0, because the gateway refuses requests immediately."""
+        """The number of unanswered requests, which is 0, because the gateway refuses requests immediately."""
         return 0
 
     def renew(self, context: HttpContext) -> None:
@@ -103,7 +107,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
             self.linger()
 
     def pause_writing(self) -> None:
-        """Pause writing, because the client reads too slowly. Reading is paused, too."""
+        """Pause writing, because the client reads too slowly. Reading is also paused."""
         super().pause_writing()
         self._http2.is_paused = True
         self._transport.pause_reading()

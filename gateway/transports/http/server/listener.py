@@ -1,4 +1,4 @@
-"""The HTTP/1.1 listener: accepts clients at one address."""
+"""The HTTP/1.1 listener, which accepts clients at one address."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from gateway.transports.listener_connections import PROCESS_CONNECTIONS, Connect
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 _SCRATCH_BYTES = 2**18
-"""The number of bytes received at a time, except for the rest of a large body."""
+"""The number of bytes to receive in one step, except for the rest of a large body."""
 
 
 class HttpListener(BaseListener):
@@ -44,7 +44,7 @@ class HttpListener(BaseListener):
         self._context = _context(settings, protocols, exchanges, timeouts, self._connections)
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Return an empty text: any protocols over HTTP can replace each other."""
+        """Return an empty text, because any protocols over HTTP can replace each other."""
         return ""
 
     def renew(
@@ -61,7 +61,7 @@ class HttpListener(BaseListener):
         return [task for task in tasks if task is not None]
 
     def announce_end(self) -> None:
-        """Send `Connection: close` in every reply from now on, and close the connection after it."""
+        """Send `Connection: close` in every reply from now on, and close the connection after the reply."""
         self._connections.ending = True
 
     def serve(self) -> HttpServerConnection:

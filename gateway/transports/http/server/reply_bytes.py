@@ -1,4 +1,4 @@
-"""Replies as bytes: status line, headers, and the buffers to write."""
+"""Replies as bytes: the status line, the headers, and the buffers to write."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -24,7 +24,7 @@ JOINED = 64 * 2**10
 
 def body_size(parts: Sequence[Buffer]) -> int:
     """Return the size of a body, in bytes."""
-    if len(parts) == 1 and type(parts[0]) is bytes:  # the most common case
+    if len(parts) == 1 and type(parts[0]) is bytes:  # this is the most common case
         return len(parts[0])
     total = 0
     for part in parts:
@@ -46,22 +46,23 @@ def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
     """Return the status line and headers of `reply`. `length_line` is its Content-Length or Transfer-Encoding.
 
     Raises:
-        ValueError: a header has a line break, and could become two headers.
+        ValueError: a header has a line break, so it could become two headers.
     """
     begin = _begin(reply.status, tuple(reply.headers.raw))
     return b"%b%b%b\r\n" % (begin, b"" if reply.status in BODILESS else length_line, connection_line)
 
 
 def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[Buffer, ...], int]:
-    """Return the buffers of a reply that is not streamed, and the size of its body in bytes: 0 if it answers a HEAD
-    request.
+    """Return the buffers of a reply that is not streamed, and the size of its body in bytes.
+
+    The size is 0 if it answers a HEAD request.
 
     Raises:
         ValueError: like `head`.
     """
     parts, status = reply.parts, reply.status
     if len(parts) == 1 and type(body := parts[0]) is bytes and not to_head and status not in BODILESS:
-        size = len(body)  # the shortest path, for the most common replies
+        size = len(body)  # this is the shortest path, for the most common replies
         if size <= JOINED:
             begin = _begin(status, tuple(reply.headers.raw))
             return (b"%bContent-Length: %d\r\n%b\r\n%b" % (begin, size, connection_line, body),), size
@@ -72,7 +73,7 @@ def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[
     return (b"".join((start, *parts)),) if size <= JOINED else (start, *parts), size
 
 
-# Codecs write few different headers; a hit costs a quarter of writing them.
+# Codecs write few different headers, and a cache hit costs a quarter of writing them.
 @lru_cache(256)
 def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
     """Return the status line and the reply's own headers."""
@@ -83,5 +84,7 @@ def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
-    """Return the buffers to write: a small reply as one buffer, a large one as its `parts`, which are not copied."""
+    """Return the buffers to write: one buffer for a small reply, or the `parts` of a large reply, which are not
+    copied.
+    """
     return parts if size > JOINED else (b"".join(parts),)

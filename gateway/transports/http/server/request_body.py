@@ -1,6 +1,6 @@
-"""Request bodies as they arrive: of a known size, or chunked (RFC 9112, section 7.1).
+"""Request bodies as they arrive, either of a known size or chunked (RFC 9112, section 7.1).
 
-httptools could read them, too, but it does not report where a body ends and the next pipelined request begins, and it
+httptools could also read them, but it does not report where a body ends and the next pipelined request begins, and it
 copies once more.
 """
 
@@ -19,7 +19,7 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
 
 
 class SizedBody:
-    """Receives one body of `size` bytes, counted in `memory`; `body` once `complete`.
+    """Receives one body of `size` bytes, which is counted in `memory`. `body` has it when `complete` is True.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for it.
@@ -38,15 +38,17 @@ class SizedBody:
 
     @property
     def room(self) -> memoryview | None:
-        """The buffer for the rest, which is then `filled`; None until the first bytes of a large body have arrived, and
-        for small bodies."""
+        """The buffer for the rest of the body, which the caller fills and reports with `filled`.
+
+        It is None for small bodies, and until the first bytes of a large body have arrived.
+        """
         if self._arriving is None or self._size < _LARGE:
             return None
         self._arriving.reserve()
         return self._arriving.unfilled
 
     def filled(self, count: int) -> None:
-        """Handle `count` bytes that were received into `room`. Raises GatewayError like the class."""
+        """Handle `count` bytes that were received into `room`. Raises GatewayError as the class does."""
         assert self._arriving is not None
         self._arriving.filled(count)
         if not self._arriving.missing:
@@ -57,7 +59,7 @@ class SizedBody:
         """Continue to read at `at`. Return the position in `data` up to which bytes belong to this body.
 
         Raises:
-            GatewayError: like the class.
+            GatewayError: same as the class.
         """
         arriving = self._arriving
         if arriving is None:
@@ -80,18 +82,23 @@ _LARGE = 64 * 2**10
 """The minimum size of a body that is received directly into its buffer, in bytes."""
 
 LINES_PER_FEED = 64
-"""The maximum number of lines that one `feed` reads, before other connections get their turn: a chunk of one byte takes
-the same time as a chunk of thousands."""
+"""The maximum number of lines that one `feed` reads before other connections get their turn, because a chunk of one
+byte takes the same time as a chunk of thousands.
+"""
 
 
 _SIZE_LINE, _END_LINE, _TRAILER_LINE = range(3)
-"""The lines of a chunked body: the size of a chunk, the empty line after its bytes, the trailers and the empty line."""
+"""The lines of a chunked body: the size of a chunk, the empty line after its bytes, and the trailers with the empty
+line.
+"""
 
 
 class ChunkedBody:
-    """Receives one body of at most `limit` bytes, counted in `memory`; `body` once `complete`. Trailers are dropped.
-    `line_limit` is the maximum size in bytes of a size line, of all chunk extensions together, and of all trailers
-    together."""
+    """Receives one body of at most `limit` bytes, which is counted in `memory`.
+
+    `body` has it when `complete` is True. Trailers are dropped. `line_limit` is the maximum size in bytes of a size
+    line, of all chunk extensions together, and of all trailers together.
+    """
 
     __slots__ = (
         "_arriving",
@@ -125,8 +132,8 @@ class ChunkedBody:
         """Continue to read at `at`, up to LINES_PER_FEED lines. Return the position in `data` after the last byte read.
 
         Raises:
-            DecodeError: it is not a chunked body.
-            GatewayError: RESOURCE_EXHAUSTED if it exceeds a limit, or the process has no memory left for it.
+            DecodeError: the data is not a chunked body.
+            GatewayError: RESOURCE_EXHAUSTED if the body exceeds a limit, or the process has no memory left for it.
         """
         begun, self._line = self._line, b""
         if begun:
@@ -195,6 +202,8 @@ class ChunkedBody:
 
 
 def arriving_body(length: int | None, limits: Limits, memory: Memory) -> SizedBody | ChunkedBody:
-    """Return the body of a request whose head announces `length` bytes, None for a chunked body. Raises like
-    SizedBody."""
+    """Return the body of a request whose head announces `length` bytes; None means a chunked body.
+
+    Raises the errors of SizedBody.
+    """
     return ChunkedBody(limits.message, limits.headers, memory) if length is None else SizedBody(length, memory)

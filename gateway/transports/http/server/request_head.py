@@ -1,12 +1,12 @@
 """The head of an HTTP/1 request: received in pieces, parsed, and checked.
 
-httptools (llhttp, strict) parses it. llhttp refuses bare LF, folded lines, a space before the colon, control
+httptools (llhttp, strict) parses the head. llhttp refuses bare LF, folded lines, a space before the colon, control
 characters, two or malformed Content-Lengths, and Content-Length together with Transfer-Encoding. httptools gets only
-heads: HeadReader finds the end of a head, so its size is limited (`limits.headers`; its time is limited by
-`Timeouts.head`) and the following bytes can wait.
+heads. HeadReader finds the end of a head, so the size of the head is limited (`limits.headers`), and the bytes after it
+can wait. `Timeouts.head` limits its time.
 
-RequestHead refuses heads that llhttp accepts: no Host or two, `Transfer-Encoding: gzip, chunked`, HTTP/0.9 and
-HTTP/2.0, fragments, and targets other than a path or an http URL.
+RequestHead refuses some heads that llhttp accepts: heads with no Host or two, `Transfer-Encoding: gzip, chunked`,
+HTTP/0.9 and HTTP/2.0, fragments, and targets other than a path or an http URL.
 """
 
 import re
@@ -28,7 +28,7 @@ END_OF_HEAD = b"\r\n\r\n"
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(?::[0-9]*)?")
 _SECONDS = re.compile(rb"[0-9]{1,9}(?:\.[0-9]*)?")
 
-# With two values of one of these, different readers would see two different requests.
+# If one of these fields had two values, different readers would see two different requests.
 _SINGLE = frozenset(
     (
         b"host",
@@ -51,8 +51,10 @@ Fields: TypeAlias = Mapping[bytes, bytes]
 
 
 class UnknownExpectationError(GatewayError):
-    """`Expect` has another value than `100-continue`. RFC 9110, section 10.1.1, defines a separate status for it:
-    417."""
+    """`Expect` has a value other than `100-continue`.
+
+    RFC 9110, section 10.1.1, defines a separate status for it: 417.
+    """
 
     def __init__(self, expected: str) -> None:
         reason = Reason.INVALID_INPUT
@@ -62,7 +64,7 @@ class UnknownExpectationError(GatewayError):
 
 
 class Http2PrefaceError(GatewayError):
-    """The client uses HTTP/2: the head that ends at `at` is the first line of its preface (RFC 9113, section 3.4)."""
+    """The client uses HTTP/2. The head that ends at `at` is the first line of its preface (RFC 9113, section 3.4)."""
 
     def __init__(self, at: int) -> None:
         error = version_refused()
@@ -90,14 +92,14 @@ class HeadReader:
         self.complete = False
 
     def stop(self) -> None:
-        """Drop the parser. It refers to this reader, so both would otherwise stay until garbage collection."""
+        """Drop the parser. The parser refers to this reader, so both would otherwise stay until garbage collection."""
         self._parser = None
 
     def feed(self, data: bytes, at: int) -> int:
         """Continue to read at `at`. Return the position in `data` up to which bytes belong to this head.
 
         Raises:
-            GatewayError: it is not HTTP/1, or exceeds the limit.
+            GatewayError: the data is not HTTP/1, or exceeds the limit.
         """
         if not self.size:
             # A new parser costs no more than feeding the body to the old one, and has no old state.
@@ -125,20 +127,20 @@ class HeadReader:
         self._held = held
 
     def release(self, connection_memory: ConnectionMemory) -> None:
-        """Stop counting it, and prepare for the next head."""
+        """Stop counting the memory, and prepare for the next head."""
         self.start()
         connection_memory.free(self._held)
         self._held = 0
 
     @property
     def method(self) -> str:
-        """The request's method, once complete."""
+        """The request's method, when the head is complete."""
         method: bytes = self._parser.get_method()
-        return intern(method.decode())  # one object for the many heads that are kept
+        return intern(method.decode())  # one shared object for the many heads that are kept
 
     @property
     def version(self) -> str:
-        """The HTTP version in the request, known or not: `1.1`."""
+        """The HTTP version in the request, such as `1.1`. It can be unknown."""
         version: str = self._parser.get_http_version()
         return version
 
@@ -147,7 +149,7 @@ class HeadReader:
         self.target += piece
 
     def on_header(self, name: bytes, text: bytes) -> None:
-        """Handle one header; blanks before its value are already removed (httptools callback)."""
+        """Handle one header (httptools callback). Blanks before its value are already removed."""
         self.headers.append((name.lower(), text.rstrip()))
 
     def on_headers_complete(self) -> None:
@@ -168,13 +170,13 @@ class HeadReader:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            pass  # `Upgrade` and CONNECT: a server can ignore them (RFC 9110, section 7.8)
+            pass  # `Upgrade` and CONNECT, which a server can ignore (RFC 9110, section 7.8)
         except httptools.HttpParserError as error:
             raise _parse_error(str(error)) from error
 
 
 class ReadHead(Protocol):
-    """A head that the gateway has read but not checked: for example a complete HeadReader."""
+    """A head that the gateway has read but not checked, such as a complete HeadReader."""
 
     @property
     def target(self) -> bytes: ...
@@ -187,8 +189,11 @@ class ReadHead(Protocol):
 
 
 class RequestHead:
-    """The head of a request. `length` is the size of the body in bytes, None for a chunked body. `keep_line` is the
-    Connection line of a reply that keeps the connection: empty for HTTP/1.1, which keeps connections by default."""
+    """The head of a request.
+
+    `length` is the size of the body in bytes; None for a chunked body. `keep_line` is the Connection line of a reply
+    that keeps the connection. It is empty for HTTP/1.1, which keeps connections by default.
+    """
 
     __slots__ = (
         "accepted_coding",
@@ -231,13 +236,14 @@ class RequestHead:
         self.expects_continue = b"expect" in fields and _expects_continue(fields, version)
         self.keep_alive = _keep_alive(fields, version)
         self.keep_line = _KEEP_LINES[version]
-        # A client gets a coding only if it requests exactly one: many clients list all codings that they support by
+        # A client gets a coding only if it requests exactly one. Many clients list all codings that they support by
         # default, and would pay for a compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     def with_values(self, headers: list[tuple[bytes, bytes]], length: int) -> "RequestHead":
-        """Return a head like this one, which has been checked, with other values of fields that no decision depends
-        on."""
+        """Return a head like this one, which has been checked, but with other values of fields that do not affect any
+        decision.
+        """
         head = RequestHead.__new__(RequestHead)
         head.target = self.target
         head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version
@@ -253,7 +259,7 @@ class RequestHead:
         """The body's content coding; empty for an uncompressed body.
 
         Raises:
-            GatewayError: UNSUPPORTED_ENCODING.
+            GatewayError: UNSUPPORTED_ENCODING if the gateway does not support the coding.
         """
         name = self.fields.get(b"content-encoding", b"").decode("latin-1").lower()
         if name in ("", "identity"):
@@ -265,7 +271,7 @@ class RequestHead:
 
     @property
     def timeout(self) -> float | None:
-        """`Request-Timeout` in seconds.
+        """The client's `Request-Timeout` in seconds.
 
         Raises:
             GatewayError: INVALID_ARGUMENT if it is not a positive decimal number.
@@ -284,7 +290,7 @@ def read_target(target: bytes) -> tuple[str, str]:
     """Return the path and the query of a request's target, in origin form or absolute form.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if it has another form, or a fragment.
+        GatewayError: INVALID_ARGUMENT if the target has another form, or a fragment.
     """
     text = target.decode("latin-1")
     if not text.startswith("/"):
@@ -301,15 +307,17 @@ def version_refused() -> GatewayError:
 
 
 def _skip_empty_lines(data: bytes, at: int) -> int:
-    """Skip empty lines before the request line, as RFC 9112, section 2.2, requires; some clients end a body with
-    one."""
+    """Skip empty lines before the request line, as RFC 9112, section 2.2, requires.
+
+    Some clients end a body with an empty line.
+    """
     while at < len(data) and data[at] in b"\r\n":
         at += 1
     return at
 
 
 def _parse_error(text: str) -> GatewayError:
-    # httptools has no exception class for it; the text is llhttp's.
+    # httptools has no exception class for this error; the text is llhttp's.
     if text == "Invalid HTTP version":
         return version_refused()
     return invalid_input(f"the request is malformed HTTP: {text}")

@@ -1,4 +1,6 @@
-"""Replies that are written message by message: a head, then each message as the exchange yields it.
+"""Replies that are written message by message.
+
+The gateway writes a head, and then each message when the exchange yields it.
 
 The first message has the status and the headers. It also determines how the body is delimited:
 
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 _EMPTY_REPLY = Message(status=200, headers=Headers(((b"content-length", b"0"),)))
 
 # These belong to one connection (RFC 9110, section 7.6.1), or delimit its body. In a reply that passes through, they
-# are those of the backend's connection.
+# describe the backend's connection.
 _HOP_BY_HOP = frozenset(
     (
         b"connection", b"content-length", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer",
@@ -79,10 +81,12 @@ class StreamedReplyWriter:
         connection_line: Callable[[], bytes],
         until_read: Callable[[], Awaitable[None]],
     ) -> GatewayError | None:
-        """Write each piece as it arrives, and await `until_read` before the next. `begin` gets the first piece, and
-        returns the part of it to write. `connection_line` is like in `pieces`.
+        """Write each piece as it arrives, and await `until_read` before the next.
 
-        Returns the error if the reply has not begun. If it breaks off later, or is cancelled, this aborts the
+        `begin` gets the first piece, and returns the part of it to write. `connection_line` has the same meaning as in
+        `pieces`.
+
+        Returns the error if the reply has not begun. If the reply breaks off later, or is cancelled, this aborts the
         connection, because a clean end would make the reply look complete.
         """
         try:
@@ -116,11 +120,14 @@ class StreamedReplyWriter:
             _reset_on_close(transport, False)
 
     async def pieces(self, connection_line: Callable[[], bytes]) -> AsyncGenerator[Buffer, None]:
-        """Yield the buffers to write. Pull the next one after the client has read the previous one. `connection_line`
-        is the function that returns the Connection line, for the time when the writer writes the head.
+        """Yield the buffers to write.
+
+        Pull the next one after the client has read the previous one. `connection_line` is the function that returns the
+        Connection line when the writer writes the head.
 
         Raises:
-            Exception: any exception of the exchange. After the first piece, the reply must not end like a complete one.
+            Exception: any exception of the exchange. After the first piece, the reply must not end like a complete
+                reply.
             ValueError: a header has a line break.
         """
         async with aclosing(self._messages), aclosing(self._replies) as replies:
@@ -167,8 +174,10 @@ class BodyUntilClose:
 
 
 class ChunkedReplyBody:
-    """A chunk for each message (RFC 9112, section 7.1). An empty message has no chunk, because a chunk without bytes
-    would end the body."""
+    """A body with a chunk for each message (RFC 9112, section 7.1).
+
+    An empty message has no chunk, because a chunk without bytes would end the body.
+    """
 
     length_line = b"Transfer-Encoding: chunked\r\n"
 
@@ -222,8 +231,9 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
     """Return the reply without hop-by-hop headers, including the names in its `Connection` header, and without the
-    names `left_out`. The headers of the record are left out, too, because a reply that passes through can have its own
-    request id."""
+    names `left_out`. The headers of the record are also left out, because a reply that passes through can have its own
+    request id.
+    """
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]

@@ -1,10 +1,10 @@
 """Reads the heads of requests that arrive in one piece, which is the usual case.
 
-Recent heads are cached: a cache hit takes 0.5 us. Clients that trace or number their requests, or send bodies of many
-sizes, never send the same head twice. But their heads have the same shape, and differ only in the values of a few
-fields. A head with a known shape takes 4 us, and a head with a new shape takes 16 us, of the 45 us that a small request
-takes. (CPU time, heads of 8 to 10 fields. The cache is small because larger ones do not stay in the processor's
-caches.)
+Recent heads are cached, and a cache hit takes 0.5 us of CPU time. Clients that trace or number their requests, or send
+bodies of many sizes, never send the same head twice. But their heads have the same shape, and differ only in the values
+of a few fields. A head with a known shape takes 4 us, and a head with a new shape takes 16 us, of the 45 us that a
+small request takes (for heads of 8 to 10 fields). The cache is small because larger caches do not stay in the
+processor's caches.
 """
 
 import re
@@ -25,9 +25,9 @@ _END_SIZE = len(END_OF_HEAD)
 _MAX_SIZE = 1024
 """The maximum size of a head, in bytes. Longer heads are received in parts."""
 _MOST = 32
-"""The maximum number of cached heads; then the cache is cleared."""
+"""The maximum number of cached heads. When it is exceeded, the cache is cleared."""
 _MOST_SHAPES = 512
-"""The maximum number of cached shapes; each kind of client has one shape for each model."""
+"""The maximum number of cached shapes. Each kind of client has one shape for each model."""
 
 _LENGTH = b"content-length"
 _VARYING_NAMES = frozenset((_LENGTH, b"traceparent", b"tracestate", b"x-request-id"))
@@ -39,7 +39,10 @@ _MOST_FIELDS = 32
 """The maximum number of fields of a head that is parsed in one step."""
 
 WholeHead: TypeAlias = tuple[RequestHead, Dispatch, int, int]
-"""A head, its dispatch, its size, and the size of the complete request in bytes if that `_is_simple`, else 0."""
+"""A head, its dispatch and its size.
+
+Also the size of the complete request in bytes if the head `_is_simple`, otherwise 0.
+"""
 
 
 class _Shape(NamedTuple):
@@ -75,7 +78,7 @@ class WholeHeads:
         return found
 
     def _of_shape(self, raw: bytes) -> WholeHead | None:
-        """Return the head, by its shape if that is known. Otherwise add its shape."""
+        """Return the head, by its shape if the shape is known. Otherwise add its shape."""
         texts = _VARYING.split(raw)
         values = texts[2::3]
         del texts[2::3]
@@ -94,7 +97,7 @@ class WholeHeads:
         return found
 
     def _in_shape(self, raw: bytes, values: list[bytes], shape: _Shape) -> WholeHead | None:
-        """Return the head of this shape with these values; None if its Content-Length must be checked."""
+        """Return the head of this shape with these values, or None if its Content-Length must be checked."""
         fields, length = list(shape.head.headers.raw), b"0"
         for place, value in zip(shape.at, values, strict=True):
             name = fields[place][0]
@@ -122,7 +125,7 @@ class WholeHeads:
         return head, dispatch, len(raw), len(raw) + (head.length or 0) if self._is_simple(head, dispatch) else 0
 
     def _by_parts(self, raw: bytes) -> RequestHead | None:
-        """Return the head like one that is received in parts. Raises GatewayError."""
+        """Return the head in the same way as a head that is received in parts. Raises GatewayError."""
         reader = HeadReader(self._limits.headers)
         try:
             is_whole = reader.feed(raw, 0) == len(raw) and reader.complete
@@ -141,8 +144,11 @@ class WholeHeads:
 
 
 class _Fields:
-    """Receives the parts of one head from httptools. Its two frequent callbacks are C functions: with a Python call for
-    each of nine fields, a head takes a third longer."""
+    """Receives the parts of one head from httptools.
+
+    Its two frequent callbacks are C functions. If there were a Python call for each of nine fields, a head would take a
+    third longer.
+    """
 
     __slots__ = ("by_name", "complete", "on_header", "on_url", "targets")
 
@@ -168,8 +174,10 @@ class _ParsedHead(NamedTuple):
 
 
 def _parsed(raw: bytes) -> _ParsedHead | None:
-    """Return a head with few fields, with unique names and no blanks after the values, which is the usual case. None
-    for any other head, including an invalid one: HeadReader reads those."""
+    """Return a head with few fields, with unique names and no blanks after the values, which is the usual case.
+
+    Return None for any other head, including an invalid head, because HeadReader reads these.
+    """
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
     try:

@@ -1,4 +1,4 @@
-"""One byte stream to an endpoint, with one call at a time, or many if replies have a tag (`Framing.tag`)."""
+"""One byte stream to an endpoint. It has one call at a time, or many if replies have a tag (`Framing.tag`)."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ class TcpConnectionObserver(typing.Protocol):
 
 
 class TcpClientConnection(asyncio.BufferedProtocol):
-    """Sends calls and hands their replies to the waiting callers. `scratch` is like in PacketReader."""
+    """Sends calls and hands their replies to the waiting callers. `scratch` has the same meaning as in PacketReader."""
 
     def __init__(self, framing: Framing, limits: Limits, scratch: memoryview, observer: TcpConnectionObserver) -> None:
         self._framing = framing
@@ -44,8 +44,10 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._last_tag = 0
         self._expected_late = 0
-        """The number of abandoned calls minus the number of replies without a waiting caller. If it is negative, there
-        were replies without any call."""
+        """The number of abandoned calls minus the number of replies without a waiting caller.
+
+        If the number is negative, there were replies without any call.
+        """
         self._replies = 0
         """The number of replies that have arrived, for any call."""
         self._has_received = False
@@ -59,8 +61,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         """Write `message`, with a tag of this connection, and wait for the reply with that tag.
 
         Cancelling a call without a tag closes the connection. Cancelling a call with a tag leaves it open for the other
-        calls. But if no reply at all arrived while the call waited, the endpoint might have disappeared, or hang in the
-        middle of a reply, so the connection takes no more calls.
+        calls. However, if no reply at all arrived while the call waited, the endpoint might have disappeared, or it
+        might hang in the middle of a reply, so the connection takes no more calls.
 
         Raises:
             TransportError: UNAVAILABLE if the connection broke, or the endpoint is stopping and has not begun the call.
@@ -68,7 +70,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
                 request left.
         """
         await self._until_writable()
-        if self._transport.is_closing():  # the endpoint closed it immediately: no reply would come
+        if self._transport.is_closing():  # the endpoint closed it immediately, so no reply would come
             how = "sent something on" if self._foreign else "closed"
             raise unreachable(f"the endpoint {how} the connection before it got the request{self._foreign}")
         tag, message = self._tagged(message)
@@ -86,14 +88,17 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             raise
 
     def is_usable(self) -> bool:
-        """Return whether the connection can take another call: the endpoint has not closed it and, in a framing without
-        tags, has sent nothing without a call, including bytes that the loop has not read yet. With tags, there must be
-        no partial message without a waiting call, because it would count as the beginning of the next reply."""
+        """Return whether the connection can take another call.
+
+        The endpoint must not have closed it. In a framing without tags, the endpoint must also have sent nothing
+        without a call, including bytes that the loop has not read yet. If replies have tags, there must be no partial
+        message without a waiting call, because it would count as the beginning of the next reply.
+        """
         is_out = self._is_retired or self._transport.is_closing()
         if is_out or (self._reader.header and not self._waiting):
             return False
         sock = self._transport.get_extra_info("socket")
-        if not hasattr(select, "poll"):  # Windows
+        if not hasattr(select, "poll"):  # on Windows
             return not has_unread(sock)
         poll = select.poll()
         events = select.POLLIN if self._framing.tag is None else getattr(select, "POLLRDHUP", 0)
@@ -118,7 +123,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Handle a connected socket."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but not a subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is one, but not a subclass
         self._loop = asyncio.get_running_loop()
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         keep_probing(transport.get_extra_info("socket"))
@@ -170,7 +175,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             self._writable = None
 
     async def _until_writable(self) -> None:
-        """Wait while the endpoint reads too slowly, because calls would pile up in memory."""
+        """Wait while the endpoint reads too slowly, because calls would otherwise pile up in memory."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
             if self._transport.is_closing():

@@ -1,4 +1,4 @@
-"""The connector of byte streams: exchanges messages with one endpoint."""
+"""The connector of byte streams, which exchanges messages with one endpoint."""
 
 import asyncio
 
@@ -17,20 +17,22 @@ from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 LINGER_SECONDS = 0.05
-"""How long the endpoint can take to close after the reply to the only call of a connection, in seconds. The side that
-closes first keeps the port in TIME_WAIT for a minute. But some servers wait for their client to close, and serve no
-other client during that time, so they must not wait long."""
+"""How long the endpoint can take to close after the reply to the only call of a connection, in seconds.
+
+The side that closes first keeps the port in TIME_WAIT for a minute. However, some servers wait for their client to
+close the connection, and serve no other client during that time, so they must not wait long.
+"""
 
 
 class TcpConnector:
     """The connector of one endpoint. The number of calls on a connection depends on the framing:
 
-    - Without tags: one call at a time. With `connection_per_call`: only one call.
-    - With tags: any number in parallel on one shared connection. The connector replaces it after a cancelled call if no
-      reply at all arrived while the call waited.
+    - Without tags, it is one call at a time. With `connection_per_call`, it is only one call.
+    - With tags, it is any number of parallel calls on one shared connection. The connector replaces it after a
+      cancelled call if no reply at all arrived while the call waited.
 
-    The connector never sends a call twice. `address` has the form in `parse_address`. `ip`: the IP address to connect
-    to instead of its host name. With `tls`, an address without a scheme uses TLS; for `tcps://` without `tls`, the
+    The connector never sends a call twice. `address` has the form in `parse_address`. `ip` is the IP address to connect
+    to instead of its host name. If `tls` is set, an address without a scheme uses TLS. For `tcps://` without `tls`, the
     system's certificates verify the endpoint.
 
     Raises:
@@ -60,7 +62,7 @@ class TcpConnector:
         self._attempt: asyncio.Task[TcpClientConnection] | None = None
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and return its reply, uncompressed. Cancellation works like in TcpClientConnection.exchange.
+        """Send `message` and return its reply, uncompressed. Cancellation works as in TcpClientConnection.exchange.
 
         Raises:
             TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection broke. INTERNAL if the reply
@@ -101,7 +103,7 @@ class TcpConnector:
         return reply
 
     def _take(self) -> TcpClientConnection | None:
-        """Return an idle connection that the endpoint has left open, or None without one."""
+        """Return an idle connection that the endpoint has left open, or None if there is no such connection."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():
@@ -117,8 +119,10 @@ class TcpConnector:
             self._idle.append(connection)
 
     async def _shared_connection(self, deadline: float | None) -> TcpClientConnection:
-        """Return the shared connection. The first call that needs it connects; all calls that wait for it share that
-        attempt, and its failure."""
+        """Return the shared connection.
+
+        The first call that needs it connects. All calls that wait for it share that attempt, and its failure.
+        """
         if self._shared is not None and not self._shared.is_usable():
             self._shared.retire()
             self._shared = None

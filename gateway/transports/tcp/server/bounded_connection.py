@@ -11,9 +11,12 @@ from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnec
 
 
 class BoundedTcpConnection(TcpServerConnection):
-    """A connection with limits. After its last reply it closes. If replies have a tag (brpc), it stays open, because
-    brpc's clients fail all calls for 3 s after a connection closes. When the gateway sheds load, it refuses a request
-    before it decompresses and decodes it."""
+    """A connection with limits.
+
+    It closes after its last reply. If replies have a tag (brpc), it stays open, because brpc's clients fail all calls
+    for 3 s after a connection closes. When the gateway sheds load, it refuses a request before it decompresses and
+    decodes it.
+    """
 
     def __init__(self, context: TcpContext) -> None:
         super().__init__(context)

@@ -1,6 +1,6 @@
-"""One client's byte stream: receives messages, hands each to the exchange, and writes its reply.
+"""One client's byte stream. It receives messages, hands each to the exchange, and writes the reply.
 
-`lifecycle` describes the phases; for byte streams, the phase follows from the connection's state, in this order:
+`lifecycle` describes the phases. For byte streams, the phase follows from the connection's state, in this order:
 
     FLUSHING   the client reads too slowly
     ANSWERING  requests are in flight
@@ -8,10 +8,10 @@
     HEAD       a header has begun to arrive
     IDLE       none of these
 
-If replies have a tag (`Framing.tag`), many requests are in flight in parallel, and replies are written as they arrive;
-otherwise one request at a time. Messages that arrive before their turn wait in `_waiting`, and nothing more is read
-during that time, which makes the client wait. A message that cannot be split from the stream ends the connection, after
-the earlier requests are answered.
+If replies have a tag (`Framing.tag`), many requests are in flight in parallel, and replies are written as they arrive.
+Otherwise there is one request at a time. Messages that arrive before their turn wait in `_waiting`, and nothing more is
+read during that time, which makes the client wait. A message that cannot be split from the stream ends the connection,
+after the earlier requests are answered.
 """
 
 import asyncio
@@ -35,18 +35,24 @@ from gateway.transports.tcp.packets import Packet, PacketReader, write
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 
 MESSAGES_PER_TURN = 32
-"""Maximum number of messages on one connection before other connections get their turn. A client can send thousands
-together, and many take 0.1 ms each without waiting."""
+"""Maximum number of messages on one connection before other connections get their turn.
+
+A client can send thousands of messages together, and many of them take 0.1 ms each without waiting.
+"""
 
 LARGEST_IN_FLIGHT = 2
 """The number of requests of `limits.message` bytes, or of smaller requests with the same total size, that one
-connection can have in flight. The request that exceeds this is still begun; the next one waits."""
+connection can have in flight. The request that exceeds this is still begun, and the next one waits.
+"""
 
 
 @frozen
 class TcpContext(ConnectionContext):
-    """The data that all connections of one listener share. `max_in_flight`: the maximum number of requests of one
-    connection in flight; more than one only if replies have a tag."""
+    """The data that all connections of one listener share.
+
+    `max_in_flight` is the maximum number of requests of one connection in flight. It is more than one only if replies
+    have a tag.
+    """
 
     protocol: Protocol
     exchange: Exchange
@@ -81,13 +87,13 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._received = 0
         """The number of bytes that arrived last."""
         self._stream_error: GatewayError | None = None
-        """Why no more messages can be split from the stream."""
+        """The reason why no more messages can be split from the stream."""
         self._rejection: GatewayError | None = None
-        """Why the connection was not admitted, if each request gets this error."""
+        """The reason why the connection was not admitted, if each request gets this error."""
         self._next_turn: asyncio.Handle | None = None
         """Continues with the messages that waited when the connection's turn was over."""
         self._ends_at = math.inf
-        """The time when the connection ends if no request is in flight. Finite while the listener drains."""
+        """The time when the connection ends if no request is in flight. It is finite while the listener drains."""
 
     @property
     def protocol(self) -> str:
@@ -96,7 +102,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """The number of requests in flight or waiting, plus one that is arriving or whose reply is unread."""
+        """The number of requests in flight or waiting, plus one if a request is arriving or its reply is unread."""
         partly = self._reader.header or (self._phase is Phase.FLUSHING and not self._tasks)
         return len(self._tasks) + len(self._waiting) + len(self._to_refuse) + bool(partly)
 
@@ -141,8 +147,10 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.proceed()
 
     def eof_received(self) -> None:
-        """Handle a client that has closed or half-closed. The two look the same, and the gateway does not compute a
-        reply that the client might not read."""
+        """Handle a client that has closed or half-closed.
+
+        The gateway cannot tell these apart, and does not compute a reply that the client might not read.
+        """
         if self._phase not in _LAST and not self._tasks and not self._waiting and not self._to_refuse:
             try:
                 self._reader.check_end()
@@ -162,7 +170,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Requests and replies.
 
     def proceed(self) -> None:
-        """Begin the requests whose turn it is; then continue to read, wait, or close."""
+        """Begin the requests whose turn it is. After that, continue to read, wait, or close the connection."""
         if self._phase in _LAST:
             return
         if self._next_turn is None:
@@ -266,7 +274,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         try:
             answer = await reply
         except asyncio.CancelledError:
-            # Not raised again: a cancelled task would keep the exception, and with it the request, in memory.
+            # The exception is not raised again. A cancelled task would keep the exception, and with it the request, in
+            # memory.
             self._transport.abort()
             message.record.give_up(GIVEN_UP["tcp"])
             return
@@ -296,7 +305,9 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Refusing.
 
     def _refuses_new(self) -> bool:
-        """Return True if the connection refuses each request that arrives now, which requires a tag in the reply."""
+        """Return True if the connection refuses each request that arrives now, which requires that replies have a
+        tag.
+        """
         return self._rejection is not None or (self._ends_at < math.inf and self._framing.tag is not None)
 
     def _refuse_new(self, message: Message) -> None:
@@ -304,8 +315,10 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._refuse(error, message)
 
     def reject_connection(self, error: GatewayError) -> None:
-        """Refuse the connection. Clients drop a reply with an unknown tag, so if replies have a tag, refuse the first
-        requests instead."""
+        """Refuse the connection.
+
+        If replies have a tag, refuse the first requests instead, because clients drop a reply with an unknown tag.
+        """
         if self._framing.tag is None:
             super().reject_connection(error)
         else:

@@ -1,4 +1,4 @@
-"""The listener of byte streams: accepts clients on a TCP port or a unix socket."""
+"""The listener of byte streams, which accepts clients on a TCP port or a unix socket."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,15 +23,17 @@ client wait."""
 
 
 class TcpListener(BaseListener):
-    """Serves one protocol, which has a Framing, at one address; only one, because a byte stream does not name its
-    protocol. As a part of a shared listener, it has the `connections` of that listener.
+    """Serves one protocol, which has a Framing, at one address.
+
+    It serves only one because a byte stream does not name its protocol. As a part of a shared listener, it has the
+    `connections` of that listener.
 
     Raises:
-        ValueError: several protocols, or a protocol without a Framing.
+        ValueError: there are several protocols, or a protocol without a Framing.
     """
 
     address: str
-    """`tcp://host:port` or `unix:///path`, once started."""
+    """`tcp://host:port` or `unix:///path`, after the start."""
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class TcpListener(BaseListener):
         self._unix: UnixSocket | None = None
 
     async def start(self, address: Address) -> None:
-        """Start like any listener; also on a unix socket."""
+        """Start as any listener does, also on a unix socket."""
         if not address.path:
             await super().start(replace(address, scheme="tcp"))
             return
@@ -74,7 +76,10 @@ class TcpListener(BaseListener):
         await self._server.start_serving()
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Return why open connections cannot change to these protocols: a byte stream does not name its protocol."""
+        """Return why open connections cannot change to these protocols.
+
+        The reason is that a byte stream does not name its protocol.
+        """
         wanted, own = ", ".join(protocol.name for protocol, _ in protocols), self._context.protocol.name
         return "" if wanted == own else f"its protocol cannot change from {own} to {wanted}"
 
@@ -98,7 +103,7 @@ class TcpListener(BaseListener):
         return [task for each in own for task in each.renew(context)]
 
     def announce_end(self) -> None:
-        """Do nothing: these protocols cannot announce it. The listener serves requests until `drain`."""
+        """Do nothing, because these protocols cannot announce the end. The listener serves requests until `drain`."""
 
     async def stop_accepting(self) -> None:
         """See `Listener.stop_accepting`. Multiplexed connections refuse new requests from now on."""

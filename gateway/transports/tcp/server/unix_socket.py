@@ -1,4 +1,4 @@
-"""The file of a unix socket: created, replaced if no process listens on it any longer, and removed at the end."""
+"""The file of a unix socket. It is created, replaced if no process listens on it any longer, and removed at the end."""
 
 import errno
 import os
@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 
 MODE = 0o660
-"""Only the user and the group of the gateway can connect."""
+"""The file's mode, with which only the user and the group of the gateway can connect."""
 
 
 class UnixSocket:
     """A bound socket at `path`, which does not listen yet, so no client can connect before its mode is set.
 
     Raises:
-        OSError: `path` is a file other than a socket, or a socket on which a process listens; or its folder does not
+        OSError: `path` is a file other than a socket, or a socket on which a process listens, or its folder does not
             exist.
     """
 
