@@ -88,7 +88,8 @@ class BodyReader:
         try:
             value = _decoded(decode, text, reading)
         except msgspec.ValidationError as error:
-            raise MisfitError(_explained(str(error)), _place(str(error), text)) from error
+            why = _shortened(str(error))
+            raise MisfitError(_explained(why), _place(why, text)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise MisfitError(f"not JSON: {error}") from error
         except RecursionError as error:
@@ -164,8 +165,18 @@ def _cuttable(node: Node) -> dict[TensorPlace, str]:
     return places
 
 
+_LONGEST_ERROR = 2000
+_LONGEST_PATH = 500
+
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
 _PATH = re.compile(r" - at `\$(.*)`$")
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning of an msgspec error, which quotes a whole key of the body, and its end, which has the path."""
+    return (
+        text if len(text) <= _LONGEST_ERROR else f"{text[: _LONGEST_ERROR - _LONGEST_PATH]}...{text[-_LONGEST_PATH:]}"
+    )
 
 
 def _place(text: str, body: bytes) -> Place:

@@ -138,7 +138,7 @@ def _joined(some: Parameters, others: Parameters) -> Parameters:
 
 def _agreed(what: str, one: str, other: str) -> str:
     if one and other and one != other:
-        raise DecodeError(f"the {what} is {one!r} in the request's head and {other!r} in its body; send it once")
+        raise DecodeError(f"the {what} is {one!r} in one part of the request and {other!r} in another; send it once")
     return one or other
 
 

@@ -637,6 +637,14 @@ def test_literals_among_many_values_take_little_memory(item: bytes) -> None:
     assert memory.peak < 12 * len(text)
 
 
+def test_an_unknown_member_with_a_name_of_megabytes_is_refused_with_few_copies_of_it() -> None:
+    text = b'{"a":[1],"' + b"k" * 2**22 + b'":1}'
+    with traced() as memory, pytest.raises(DecodeError, match="member `kkk.*is not in the form") as raised:
+        read({"a": X}, text)
+    assert len(str(raised.value)) < 10_000
+    assert memory.peak < 4 * len(text)
+
+
 def test_the_errors_of_alternatives_hold_no_copies_of_the_body() -> None:
     alternatives = {"$any": [{"a": "$x|items", "b": "$_", f"k{at}?": "$_"} for at in range(16)]}
     text = b'{"a":[' + b'"",' * 100_000 + b'{}],"b":"\\n"}'

@@ -36,7 +36,7 @@ def test_a_path_names_the_model_and_its_version() -> None:
 
 
 def test_a_model_in_the_path_and_another_in_the_body_contradict_each_other() -> None:
-    with pytest.raises(DecodeError, match="'iris' in the request's head and 'rose' in its body; send it once"):
+    with pytest.raises(DecodeError, match="'iris' in one part of the request and 'rose' in another; send it once"):
         read(MODELS, "POST /models/{model}", b'{"x":[1],"model":"rose"}', captures={"model": "iris"})
 
 
@@ -89,7 +89,7 @@ def test_an_id_in_the_path() -> None:
     assert request.id == "a/b"
     assert [(each.method, each.path) for each in [written(form, request)]] == [("PUT", "/p/a%2Fb")]
     assert read(form, "PUT /p/{id}", b'{"x":[1],"id":"7"}', captures={"id": "7"}).id == "7"
-    with pytest.raises(DecodeError, match="the id is '7' in the request's head and '8' in its body; send it once"):
+    with pytest.raises(DecodeError, match="the id is '7' in one part of the request and '8' in another; send it once"):
         read(form, "PUT /p/{id}", b'{"x":[1],"id":"8"}', captures={"id": "7"})
     with pytest.raises(GatewayError, match="no path of the form can be filled"):
         written(form, replace(request, id=None))
