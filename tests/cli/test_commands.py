@@ -21,7 +21,7 @@ from tests.cli.terminal import terminal
 def test_without_arguments_it_lists_its_commands() -> None:
     result = gateway()
     for command, what in (
-        ("serve", "Serve a configuration."),
+        ("serve", "Run the gateway with a configuration file."),
         ("demo", "Serve the configuration that comes with the package."),
         ("check", "Check a configuration."),
         ("schema", "Print the JSON Schema of a configuration."),

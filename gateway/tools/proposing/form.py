@@ -7,7 +7,7 @@
 | a list of equally long lists, whose columns have different types | rows, `[[$a, $b], ...]` |
 | a shape and a flat list | `$x|shape`, `$x|flat` |
 | single values, where nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
-| the inputs are single values and the outputs have no rows, or the input is a flat list and the output a single value | `batch: each` |
+| single values as inputs and no rows in outputs, or a flat list as input and a single value as output | `batch: each` |
 | single values in addition to tensors | parameters in requests, `$_` in responses; constants if always equal |
 | `id`, `model`, `version`, `index` and similar | `$id`, `$model`, `$version`, `$index` |
 """
