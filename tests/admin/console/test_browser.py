@@ -405,7 +405,7 @@ def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
         marked = page.locator(".lines .marked")
         expect(marked).to_have_count(1)
         expect(marked).to_contain_text("gone:")
-        expect(marked).to_contain_text("no policy bounds the time of calls to the backend 'gone'")
+        expect(marked).to_contain_text("no policy limits the duration of calls to the backend 'gone'")
         text = gateway.file.read_text()
         expect(marked).to_contain_text(place(text, "gone:"))
         warnings = page.get_by_role("region", name="Warnings")
