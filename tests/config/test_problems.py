@@ -786,7 +786,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         MESSAGES + "match: {path: /messages/predict, model: m}, passthrough: true}, {backend: science, match: {}}]\n",
         [
             "3:112: routes[0] forwards messages requests to /messages/predict without decoding, so this route "
-            "never gets them; use another path or listener for one of the two routes, or remove all conditions of routes[0] except path"
+            "never gets them; use another path or listener for one of the two routes, or remove all conditions of "
+            "routes[0] except path"
         ],
     ),
     (
