@@ -63,7 +63,8 @@ class KeptDifference:
 
 
 class MirrorCounts:
-    """Counts since the start. The thread that renders metrics reads the counts; only the event loop's thread changes them."""
+    """Counts since the start. The thread that renders metrics reads the counts; only the event loop's thread changes
+    them."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[MirrorOutcome] = Counter()
@@ -76,7 +77,8 @@ class MirrorCounts:
         self.bytes = 0
         """Bytes of the requests and responses in flight."""
         self.seconds = 0.0
-        """Total seconds of the successful calls at the mirror's backend (`seconds`) and at the route's (`expected_seconds`)."""
+        """Total seconds of the successful calls at the mirror's backend. `expected_seconds` is the same for the route's
+        backend."""
         self.expected_seconds = 0.0
         self.last: deque[KeptDifference] = deque(maxlen=MOST_KEPT)
 
