@@ -192,7 +192,12 @@ LISTENER = 'listeners: [{name: a, bind: "127.0.0.1:1", protocols: [%s], cors: {%
         ("v2-rest", 'origins: ["https://a.com/"]', "", "expected an origin as browsers send it, such as https://app"),
         ("v2-rest", 'origins: ["*.example.com"]', "", "expected an origin as browsers send it, such as https://app"),
         ("v2-rest", 'origins: ["null"]', "", "expected an origin as browsers send it, such as https://app"),
-        ("v2-rest", 'origins: ["https://a.com:443"]', "", "browsers leave out the default port; expected https://a.com,"),
+        (
+            "v2-rest",
+            'origins: ["https://a.com:443"]',
+            "",
+            "browsers leave out the default port; expected https://a.com,",
+        ),
         ("v2-rest", 'origins: ["https://a.com", "https://a.com"]', "", "'https://a.com' is listed twice"),
         ("v2-rest", 'origins: ["*"], headers: ["*"]', "", "expected the names of headers, such as authorization"),
         ("v2-rest", 'origins: ["*"], max_age: 1.5', "", "expected a whole number"),

@@ -1,4 +1,4 @@
-"""Shutdown of commands that run a server. The first SIGTERM or SIGINT drains the server, which reports not ready for
+"""Shutdown of commands that run a server: the first SIGTERM or SIGINT drains the server, which reports not ready for
 some time and then finishes the requests in flight. A second signal stops it immediately."""
 
 import asyncio

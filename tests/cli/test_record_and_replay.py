@@ -42,7 +42,7 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
     with started("serve", "--config", str(tmp_path / "gateway.yaml")):
         found = gateway("replay", str(cassette), "--to", new, "--rename", "output0=y")
         assert (found.exit_code, found.stdout.splitlines()[1].split()[:5]) == (0, ["double", "1", "1", "0", "0"])
-        warning = f"warning: {cassette}:3: the last line was not written in full; it is left out\n"
+        warning = f"warning: {cassette}:3: the last line is incomplete, so it is left out\n"
         assert found.stderr == warning
         found = gateway("replay", str(cassette), "--to", new, "--json", str(tmp_path / "r.json"))
         assert found.exit_code == 1

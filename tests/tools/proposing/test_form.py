@@ -214,7 +214,11 @@ NONE = {
     "ragged": ({"x": [[1], [2, 3]]}, {"y": 1}, "request.x: a ragged array, whose rows have different lengths"),
     "null": ({"x": [1, None]}, {"y": 1}, "request.x: null beside numbers in one array"),
     "mixed": ({"x": 1}, {"y": [1, "a"]}, "response.y: numbers beside texts in one array"),
-    "empty": ({"x": []}, {"y": 1}, "request.x: the list is empty in all examples; add an example in which it has elements"),
+    "empty": (
+        {"x": []},
+        {"y": 1},
+        "request.x: the list is empty in all examples; add an example in which it has elements",
+    ),
     "no tensor": ({"x": None}, {"y": 1}, "request: found no tensor: the body has no array, number or text"),
 }
 
