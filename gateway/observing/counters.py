@@ -29,7 +29,7 @@ _BOUNDS = np.array(LATENCY_BOUNDS)
 _BUCKETS = len(LATENCY_BOUNDS) + 1
 
 Place: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; those that a request did not reach are empty. The listener is empty for calls
+"""Listener, route, backend and endpoint; empty if a request did not reach them. The listener is empty for calls
 of a graph's steps, which count at the backend. The request for the graph itself counts at the listener and at the
 graph's route, without a backend."""
 

@@ -175,7 +175,7 @@ def test_a_live_check_says_which_protocol_a_server_speaks_instead(tmp_path: Path
         file.write_text(file.read_text().replace("protocol: umbridge", f"protocol: {configured}"))
         result = gateway("check", "--live", "--config", str(file))
     assert result.exit_code == 1
-    assert f"speaks umbridge, not {configured}; write `protocol: umbridge`" in result.stderr
+    assert f"uses umbridge, not {configured}; write `protocol: umbridge`" in result.stderr
 
 
 def test_a_second_server_of_the_same_model_gets_a_route_that_says_so(tmp_path: Path) -> None:

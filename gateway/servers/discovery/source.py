@@ -86,8 +86,8 @@ class Watcher:
                 self._reported(other._found)
 
     async def look(self) -> None:
-        """Look up the addresses once, and report them. A failure changes nothing. Of several consecutive failures, only
-        the first is logged."""
+        """Look up the addresses once, and report them. A failure changes nothing. If several consecutive lookups fail,
+        only the first failure is logged."""
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._source.look()

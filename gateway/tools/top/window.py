@@ -10,7 +10,7 @@ SECONDS = 10.0
 """The length of the window in seconds, as in the console."""
 
 Way: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; those that a request did not reach are empty."""
+"""Listener, route, backend and endpoint; empty if a request did not reach them."""
 K = TypeVar("K", bound=Hashable)
 
 

@@ -178,8 +178,8 @@ V2_MODEL = {"name": "other", "version": "1", "extensions": []}
     [
         ({"/v1/models": OPENAI_MODELS}, "", ""),
         ({"/v1/models": OPENAI_MODELS, "/health": {}}, ", ready: {path: /health}", ""),
-        ({"/v1/models": OPENAI_MODELS}, ", ready: {path: /health}", "speaks json:openai-embeddings, not json:own"),
-        ({"/v2": V2_MODEL}, "", "speaks v2-rest, not json:own"),
+        ({"/v1/models": OPENAI_MODELS}, ", ready: {path: /health}", "uses json:openai-embeddings, not json:own"),
+        ({"/v2": V2_MODEL}, "", "uses v2-rest, not json:own"),
         ({"/v2": V2_MODEL, "/health": {}}, ", ready: {path: /health}", ""),
     ],
 )
