@@ -31,8 +31,8 @@ class AccessLog:
 
     - `sample`: the share of successful requests that get a line. All failed requests get a line.
 
-    For PROBES from one client, the first probe gets a line, and so does every probe whose outcome differs from the
-    previous probe's.
+    For PROBES from one client, the first probe and every probe whose outcome differs from the previous probe's get a
+    line.
     """
 
     def __init__(self, writer: LineWriter, render: Render, sample: float = 1.0) -> None:

@@ -30,7 +30,7 @@ Reader: TypeAlias = Callable[[Batch], None]
 
 class FinishedRecords:
     """Collects completed requests, and passes them to `readers` in batches, after SECONDS or after BATCH requests. In a
-    batch, each request costs half as much as by itself, and no response waits for the readers."""
+    batch, each request costs half as much as a single request, and no response waits for the readers."""
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []

@@ -1,6 +1,6 @@
-"""The policy `timeout: {seconds: 30, per_try: 10}`: a call that takes longer than `seconds` fails with
-DEADLINE_EXCEEDED, and so does an attempt at an endpoint that takes longer than `per_try`. The Backend enforces
-`per_try` (`Tries.seconds`), because only the Backend knows when an attempt begins."""
+"""The policy `timeout: {seconds: 30, per_try: 10}`: a call that takes longer than `seconds`, and an attempt
+at an endpoint that takes longer than `per_try`, fail with DEADLINE_EXCEEDED. The Backend enforces `per_try`
+(`Tries.seconds`), because only the Backend knows when an attempt begins."""
 
 import asyncio
 from collections.abc import AsyncGenerator
