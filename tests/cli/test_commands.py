@@ -22,7 +22,7 @@ def test_without_arguments_it_lists_its_commands() -> None:
     result = gateway()
     for command, what in (
         ("serve", "Run the gateway with a configuration file."),
-        ("demo", "Serve the configuration that comes with the package."),
+        ("demo", "Run the gateway with the demo configuration."),
         ("check", "Check a configuration."),
         ("schema", "Print the JSON Schema of a configuration."),
         ("route", "Print the route of a request."),
