@@ -21,15 +21,15 @@ from tests.cli.terminal import terminal
 def test_without_arguments_it_lists_its_commands() -> None:
     result = gateway()
     for command, what in (
-        ("serve", "Serve a configuration."),
-        ("demo", "Serve the configuration that comes with the package."),
+        ("serve", "Run the gateway with a configuration file."),
+        ("demo", "Run the gateway with the demo configuration."),
         ("check", "Check a configuration."),
         ("schema", "Print the JSON Schema of a configuration."),
         ("route", "Print the route of a request."),
         ("explain", "Explain how the gateway handles a request."),
-        ("reference", "Serve bundled models or Python callables."),
+        ("reference", "Run a model server with sample models or Python callables."),
         ("call", "Send one inference to a model server."),
-        ("conformance", "Check a server against the specification of its protocol."),
+        ("conformance", "Check a server against its protocol's specification."),
     ):
         assert f"  {command:11}  {what}\n" in result.output
 
