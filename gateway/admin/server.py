@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -45,7 +45,7 @@ class _ShortConnection(HttpToolsProtocol):
     always after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an
     incomplete one."""
 
-    unanswered = 0
+    unanswered = 0  # ListenerConnections adds it to the totals of all connections
 
     def __init__(self, admitted: ListenerConnections, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -102,21 +102,6 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.accepting.set()
-
-
-GATHERED = ("/status", "/api/traffic", "/api/errors", "/api/requests", "/api/keys")
-"""The paths that report counts."""
-
-
-def gathering(application: ASGI, gather: Callable[[], Awaitable[None]]) -> ASGI:
-    """Return `application`, which awaits `gather` before it reports counts."""
-
-    async def gathered(scope: Any, receive: Any, send: Any) -> None:
-        if scope.get("path") in GATHERED:
-            await gather()
-        await application(scope, receive, send)
-
-    return gathered
 
 
 class AdminServer:

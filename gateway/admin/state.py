@@ -60,6 +60,12 @@ class GatewayState:
         (which gRPC's health service uses)."""
         return self.ready and not await self.assembly.readiness.why_not(rule)
 
+    async def refresh_counts(self) -> None:
+        """Add the requests that have ended to the counts, in all processes."""
+        self.observing.flush()
+        if self._workers is not None:
+            await self._workers.gather()
+
     @property
     def counters(self) -> Counters:
         """The counters of requests, including all completed requests."""

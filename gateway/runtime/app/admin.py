@@ -32,7 +32,7 @@ def application(
 ) -> FastAPI:
     """Return the status API, the console and the OpenAPI documents of the gateway with this state. Servers register at
     `registrations`, by the backend's name. The other arguments are the same as in Gateway and Ports."""
-    made = status.application(state.status, reload_file, lambda: effective(state.config))
+    made = status.application(state.status, reload_file, lambda: effective(state.config), state.refresh_counts)
     register.add_routes(made, registrations)
     add_clearing(made, clear_caches)
     add_draining(made, draining)
