@@ -75,6 +75,7 @@ class Headers:
 
 
 NO_HEADERS = Headers()
+JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 
 class Metadata(Headers):

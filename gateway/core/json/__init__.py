@@ -25,7 +25,7 @@ for the figures.
 
 from gateway.core.json import missing
 from gateway.core.json.arrays import Array, ArrayForm
-from gateway.core.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
+from gateway.core.json.bulk_numbers import BLANKS, INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
 from gateway.core.json.contents import array, packed, written
 from gateway.core.json.document import Json, cut_out
 from gateway.core.json.reading import read, read_bare, read_members
@@ -46,6 +46,7 @@ from gateway.core.json.writing import (
 )
 
 __all__ = [
+    "BLANKS",
     "CUT_FROM",
     "INT64_MAX",
     "INT64_MIN",

@@ -1,5 +1,6 @@
 """Read JSON documents. Arrays of numbers and strings become tensor data, everything else plain Python values."""
 
+from codecs import BOM_UTF8
 from collections.abc import Container, Mapping
 
 from gateway.core.errors import DecodeError
@@ -12,8 +13,6 @@ from gateway.core.types import Buffer
 _SMALL = 8192
 """Maximum size of a document that `small` reads, in bytes: `small` makes Python numbers, which costs more than cutting
 arrays out of larger documents."""
-
-_BOM = b"\xef\xbb\xbf"
 
 
 def read(
@@ -35,7 +34,7 @@ def read(
         DecodeError: the body is not JSON, not an object, or has content that the package refuses; the text gives the
             position.
     """
-    text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
+    text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(BOM_UTF8)
     if not text or text.isspace():
         raise DecodeError("empty body, expected a JSON object")
     wanted = Wanted(arrays, level)

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.core import json
 from gateway.core.errors import DecodeError
+from gateway.core.json import BLANKS
 from gateway.core.protocol import Limits
 from gateway.core.types import TensorSpec
 from gateway.protocols.json import literals
@@ -37,7 +38,6 @@ from gateway.protocols.json.templates import (
 from gateway.protocols.json.types import body_type
 
 _BACKSLASH = ord("\\")
-_BLANKS = b" \t\r\n"
 _MOST_CUT = 16
 """Maximum number of keys that are searched for in a body. The values of other keys remain in it."""
 _NO_CUTS: Mapping[str, bytes] = MappingProxyType({})
@@ -68,7 +68,7 @@ class BodyReader:
         if decode is None:
             reading = BodyReading(limits, _NO_CUTS)
             for read in self._places:
-                read(text.strip(_BLANKS), reading)
+                read(text.strip(BLANKS), reading)
             return reading.found(self._role)
         rest, cuts = self._cut(text) if len(text) > json.CUT_FROM else (text, _NO_CUTS)
         reading = BodyReading(limits, cuts)
@@ -112,7 +112,7 @@ class BodyReader:
             except DecodeError:
                 continue
             if found:
-                cuts[key] = found[0].bytes.rstrip(_BLANKS)
+                cuts[key] = found[0].bytes.rstrip(BLANKS)
         return rest, cuts
 
 

@@ -20,6 +20,7 @@ of texts. Blanks around a number are allowed; in a text they are content (RFC 41
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -42,7 +43,6 @@ datatype."""
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
 """Makes the JSON texts of some cells of a column; None if one of them cannot be of the column's datatype."""
 
-_BOM = b"\xef\xbb\xbf"
 
 # possessive: no input makes the matching backtrack
 _DIGITS = r"-?+(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|Infinity|inf)|NaN|nan"
@@ -73,7 +73,7 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
             duplicate name, or a cell that does not have its column's datatype. The text has the line.
         GatewayError: TOO_LARGE, more columns, a longer text, or a row of more than 2**20 numbers.
     """
-    text = _checked(bytes(body).removeprefix(_BOM))
+    text = _checked(bytes(body).removeprefix(BOM_UTF8))
     if not text:
         return b"[]"
     first, start = next_row(text, 0, 1, columns)

@@ -15,6 +15,7 @@ from gateway.core.operations import Operation
 from gateway.core.path_segments import path_segment
 from gateway.core.protocol import EncodeResponse, Limits, ListenerSettings, Target
 from gateway.core.types import (
+    JSON_HEADERS,
     Answer,
     ControlRequest,
     Message,
@@ -29,7 +30,6 @@ from gateway.protocols.v2.extensions import config_for_client, index_entries
 from gateway.protocols.v2.flavors import KSERVE
 from gateway.protocols.v2.parameters import take_flag
 from gateway.protocols.v2.rest.json_bodies import (
-    JSON_HEADERS,
     JsonObject,
     json_reply,
     read_list,
