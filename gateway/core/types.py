@@ -3,7 +3,7 @@ canonical."""
 
 import dataclasses
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import prod
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -201,6 +201,11 @@ class Tensor(Struct, frozen=True):
     def elements(self) -> int:
         """The number of elements."""
         return prod(self.shape)
+
+
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes of the tensors' data."""
+    return sum([len(each.data) for each in tensors])
 
 
 def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None = None) -> Tensor:

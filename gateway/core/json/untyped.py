@@ -6,6 +6,8 @@ from gateway.core.json.arrays import nesting
 from gateway.core.json.bulk_numbers import has_fraction, parse_raw
 from gateway.core.types import Shape
 
+UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+"""The datatypes of JSON arrays by the kinds of numpy's dtypes."""
 _FP64, _INT64, _UINT64 = Datatype.FP64, Datatype.INT64, Datatype.UINT64
 
 
