@@ -28,7 +28,7 @@ Render: TypeAlias = Callable[[Batch, float], bytes]
 
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
-LONGEST_NAME = 256
+LONGEST_SHOWN_NAME = 256
 """Maximum number of characters to write of a model's name, which clients choose."""
 
 
@@ -86,7 +86,7 @@ def _texts(numbers: NDArray[Any]) -> list[str]:
 def _json_members(kind: RequestKind) -> str:
     """Return the members of a line that have the same values in many lines."""
     # Half of a surrogate pair cannot be encoded.
-    readable = kind.model[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
+    readable = kind.model[:LONGEST_SHOWN_NAME].encode("utf-8", "backslashreplace").decode()
     values = {name: getattr(kind, name) for name in _SHARED} | {"model": readable}
     if kind.cache:
         values["cache"] = kind.cache
@@ -138,7 +138,7 @@ def _told(batch: Batch) -> Iterator[str]:
 def _names(kind: RequestKind) -> str:
     """Return the fields of a line that have the same values in many lines."""
     told = {
-        "reason": kind.reason, "operation": kind.operation, "model": kind.model[:LONGEST_NAME],
+        "reason": kind.reason, "operation": kind.operation, "model": kind.model[:LONGEST_SHOWN_NAME],
         "listener": kind.listener, "in": kind.in_protocol, "route": kind.route, "backend": kind.backend,
         "out": kind.out_protocol, "endpoint": kind.endpoint, "principal": kind.principal,
     }  # fmt: skip

@@ -34,11 +34,11 @@ from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Status
 from gateway.observing.counters import RequestError
 from gateway.observing.recent import MOST_RECENT
+from gateway.routing.router import LONGEST_NAME
 
 Source = TypeVar("Source")
 Made = TypeVar("Made")
 
-LONGEST_NAME = 1024
 SIGNATURE_SECONDS = 10.0
 """Time limit for a server's response about a signature, in seconds."""
 

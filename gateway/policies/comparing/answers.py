@@ -23,7 +23,7 @@ NO_ANSWER = frozenset(
 
 MOST_OUTPUTS = 16
 """Maximum number of differing outputs in a Difference."""
-LONGEST_NAME = 100
+LONGEST_SHOWN_NAME = 100
 """Maximum number of characters to show of an output's name."""
 
 
@@ -105,7 +105,7 @@ def _compared(
     found: list[OutputDifference] = []
     kinds: set[DifferenceKind] = set()
     for name, old, new in _pairs(expected, actual, by_position=by_position):
-        difference = _output_difference(name[:LONGEST_NAME], old, new, tolerance, shown)
+        difference = _output_difference(name[:LONGEST_SHOWN_NAME], old, new, tolerance, shown)
         if difference is not None:
             kinds.add(difference.kind)
             if len(found) < MOST_OUTPUTS:
