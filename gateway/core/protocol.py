@@ -230,8 +230,6 @@ class Models:
     ordered: bool = True
     """Its metadata lists inputs and outputs in a defined order; False: its metadata has maps, and the gateway sorts
     inputs and outputs by name."""
-    tells_names: bool = True
-    """Its metadata names the inputs and outputs, even if the tensors of calls are `unnamed`."""
     platform: str = ""
     """The default of its models' `platform` in metadata."""
 

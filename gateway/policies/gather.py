@@ -522,7 +522,7 @@ class Gathering:
         if not members:
             return True
         if len(members) == 1:
-            return await self._by_itself(kind, members[0])
+            return await self._by_itself(members[0])
         record = _record(members)
         joined = joining.join([each.request for each in members], record)
         rows = [each.rows for each in members]
@@ -549,7 +549,7 @@ class Gathering:
             member.answer(each)
         return True
 
-    async def _by_itself(self, kind: _Kind, member: _Member) -> bool:
+    async def _by_itself(self, member: _Member) -> bool:
         """Give one member its response with a separate call. Return whether that was possible."""
         member.task = asyncio.current_task()
         try:

@@ -147,8 +147,5 @@ def required(body: dict[str, Json], key: str, role: str) -> Json:
 
 _short = Repr()
 _short.maxstring = _short.maxother = 60
-
-
-def excerpt(value: object) -> str:
-    """Return `value` in Python's notation, shortened for an error text: long and deep values lose their middle."""
-    return _short.repr(value)
+excerpt = _short.repr
+"""Returns a value in Python's notation, shortened for an error text: long and deep values lose their middle."""

@@ -250,11 +250,6 @@ def decode_model_names(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]
     return tuple(map(ModelEntry, read_strings(read_reply(reply, limits.of_lists), "models")))
 
 
-def decode_config(reply: Message, limits: Limits) -> JsonObject:
-    """Return a model's configuration, unchanged. Raises DecodeError if it is not an object."""
-    return read_reply(reply, limits)
-
-
 def decode_statistics(reply: Message, limits: Limits) -> Statistics:
     """Return the counters of each version of each model. Raises DecodeError for another body."""
     entries = read_list(read_reply(reply, limits.of_lists), "model_stats")
@@ -273,21 +268,16 @@ def decode_done(reply: Message, limits: Limits) -> bool:
     return True
 
 
-def decode_settings(reply: Message, limits: Limits) -> JsonObject:
-    """Return all settings. Raises DecodeError if the body is not an object."""
-    return read_reply(reply, limits)
-
-
 # --- responses of both sides ---
 
 RESPONSES: dict[Operation, tuple[EncodeResponse, Callable[[Message, Limits], Answer]]] = {
     Operation.MODELS: (encode_index, decode_index),
-    Operation.CONFIG: (encode_config, decode_config),
+    Operation.CONFIG: (encode_config, read_reply),
     Operation.MODEL_STATISTICS: (encode_statistics, decode_statistics),
     Operation.ALL_STATISTICS: (encode_statistics, decode_statistics),
     Operation.LOAD: (encode_done, decode_done),
     Operation.UNLOAD: (encode_done, decode_done),
-    Operation.TRACE_SETTINGS: (encode_settings, decode_settings),
-    Operation.LOG_SETTINGS: (encode_settings, decode_settings),
+    Operation.TRACE_SETTINGS: (encode_settings, read_reply),
+    Operation.LOG_SETTINGS: (encode_settings, read_reply),
 }
 """For each operation the function that writes the response for clients, and the one that reads the server's."""

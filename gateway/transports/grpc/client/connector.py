@@ -15,9 +15,9 @@ from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.pool import GrpcPool, Resolve
 from gateway.transports.grpc.client.request_heads import RequestHeadWriter
 from gateway.transports.grpc.client.resolving import resolved
-from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, EndpointTimeouts
 from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
+from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 _GRACE = 0.01
@@ -52,7 +52,7 @@ class GrpcConnector:
         connection_per_call: bool,
         limits: Limits,
         ip: str = "",
-        timeouts: EndpointTimeouts = DEFAULT_TIMEOUTS,
+        timeouts: GrpcEndpointTimeouts = GRPC_TIMEOUTS,
         resolve: Resolve | None = None,
         tls: ClientTls | None = None,
         headers: FixedFields = (),
