@@ -18,16 +18,13 @@ from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import ListenerSettings
 from gateway.core.tasks import spawn
-from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections
+from gateway.transports.listener_connections import PORT_CONNECTIONS, Admission, ConnectionLimit, ListenerConnections
 from gateway.transports.timeouts import PORT_TIMEOUTS
 from gateway.transports.tls import accepting
 
 if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
 
-MAX_CONNECTIONS = 64
-"""Maximum number of open connections. A new connection above the limit replaces the oldest connection that waits for
-its client. If all connections wait for the gateway, the new one gets 503."""
 CONNECTION_SECONDS = 30.0
 """Maximum duration of a connection, in seconds."""
 
@@ -118,7 +115,7 @@ class AdminServer:
         tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
         self.access = access
-        limit = ConnectionLimit(MAX_CONNECTIONS, makes_room=True)
+        limit = ConnectionLimit(PORT_CONNECTIONS, makes_room=True)
         self._connections = ListenerConnections("admin", shared_limit=limit)
         settings = ListenerSettings("admin", tls=tls)
 
@@ -136,7 +133,7 @@ class AdminServer:
             # A page of another origin gets no response as the content of a script or an image either.
             headers=[("Cross-Origin-Resource-Policy", "same-origin")],
             # includes requests whose clients have left; uvicorn counts the request's own and refuses at the limit
-            limit_concurrency=MAX_CONNECTIONS + 1,
+            limit_concurrency=PORT_CONNECTIONS + 1,
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
