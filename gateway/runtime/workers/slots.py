@@ -25,7 +25,7 @@ from gateway.routing.sequences import sequence_of
 from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots
 from gateway.routing.waiting import note_waiting
 from gateway.runtime.workers.channel import Channel, ChannelClosedError
-from gateway.runtime.workers.told import packed, told, told_error, unpacked_answer
+from gateway.runtime.workers.wire_values import error_values, pickled_request, request_values, unpickled_answer
 
 Relay: TypeAlias = Callable[..., None]
 """Passes on an event of an endpoint: its backend and address, the name of a method below, its arguments."""
@@ -74,7 +74,7 @@ class SupervisedSlots:
             return await self.local.wait(request, tried)
         began = monotonic()
         found = self._channel.ask(
-            "take", self._generation, str(self.local.name), told(request), [each.address for each in tried],
+            "take", self._generation, str(self.local.name), request_values(request), [each.address for each in tried],
             self._is_limited, unclaimed=self._return_unclaimed,
         )  # fmt: skip
         place, retry_after = 0, None
@@ -126,7 +126,13 @@ class SupervisedSlots:
         places = [each.address for each in tried]
         try:
             found = await self._channel.ask(
-                "again", self._generation, str(self.local.name), told(request), told_error(error), places, rounds
+                "again",
+                self._generation,
+                str(self.local.name),
+                request_values(request),
+                error_values(error),
+                places,
+                rounds,
             )
         except ChannelClosedError:
             found = None
@@ -163,10 +169,10 @@ class SupervisedSlots:
 
     async def _ask_for_answer(self, request: Request) -> Answer | None:
         try:
-            found = await self._channel.ask("answer", self._generation, str(self.local.name), packed(request))
+            found = await self._channel.ask("answer", self._generation, str(self.local.name), pickled_request(request))
         except ChannelClosedError:
             raise self._cannot("the process that knows which server has which model has ended") from None
-        return unpacked_answer(found)
+        return unpickled_answer(found)
 
     def _cannot(self, why: str) -> TransportError:
         text = f"backend {self.local.name!r}: {why}; try again later"
