@@ -2,7 +2,7 @@
 documents, the metrics page, the health port, the history and the reports of workers read it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from gateway.admin import status
@@ -17,7 +17,7 @@ from gateway.config.keys import Ready as ReadyRule
 from gateway.core.transport import ListenerCounts
 from gateway.observing.counters import Counters
 from gateway.observing.recent import RecentRequests
-from gateway.policies.places import Numbers, numbers, states_of_principal
+from gateway.policies.places import Numbers, ReportedStates, numbers, states_of_principal
 from gateway.transports.shedding import SheddingState
 
 
@@ -102,13 +102,13 @@ class GatewayState:
         return numbers(((place, name, each.status()) for place, name, each in states if name in metrics), metrics)
 
     @property
-    def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+    def policy_states(self) -> ReportedStates:
         """Place, name and state of each policy with a state."""
         if self._workers is not None:
             return self._workers.totals.policies()
         return [(place, name, state.status()) for place, name, state in self.assembly.policing.states]
 
-    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+    def principal_states(self, name: str) -> ReportedStates:
         """Return place, policy, and the policy's state of one principal."""
         if self._workers is not None:
             return self._workers.principal_states(name)

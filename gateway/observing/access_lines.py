@@ -103,13 +103,13 @@ _SHARED = (
 
 def text_lines(batch: Batch, since_1970: float) -> bytes:
     """Return `TIME access STATUS CODE KEY=VALUE ...`; unknown values are left out."""
-    told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
+    told = zip(times(batch, since_1970), batch.kinds, _formatted(batch), strict=True)
     return "".join([f"{time} access {kind.status} {rest}" for time, kind, rest in told]).encode()
 
 
 def coloured_lines(batch: Batch, since_1970: float) -> bytes:
     """Like `text_lines`, for a terminal: green for successful requests, red for others."""
-    told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
+    told = zip(times(batch, since_1970), batch.kinds, _formatted(batch), strict=True)
     lines = [f"{time} access {_colour(kind)}{kind.status}{PLAIN} {rest}" for time, kind, rest in told]
     return "".join(lines).encode()
 
@@ -118,7 +118,7 @@ def _colour(kind: RequestKind) -> str:
     return GREEN if kind.status == OK and kind.code < 400 else RED
 
 
-def _told(batch: Batch) -> Iterator[str]:
+def _formatted(batch: Batch) -> Iterator[str]:
     """Yield the lines from the code on."""
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64).T.tolist()
     milliseconds = (1e3 * batch.numbers[[QUEUED, UPSTREAM, SECONDS]]).T.tolist()

@@ -46,7 +46,7 @@ _CHANGING = CALLS | CONTROL_OPERATIONS
 """The operations that must not be repeated after one of `_BROKEN`."""
 
 
-class _NothingToldError(Exception):
+class _NothingReportedError(Exception):
     """A server answers, but not what it is."""
 
 
@@ -166,7 +166,7 @@ class Targets:
         target = self._without_flavor(endpoint)
         try:
             info = await self._ask(endpoint, target)
-        except _NothingToldError:
+        except _NothingReportedError:
             if (last := self._last.get(endpoint)) is not None:
                 self.known[endpoint] = last
                 return last
@@ -182,7 +182,7 @@ class Targets:
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
         """Return the server's metadata, or None if it has none. Raises GatewayError, UNAVAILABLE or DEADLINE_EXCEEDED;
-        and _NothingToldError."""
+        and _NothingReportedError."""
         try:
             async with asyncio.timeout(self._seconds):
                 info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)
@@ -190,7 +190,7 @@ class Targets:
             raise self._no_answer(endpoint, self._seconds, Reason.UNREACHABLE) from error
         except GatewayError as error:
             if error.status in _NOTHING_TOLD:
-                raise _NothingToldError from error
+                raise _NothingReportedError from error
             if isinstance(error, TransportError):
                 raise TransportError(
                     error.status, error.reason, error.message, sent=False, retry_after=error.retry_after

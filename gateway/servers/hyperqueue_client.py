@@ -28,7 +28,7 @@ SECONDS = 60
 """The time in one call after which the process ends, in seconds, also without a gateway that could stop it."""
 
 
-class _ToldError(Exception):
+class _ReportedError(Exception):
     """Leaves `wait_for_jobs`, which reports the progress before it waits."""
 
 
@@ -79,13 +79,13 @@ class _Connection:
 
         def tell(jobs: dict[int, dict[str, Any]]) -> None:
             told.update(jobs)
-            raise _ToldError
+            raise _ReportedError
 
         old = self._client is not None
         if self._client is None:
             self._client = Client(self._directory)
         try:
-            with contextlib.suppress(_ToldError):
+            with contextlib.suppress(_ReportedError):
                 self._client.connection.wait_for_jobs(tuple(ids), tell)
         except Exception:
             self._client = None

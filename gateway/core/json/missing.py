@@ -94,7 +94,7 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
     try:
         return read(found)
     except (DecodeError, GatewayError) as other:
-        raise clearer(error, other) from None
+        raise clearer_error(error, other) from None
 
 
 def flaw(error: DecodeError) -> MissingNumbers:
@@ -102,7 +102,7 @@ def flaw(error: DecodeError) -> MissingNumbers:
     return MissingNumbers(f"{error}; `translate: {{nan: null}}` on the route reads null among numbers as NaN")
 
 
-def clearer(error: DecodeError, other: Exception) -> DecodeError:
+def clearer_error(error: DecodeError, other: Exception) -> DecodeError:
     """Return the clearer of two errors: `error` of a text, or `other` of the same text with NaN instead of null. The
     second is clearer if it is about a missing integer."""
     if ", nan, " not in str(other):

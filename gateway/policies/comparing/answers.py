@@ -57,7 +57,7 @@ class OutputDifference:
             case DifferenceKind.EXTRA:
                 return f"{name} is not expected"
             case DifferenceKind.VALUES if self.elements is not None:
-                return f"{name}: {_told(self.elements)}"
+                return f"{name}: {_formatted(self.elements)}"
         return f"{name}: {self.kind} {self.actual}, expected {self.expected}"
 
 
@@ -150,7 +150,7 @@ def _output_difference(
     return OutputDifference(name, DifferenceKind.VALUES, elements=elements) if elements.count else None
 
 
-def _told(elements: Elements) -> str:
+def _formatted(elements: Elements) -> str:
     text = f"{elements.count} of {elements.of} elements differ"
     for each in elements.first:
         text += f", at {list(each.index)} {each.actual}, expected {each.expected}"

@@ -334,7 +334,7 @@ class Loader:
     async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
         """Claim a model. False: another gateway is loading it, or has loaded it since the servers were last queried."""
         model, address = placement.model, place.endpoint.address
-        known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
+        known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_reported(each)}
         if not await self.agreement.claim(model, address):
             return False
         if not self.agreement.is_shared:
@@ -445,7 +445,7 @@ class Loader:
         _lines.write((self._table.backend, level), level, f"%s: {text}", where, *values)
 
 
-def _may_be_told(place: ModelReplica) -> bool:
+def _may_be_reported(place: ModelReplica) -> bool:
     """Return True if the server might report the model although it did not load it since the last query."""
     return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 

@@ -160,7 +160,7 @@ class SupervisedSlots:
         self._channel.tell("leave", self._generation)
 
     def _joins(self, endpoint: Endpoint) -> None:
-        drain_as_told(endpoint, is_drained=self._is_drained(endpoint.address))
+        apply_drain(endpoint, is_drained=self._is_drained(endpoint.address))
 
     def _asks(self, request: Request) -> bool:
         if request.operation not in self.local.with_slot:
@@ -184,7 +184,7 @@ class SupervisedSlots:
             self._channel.tell("give_back", found[0], False)
 
 
-def drain_as_told(endpoint: Endpoint, *, is_drained: bool) -> None:
+def apply_drain(endpoint: Endpoint, *, is_drained: bool) -> None:
     """Stop or resume a worker's calls to an endpoint, by the supervisor's decision. The supervisor also decides about
     sequences."""
     if endpoint.takes_calls is is_drained:
@@ -194,21 +194,21 @@ def drain_as_told(endpoint: Endpoint, *, is_drained: bool) -> None:
 class RelayedEndpoint(Endpoint):
     """An Endpoint that passes its findings about the server on to the other processes, with `relay`."""
 
-    __slots__ = ("_is_told", "_relay")
+    __slots__ = ("_has_learned", "_relay")
 
     def __init__(self, relay: Relay, address: str, *arguments: Any, **more: Any) -> None:
         super().__init__(address, *arguments, **more)
         self._relay = relay
-        self._is_told = False
+        self._has_learned = False
         self.health.on_answer = lambda: self._pass_on("note_answer")
 
     def learn(self, event: str, arguments: Sequence[Any], named: dict[str, Any]) -> None:
         """Repeat the action of another process: call the method named `event`."""
-        self._is_told = True
+        self._has_learned = True
         try:
             getattr(self, event)(*arguments, **named)
         finally:
-            self._is_told = False
+            self._has_learned = False
 
     def news(self) -> tuple[str, list[Any], dict[str, Any]] | None:
         """Return the news for a process that has just started, or None."""
@@ -240,5 +240,5 @@ class RelayedEndpoint(Endpoint):
         super().probe_failed(why, unhealthy, refused=refused)
 
     def _pass_on(self, event: str, *arguments: object, **named: object) -> None:
-        if not self._is_told and self.health.backends:
+        if not self._has_learned and self.health.backends:
             self._relay(str(self.health.backends[0]), self.address, event, arguments, named)
