@@ -184,7 +184,7 @@ class Gather(PolicyState):
         self.counts = GatherCounts()
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Keep the counts, like PolicyState."""
+        """Keep the counts."""
         self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:

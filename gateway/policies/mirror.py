@@ -335,7 +335,7 @@ class Mirror(PolicyState):
             await asyncio.wait(self._tasks)
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Keep the counts, like PolicyState, if the settings are the same."""
+        """Keep the counts if the settings are the same."""
         if before.settings == self.settings:
             self.counts = before.counts
 
