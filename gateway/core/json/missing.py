@@ -2,7 +2,7 @@
 
 A route with `translate: {nan: null}` writes and reads NaN as null. The decoder runs before the gateway selects the
 route. So it decodes an invalid text again with NaN instead of null (`as_nan`). If this succeeds, the request has a flaw
-(MissingNumbers) that only a route with this setting accepts.
+(MissingNumbers) that only a route with this setting accepts. The bridge does the same with rows that are JSON texts.
 """
 
 from collections.abc import Callable
