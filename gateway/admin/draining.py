@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.admin.status import EndpointStatus
+from gateway.routing.router import LONGEST_NAME
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-LONGEST_NAME = 1024
 MOST_SECONDS = 86400.0
 
 

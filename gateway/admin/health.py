@@ -26,7 +26,7 @@ from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol, 
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.listener import HttpListener
-from gateway.transports.listener_connections import ConnectionLimit
+from gateway.transports.listener_connections import PORT_CONNECTIONS, ConnectionLimit
 from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts
 
 _lines = LogLimit(logging.getLogger(__name__))
@@ -42,9 +42,6 @@ COUNT_SECONDS = 1.0
 10 s by default."""
 LAST_RESULT_SECONDS = 30.0
 """Seconds for which the last result stays valid if a check does not finish in time."""
-MAX_CONNECTIONS = 64
-"""Maximum number of open connections. A new connection above the limit replaces the oldest connection that waits for
-its client, so every probe gets a connection."""
 
 _TICK = 1.0
 _LIMITS = Limits(message=1024, headers=8 * 2**10)
@@ -142,7 +139,7 @@ class HealthServer:
             [(_PROTOCOL, "")],
             exchanges,
             timeouts=self._timeouts,
-            connection_limit=ConnectionLimit(MAX_CONNECTIONS, makes_room=True),
+            connection_limit=ConnectionLimit(PORT_CONNECTIONS, makes_room=True),
         )
         await listener.start(address)
         self._thread_loop = asyncio.get_running_loop()

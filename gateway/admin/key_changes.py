@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_NAME = 256
+LONGEST_KEY_NAME = 256
 LONGEST_NOTE = 200
 
 
@@ -33,7 +33,7 @@ class KeyToCreate(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    principal: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+    principal: Annotated[str, Field(min_length=1, max_length=LONGEST_KEY_NAME)]
     """The principal that the key authenticates. To have permissions, the principal needs an entry in `principals`."""
     expires: datetime | None = None
     """The time when the key expires; in UTC if it has no time zone. Null if the key does not expire."""
@@ -54,7 +54,7 @@ class KeyToRevoke(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    id: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+    id: Annotated[str, Field(min_length=1, max_length=LONGEST_KEY_NAME)]
     """The key's id, as in `/api/keys`."""
 
 

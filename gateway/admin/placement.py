@@ -9,11 +9,10 @@ from gateway.core import http_status
 from gateway.core.errors import GatewayError
 from gateway.routing.backend import Backend
 from gateway.routing.placement.slots import PlacedSlots
+from gateway.routing.router import LONGEST_NAME
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-LONGEST_NAME = 1024
 
 
 class ModelToPlace(BaseModel):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -18,16 +18,13 @@ from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import ListenerSettings
 from gateway.core.tasks import spawn
-from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections
+from gateway.transports.listener_connections import PORT_CONNECTIONS, Admission, ConnectionLimit, ListenerConnections
 from gateway.transports.timeouts import PORT_TIMEOUTS
 from gateway.transports.tls import accepting
 
 if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
 
-MAX_CONNECTIONS = 64
-"""Maximum number of open connections. A new connection above the limit replaces the oldest connection that waits for
-its client. If all connections wait for the gateway, the new connection gets status 503."""
 CONNECTION_SECONDS = 30.0
 """Maximum duration of a connection, in seconds."""
 
@@ -45,7 +42,7 @@ class _ShortConnection(HttpToolsProtocol):
     always after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an
     incomplete request."""
 
-    unanswered = 0
+    unanswered = 0  # ListenerConnections adds it to the totals of all connections
 
     def __init__(self, admitted: ListenerConnections, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -104,21 +101,6 @@ class _Server(uvicorn.Server):
         self.accepting.set()
 
 
-GATHERED = ("/status", "/api/traffic", "/api/errors", "/api/requests", "/api/keys")
-"""The paths that report counts."""
-
-
-def gathering(application: ASGI, gather: Callable[[], Awaitable[None]]) -> ASGI:
-    """Return `application`, which awaits `gather` before it reports counts."""
-
-    async def gathered(scope: Any, receive: Any, send: Any) -> None:
-        if scope.get("path") in GATHERED:
-            await gather()
-        await application(scope, receive, send)
-
-    return gathered
-
-
 class AdminServer:
     """Serves one application. `access` is the part of the application that requires credentials, if there is one. `tls`
     is the same as in ListenerSettings."""
@@ -133,7 +115,7 @@ class AdminServer:
         tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
         self.access = access
-        limit = ConnectionLimit(MAX_CONNECTIONS, makes_room=True)
+        limit = ConnectionLimit(PORT_CONNECTIONS, makes_room=True)
         self._connections = ListenerConnections("admin", shared_limit=limit)
         settings = ListenerSettings("admin", tls=tls)
 
@@ -151,7 +133,7 @@ class AdminServer:
             # A page of another origin cannot load a response as a script or an image either.
             headers=[("Cross-Origin-Resource-Policy", "same-origin")],
             # includes requests whose clients have left; uvicorn counts the request's own and refuses at the limit
-            limit_concurrency=MAX_CONNECTIONS + 1,
+            limit_concurrency=PORT_CONNECTIONS + 1,
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None

@@ -2,7 +2,7 @@
 OpenAPI documents, the metrics page, the health port, the history and the reports of workers read it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from gateway.admin import status
@@ -17,7 +17,7 @@ from gateway.config.keys import Ready as ReadyRule
 from gateway.core.transport import ListenerCounts
 from gateway.observing.counters import Counters
 from gateway.observing.recent import RecentRequests
-from gateway.policies.places import Numbers, numbers, states_of_principal
+from gateway.policies.places import Numbers, ReportedStates, numbers, states_of_principal
 from gateway.transports.shedding import SheddingState
 
 
@@ -61,6 +61,12 @@ class GatewayState:
         (which gRPC's health service uses)."""
         return self.ready and not await self.assembly.readiness.why_not(rule)
 
+    async def refresh_counts(self) -> None:
+        """Add the requests that have ended to the counts, in all processes."""
+        self.observing.flush()
+        if self._workers is not None:
+            await self._workers.gather()
+
     @property
     def counters(self) -> Counters:
         """The counters of requests, including all completed requests."""
@@ -97,13 +103,13 @@ class GatewayState:
         return numbers(((place, name, each.status()) for place, name, each in states if name in metrics), metrics)
 
     @property
-    def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+    def policy_states(self) -> ReportedStates:
         """For each stateful policy: its place in the configuration, its name, and its state."""
         if self._workers is not None:
             return self._workers.totals.policies()
         return [(place, name, state.status()) for place, name, state in self.assembly.policing.states]
 
-    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+    def principal_states(self, name: str) -> ReportedStates:
         """Return, for each policy with data about this principal, the place, the policy's name, and the data."""
         if self._workers is not None:
             return self._workers.principal_states(name)

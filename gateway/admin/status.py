@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from gateway.observing.counters import RequestError
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastLoad
-from gateway.routing.draining import DrainState
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.on_demand import StartedSlots
 
@@ -279,7 +278,7 @@ def endpoint_status(backend: Backend, endpoint: Endpoint) -> EndpointStatus:
         drain=None
         if drain is None
         else DrainStatus(
-            state="drained" if drain.state is DrainState.DRAINED else "draining",
+            state=drain.state.value,
             since=drain.since,
             sequences=backend.local.sequences.count(endpoint) if drain.seconds_left else 0,
             is_moving=drain.is_moving,
@@ -326,6 +325,7 @@ def application(
     status: Callable[[], GatewayStatus],
     reload: Reload | None = None,
     configuration: Callable[[], object] | None = None,
+    refresh_counts: Callable[[], Awaitable[None]] | None = None,
 ) -> "FastAPI":
     """Return an application with `GET /status`, with `POST /reload` if there is a `reload`, with `GET /config` if there
     is a `configuration`, and with its OpenAPI description at `/openapi.json`."""
@@ -340,6 +340,8 @@ def application(
     @app.get("/status", summary="The state of the gateway")
     async def read() -> GatewayStatus:
         """Listeners, backends, endpoints, queues, certificates and the last errors."""
+        if refresh_counts is not None:
+            await refresh_counts()
         return status()
 
     if configuration is not None:

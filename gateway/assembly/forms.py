@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.assembly import registry
 from gateway.core.protocol import HttpForm, Protocol
 from gateway.protocols.json import ready as files
-from gateway.protocols.json.form import FormError, parse_form
+from gateway.protocols.json.form import PREFIX, FormError, parse_form
 from gateway.protocols.json.protocol import protocol_of
 
 __all__ = [
@@ -23,9 +23,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from gateway.config.keys import Config
-
-PREFIX = "json:"
-"""The prefix of the names of protocols that are forms."""
 
 
 def form(name: str, document: Mapping[str, Any]) -> Protocol:

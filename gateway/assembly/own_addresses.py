@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, TypeAlias
 
+from gateway.core.address import ALL_ADDRESSES
+
 Ip: TypeAlias = IPv4Address | IPv6Address
 
-ALL_ADDRESSES = ("0.0.0.0", "::")
 RESOLVING_SECONDS = 2.0
 LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 

@@ -6,12 +6,12 @@ backends' state and serves the ports that are not listeners, and each worker ser
 
 import typing
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
-from gateway.policies.places import Numbers
+from gateway.policies.places import Numbers, ReportedStates
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.slots import LocalSlots, Slots
 from gateway.transports.shedding import SheddingState
@@ -41,7 +41,7 @@ class WorkerTotals(typing.Protocol):
     def shedding(self) -> SheddingState | None:
         """The load shedding of all workers together; None if load shedding is not configured."""
 
-    def policies(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+    def policies(self) -> ReportedStates:
         """The place, name and state of the policies of all workers."""
 
     def policy_numbers(self) -> Numbers:
@@ -68,7 +68,7 @@ class Workers(typing.Protocol):
     def numbers(self) -> tuple[int, int]:
         """The number of running workers, and the number of restarts."""
 
-    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+    def principal_states(self, name: str) -> ReportedStates:
         """For the policies whose state all workers share: the place, the policy, and the state of one principal."""
 
     async def gather(self) -> None:

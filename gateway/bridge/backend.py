@@ -103,5 +103,5 @@ class BackendSide:
             return declared
         answer = await self.handler(request)
         assert isinstance(answer, Signature)
-        self.signatures.told(request, answer)
+        self.signatures.reported(request, answer)
         return answer

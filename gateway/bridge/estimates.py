@@ -188,19 +188,19 @@ class EstimatedDerivatives:
         self._check(problem, count)
         if record.events is not None:
             with begin(record, "finite differences") as span:
-                span.facts = {"how": self._how_told(steps[0], count), "evaluations": count}
+                span.facts = {"how": self._how_text(steps[0], count), "evaluations": count}
                 results = [await plan.solve() for plan in plans]
         else:
             results = [await plan.solve() for plan in plans]
         if tells:
-            fields = [(MARK_HEADER.encode(), self._how_told(steps[0], count).encode())]
+            fields = [(MARK_HEADER.encode(), self._how_text(steps[0], count).encode())]
             if wants_error:
                 fields.append((ERROR_HEADER.encode(), b"%.2g" % largest_difference(results[0], results[1])))
             record.tell(*fields)
         result: Array = results[0]
         return result
 
-    def _how_told(self, step: Step, count: int) -> str:
+    def _how_text(self, step: Step, count: int) -> str:
         evaluations = "1 evaluation" if count == 1 else f"{count} evaluations"
         return f"{self._how.method}, order {self._stencil.order}, step {step.size:.2g}, {evaluations}"
 

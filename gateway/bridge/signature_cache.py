@@ -8,7 +8,7 @@ when an endpoint of the backend recovers, because it might have other models.
 
 Another model can take over the name unnoticed, for example when a new version is deployed. The gateway therefore
 queries the signature again when a request does not match it (`confirm`), when the backend refuses a request or its
-response does not match (`doubt`), or when the backend reports another signature to a client (`told`).
+response does not match (`doubt`), or when the backend reports another signature to a client (`reported`).
 """
 
 import asyncio
@@ -136,7 +136,7 @@ class SignatureCache:
         request, or its response does not match."""
         self._expire(key for key, entry in self._kept.items() if key[0] == model and not self._is_confirmed(entry))
 
-    def told(self, request: Request, signature: Signature) -> None:
+    def reported(self, request: Request, signature: Signature) -> None:
         """Compare this signature, or this part of one, with the stored signature. The backend sent it to a client that
         requested metadata. If they differ, the stored signature expires."""
         config = request.parameters.get("config", "") if self._traits.wire.points else ""

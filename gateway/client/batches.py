@@ -43,7 +43,7 @@ class Batched:
     """True if the server declares that rows are independent; False if only the caller of the map does."""
 
 
-def can_take_batches(signature: Signature) -> bool:
+def can_join_rows(signature: Signature) -> bool:
     """Return True if the first dimension of every input and output can be the batch."""
     outputs = [each.shape[:1] == (-1,) for each in signature.outputs]
     return bool(signature.inputs and outputs) and all(outputs) and all(map(_has_rows, signature.inputs))

@@ -16,7 +16,7 @@ from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Cast, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
-from gateway.client.batches import Batched, can_take_batches
+from gateway.client.batches import Batched, can_join_rows
 from gateway.client.credentials import FixedHeaders
 from gateway.client.errors import SERVER
 from gateway.client.settings import MOST_AT_ONCE, ClientSettings
@@ -187,7 +187,7 @@ class ModelServer:
         if self._side.traits.wire.rows is Rows.ONE:
             return None
         signature = await self._side.signatures.get((model, version, ""))
-        if not can_take_batches(signature):
+        if not can_join_rows(signature):
             return None
         config: Answer = {}
         if Operation.CONFIG in self._side.traits.servers.extensions:

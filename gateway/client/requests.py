@@ -1,17 +1,18 @@
 """The canonical requests that the client's methods send."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
 
 from gateway.bridge import datatypes
+from gateway.client.errors import ClientError
 from gateway.client.outputs import as_parameters, as_tensor, as_tensors
 from gateway.core.datatypes import Kind
-from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Request, RequestedOutput, Signature, Tensor, TensorSpec
+from gateway.core.types import Answer, Request, RequestedOutput, Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
 
 Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
@@ -106,12 +107,19 @@ def _requested(outputs: Wanted) -> tuple[RequestedOutput, ...]:
     return tuple(RequestedOutput(name) for name in outputs)
 
 
-def typed(request: Request, signature: Signature) -> Request:
+async def typed(request: Request, ask: Callable[[], Awaitable[Answer]]) -> Request:
     """Return the request with datatypes from the model's inputs: a number without a datatype gets the datatype of the
-    input that has its name or position. Commands use this, because their numbers are text. It also helps with protocols
-    whose servers can report wrong metadata. A number stays unchanged if the datatype cannot represent it or if it
-    matches no input. The server then reports the error.
+    input that has its name or position. `ask` returns the model's metadata. Commands use this, because their numbers
+    are text. It also helps with protocols whose servers can report wrong metadata. A number stays unchanged if the
+    datatype cannot represent it or if it matches no input. The server then reports the error.
     """
+    if not any(each.untyped for each in request.inputs):
+        return request
+    try:
+        signature = await ask()
+    except (ClientError, DecodeError, GatewayError):
+        return request  # the server has no metadata, or the call reports the error
+    assert isinstance(signature, Signature)
     by_name = {each.name: each for each in signature.inputs}
     inputs = []
     for at, each in enumerate(request.inputs):

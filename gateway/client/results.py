@@ -146,7 +146,7 @@ class Results(Sequence[Outputs]):
         return whole
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._told()}>"
+        return f"<{type(self).__name__}: {self._progress_text()}>"
 
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show: the first points."""
@@ -154,7 +154,7 @@ class Results(Sequence[Outputs]):
         rows = [self._row(index, names) for index in range(min(self._length, SHOWN_ROWS))]
         if self._length > SHOWN_ROWS:
             rows.append(["..."] * (len(names) + 1))
-        return html_table(["point", *names], rows, self._told())
+        return html_table(["point", *names], rows, self._progress_text())
 
     def _row(self, index: int, names: list[str]) -> list[str]:
         if index in self.done:
@@ -164,7 +164,7 @@ class Results(Sequence[Outputs]):
         told = "not evaluated" if error is None else f"{type(error).__name__}: {error}"
         return [str(index), told, *[""] * (len(names) - 1)]
 
-    def _told(self) -> str:
+    def _progress_text(self) -> str:
         told = f"{len(self.done)} of {self._length} points"
         told += f", {len(self.errors)} failed" if self.errors else ""
         return f"{told}, {len(missing)} not evaluated" if (missing := self.missing) else told

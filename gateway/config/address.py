@@ -5,14 +5,10 @@ from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Annotated
 
 from gateway.config.fields import Written, refusal
-from gateway.core.address import Address
+from gateway.core.address import HOST_PORT, MAX_SOCKET_PATH, Address
 
-_HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
 _EXAMPLES = "expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080"
-
-# sockaddr_un has 108 bytes, including the final NUL.
-_MAX_SOCKET_PATH = 107
 
 
 def parse_address(text: str) -> Address:
@@ -28,7 +24,7 @@ def parse_address(text: str) -> Address:
 
 
 def _host_port(text: str, scheme: str) -> Address:
-    parts = _HOST_PORT.fullmatch(text)
+    parts = HOST_PORT.fullmatch(text)
     if parts is None:
         raise refusal(f"{_EXAMPLES}, got {{value}}")
     port = int(parts["port"])
@@ -60,8 +56,8 @@ def _host(text: str) -> str:
 def _socket_path(path: str) -> Address:
     if not path.startswith("/"):
         raise refusal("expected unix:///PATH with an absolute path, got {value}")
-    if len(path.encode()) > _MAX_SOCKET_PATH or "\0" in path:
-        raise refusal(f"expected a unix socket path of at most {_MAX_SOCKET_PATH} bytes, without NUL")
+    if len(path.encode()) > MAX_SOCKET_PATH or "\0" in path:
+        raise refusal(f"expected a unix socket path of at most {MAX_SOCKET_PATH} bytes, without NUL")
     return Address(path=path, scheme="unix")
 
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from gateway.config.catalog import Catalog
 from gateway.config.document import Node
 from gateway.config.fields import VALUE
-from gateway.config.forms import JSON, PREFIX
+from gateway.config.forms import JSON
 from gateway.config.keys import Config
 from gateway.config.partial import Parts, all_parts
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.core.frozen import replace
-from gateway.protocols.json.form import FormError
+from gateway.protocols.json.form import PREFIX, FormError
 
 
 def with_forms(catalog: Catalog, parts: Parts) -> tuple[Catalog, list[Finding]]:

@@ -11,8 +11,6 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
 
 from gateway.config.fields import VALUE, Flag, Keys, Name, NanKey, OneOrSeveral, refusal
 
-PREFIX = "json:"
-"""Prefix of the names of protocols that are forms."""
 JSON = "json"
 """The `protocol` of a backend that names its form in `form`."""
 

@@ -50,7 +50,7 @@ from gateway.config.fields import (
     distinct,
     refusal,
 )
-from gateway.config.forms import JSON, PREFIX, FormEntries
+from gateway.config.forms import JSON, FormEntries
 from gateway.config.graphs import Graphs
 from gateway.config.load import LoadConfig, PageUrl
 from gateway.config.payload_log import PayloadLogConfig
@@ -64,6 +64,7 @@ from gateway.core.protocol import ANY_ORIGIN, CrossOrigin, Limits, PositiveSecon
 from gateway.core.record import ID_HEADER
 from gateway.core.spans import TRACE_HEADERS
 from gateway.core.transport import HOST, FixedFields
+from gateway.protocols.json.form import PREFIX
 
 _LIMIT_FORMS: Mapping[Any, Any] = {int: Size, float: Seconds, PositiveSeconds: Period}
 _OF_MESSAGES = ("message", "headers", "json_values", "config", "inflation")

@@ -9,7 +9,6 @@ from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import form_warnings, with_forms
-from gateway.config.forms import PREFIX
 from gateway.config.graph_checks import graph_warnings
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.partial import all_parts
@@ -21,6 +20,7 @@ from gateway.config.unreachable import unreachable_routes
 from gateway.config.unused_keys import unused_keys
 from gateway.core.address import Address
 from gateway.core.protocol import Protocol
+from gateway.protocols.json.form import PREFIX
 
 
 def find_warnings(config: Config, catalog: Catalog) -> list[Finding]:

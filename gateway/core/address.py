@@ -1,10 +1,15 @@
 """The addresses of listeners and backends."""
 
+import re
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from gateway.core.frozen import frozen
 
-_ALL_ADDRESSES = ("0.0.0.0", "::")
+HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
+"""A host name or an IP address, and a port; IPv6 addresses have brackets."""
+MAX_SOCKET_PATH = 107
+"""Maximum length of a unix socket's path: sockaddr_un has 108 bytes, including the final NUL."""
+ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
 @frozen
@@ -45,7 +50,7 @@ class Address:
             return False
         ours, theirs = _canonical(self.host), _canonical(other.host)
         same_family = (":" in ours) == (":" in theirs)
-        return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(_ALL_ADDRESSES))
+        return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(ALL_ADDRESSES))
 
 
 def is_ip(host: str) -> bool:

@@ -1,9 +1,9 @@
 """Functions that determine from a model's metadata and configuration whether batch rows are independent."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gateway.core.operations import CONFIG_FROM_METADATA
-from gateway.core.types import Shape, Signature
+from gateway.core.types import Signature
 
 
 def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
@@ -33,8 +33,10 @@ def takes_batches(signature: Signature) -> bool:
     """Return True if all tensors have a batch dimension. A model with scalars or vectors of any length has no
     batches."""
     shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
-    return bool(signature.inputs and signature.outputs) and all(map(_has_batch_dimension, shapes))
+    return bool(signature.inputs and signature.outputs) and all(map(is_batch, shapes))
 
 
-def _has_batch_dimension(shape: Shape) -> bool:
+def is_batch(shape: Sequence[int]) -> bool:
+    """Return whether the first dimension is the batch: true for `[-1, n]`, false for `[-1]`, which is one free
+    dimension."""
     return len(shape) > 1 and shape[0] == -1

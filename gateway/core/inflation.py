@@ -16,7 +16,7 @@ from gateway.core.types import Buffer
 ANY_RATIO = 2**20
 """Content can inflate to this number of bytes at any ratio, if `limits.message` allows that size."""
 
-WINDOWS = {"gzip": 31, "deflate": 15, "zlib": 15}
+WBITS = {"gzip": 31, "deflate": 15, "zlib": 15}
 """The `wbits` argument of zlib for each coding: 15 is the zlib format with the largest window, 31 (16 + 15) is gzip.
 HTTP and gRPC call the zlib format `deflate` (RFC 9110 section 8.4.1.2)."""
 
@@ -42,13 +42,13 @@ def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
 
 
 def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[bytes]:
-    """Yield the inflated content of `data` in pieces; `coding` is a key of WINDOWS, `what` names the content in errors.
+    """Yield the inflated content of `data` in pieces; `coding` is a key of WBITS, `what` names the content in errors.
 
     Raises:
         DecodeError: the content is not in that coding, is truncated, or is followed by other bytes.
         GatewayError: RESOURCE_EXHAUSTED if the content inflates to more than the limits allow.
     """
-    view, stream = memoryview(data), zlib.decompressobj(WINDOWS[coding])
+    view, stream = memoryview(data), zlib.decompressobj(WBITS[coding])
     left = max_inflated_size(len(view), limits)
     for at in range(0, len(view), _PIECE):
         if stream.eof:

@@ -255,8 +255,6 @@ class Models:
 
     If it is False, the metadata has maps, and the gateway sorts inputs and outputs by name.
     """
-    tells_names: bool = True
-    """True if its metadata names the inputs and outputs, even if the tensors of calls are `unnamed`."""
     platform: str = ""
     """The default of its models' `platform` in metadata."""
 

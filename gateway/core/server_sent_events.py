@@ -5,14 +5,14 @@ The writer uses the format of Triton, MLServer and OpenAI's API. The parser foll
 9.2.6, independent of how the stream is divided into pieces.
 """
 
+from codecs import BOM_UTF8
+
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer, Headers
 from gateway.core.words import has_byte
 
 # identical to Triton's and MLServer's, byte for byte
 HEADERS = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
-
-_BOM = b"\xef\xbb\xbf"
 
 
 def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
@@ -87,7 +87,7 @@ class EventCutter:
         line = bytes(self._line)
         self._line.clear()
         if not self._begun:
-            line, self._begun = line.removeprefix(_BOM), True
+            line, self._begun = line.removeprefix(BOM_UTF8), True
         if not line:
             return self._end_event()
         field, _, text = line.partition(b":")

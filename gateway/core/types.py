@@ -5,7 +5,7 @@ Message holds encoded bytes. Request, Response and Tensor are canonical.
 
 import dataclasses
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import prod
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -78,6 +78,7 @@ class Headers:
 
 
 NO_HEADERS = Headers()
+JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 
 class Metadata(Headers):
@@ -203,6 +204,11 @@ class Tensor(Struct, frozen=True):
     def elements(self) -> int:
         """The number of elements."""
         return prod(self.shape)
+
+
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes of the tensors' data."""
+    return sum([len(each.data) for each in tensors])
 
 
 def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None = None) -> Tensor:

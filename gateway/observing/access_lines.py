@@ -28,7 +28,7 @@ Render: TypeAlias = Callable[[Batch, float], bytes]
 
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
-LONGEST_NAME = 256
+LONGEST_SHOWN_NAME = 256
 """Maximum number of characters of a model name that are written, because clients choose model names."""
 
 
@@ -86,7 +86,7 @@ def _texts(numbers: NDArray[Any]) -> list[str]:
 def _json_members(kind: RequestKind) -> str:
     """Return the members of a line that have the same values in many lines."""
     # Half of a surrogate pair cannot be encoded.
-    readable = kind.model[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
+    readable = kind.model[:LONGEST_SHOWN_NAME].encode("utf-8", "backslashreplace").decode()
     values = {name: getattr(kind, name) for name in _SHARED} | {"model": readable}
     if kind.cache:
         values["cache"] = kind.cache
@@ -103,13 +103,13 @@ _SHARED = (
 
 def text_lines(batch: Batch, since_1970: float) -> bytes:
     """Return lines in the format `TIME access STATUS CODE KEY=VALUE ...`, without unknown values."""
-    told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
+    told = zip(times(batch, since_1970), batch.kinds, _formatted(batch), strict=True)
     return "".join([f"{time} access {kind.status} {rest}" for time, kind, rest in told]).encode()
 
 
 def coloured_lines(batch: Batch, since_1970: float) -> bytes:
     """Like `text_lines`, for a terminal: green for successful requests, red for others."""
-    told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
+    told = zip(times(batch, since_1970), batch.kinds, _formatted(batch), strict=True)
     lines = [f"{time} access {_colour(kind)}{kind.status}{PLAIN} {rest}" for time, kind, rest in told]
     return "".join(lines).encode()
 
@@ -118,7 +118,7 @@ def _colour(kind: RequestKind) -> str:
     return GREEN if kind.status == OK and kind.code < 400 else RED
 
 
-def _told(batch: Batch) -> Iterator[str]:
+def _formatted(batch: Batch) -> Iterator[str]:
     """Yield the lines from the code on."""
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64).T.tolist()
     milliseconds = (1e3 * batch.numbers[[QUEUED, UPSTREAM, SECONDS]]).T.tolist()
@@ -138,7 +138,7 @@ def _told(batch: Batch) -> Iterator[str]:
 def _names(kind: RequestKind) -> str:
     """Return the fields of a line that have the same values in many lines."""
     told = {
-        "reason": kind.reason, "operation": kind.operation, "model": kind.model[:LONGEST_NAME],
+        "reason": kind.reason, "operation": kind.operation, "model": kind.model[:LONGEST_SHOWN_NAME],
         "listener": kind.listener, "in": kind.in_protocol, "route": kind.route, "backend": kind.backend,
         "out": kind.out_protocol, "endpoint": kind.endpoint, "principal": kind.principal,
     }  # fmt: skip

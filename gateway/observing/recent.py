@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from gateway.core.record import OK
-from gateway.observing.access_lines import LONGEST_NAME
+from gateway.observing.access_lines import LONGEST_SHOWN_NAME
 from gateway.observing.access_log import is_probe
 from gateway.observing.batches import (
     BYTES_IN,
@@ -57,7 +57,7 @@ class RecentRequest(Struct, frozen=True):
     @property
     def model(self) -> str:
         """The model's name, cut after 256 characters as in the access log."""
-        return self.kind.model[:LONGEST_NAME]
+        return self.kind.model[:LONGEST_SHOWN_NAME]
 
 
 class RecentRequests:

@@ -7,7 +7,7 @@ from hashlib import sha256
 import numpy as np
 
 from gateway.core.frozen import field_names, frozen, replace
-from gateway.core.types import NO_HEADERS, Buffer, Message, Parameters, Request, Response, Tensor
+from gateway.core.types import NO_HEADERS, Buffer, Message, Parameters, Request, Response
 
 LARGEST_SHARE = 8
 """A response can take at most this part of the store: 1/8."""
@@ -107,11 +107,6 @@ def _size_of_parameters(parameters: Parameters) -> int:
 
 def _text_sizes(texts: Iterable[str]) -> int:
     return sum(4 * len(each) for each in texts)
-
-
-def tensor_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes of the tensors' data."""
-    return sum([len(each.data) for each in tensors])
 
 
 @frozen

@@ -25,7 +25,7 @@ FAIR_SECONDS = 1.0
 """Minimum time, in seconds, that a call must have run to count as failed if the client's own deadline ended it.
 Otherwise clients with short deadlines could make a model unavailable for other clients."""
 _SLACK = 0.005
-_LONGEST_NAME = 100
+_LONGEST_SHOWN_NAME = 100
 
 FaultStatus = Literal["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS"]
 FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS")
@@ -161,8 +161,8 @@ def _shown(model: object) -> str:
     """Return a model and its version as text."""
     assert isinstance(model, tuple)
     name, version = model
-    text = repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
-    return f"{text} version {version[:_LONGEST_NAME]!r}" if version else text
+    text = repr(name if len(name) <= _LONGEST_SHOWN_NAME else f"{name[:_LONGEST_SHOWN_NAME]}...")
+    return f"{text} version {version[:_LONGEST_SHOWN_NAME]!r}" if version else text
 
 
 state = ShownStates(CircuitBreaker)

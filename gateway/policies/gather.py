@@ -185,7 +185,7 @@ class Gather(PolicyState):
         self.counts = GatherCounts()
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Keep the counts, like PolicyState."""
+        """Keep the counts."""
         self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
@@ -523,7 +523,7 @@ class Gathering:
         if not members:
             return True
         if len(members) == 1:
-            return await self._by_itself(kind, members[0])
+            return await self._by_itself(members[0])
         record = _record(members)
         joined = joining.join([each.request for each in members], record)
         rows = [each.rows for each in members]
@@ -550,7 +550,7 @@ class Gathering:
             member.answer(each)
         return True
 
-    async def _by_itself(self, kind: _Kind, member: _Member) -> bool:
+    async def _by_itself(self, member: _Member) -> bool:
         """Give one member its response with a separate call. Return whether that was possible."""
         member.task = asyncio.current_task()
         try:

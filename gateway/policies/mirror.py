@@ -33,7 +33,7 @@ from gateway.core.record import UNRECORDED, ListenerRecords, Record, RecordDiscl
 from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
+from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor, tensor_bytes
 from gateway.policies.comparing.answers import NO_ANSWER, Difference, Outcome, compare
 from gateway.policies.comparing.tolerance import Tolerance
 from gateway.policies.context import OtherBackend, PolicyContext
@@ -223,7 +223,7 @@ class Mirror(PolicyState):
 
     def _begin(self, beside: Handler, request: Request, expected: Outcome, began: float) -> None:
         counts, settings = self.counts, self.settings
-        size = _bytes(request.inputs) + _bytes(_outputs(expected))
+        size = tensor_bytes(request.inputs) + tensor_bytes(_outputs(expected))
         if self._is_closed:
             self._drop(DropCause.STOPPING, "the route has ended")
         elif counts.in_flight >= settings.calls:
@@ -269,7 +269,7 @@ class Mirror(PolicyState):
                 self._failed(actual, record)
                 return
             counts.answered(expected_seconds, monotonic() - began)
-            more = _bytes(_outputs(actual))
+            more = tensor_bytes(_outputs(actual))
             size += more
             counts.bytes += more
             await self._compare(expected, actual, request, record)
@@ -414,7 +414,3 @@ def _pairs(renamings: tuple[RenamingSettings, ...] | None) -> tuple[tuple[str, s
 
 def _outputs(outcome: Outcome) -> tuple[Tensor, ...]:
     return outcome.outputs if isinstance(outcome, Response) else ()
-
-
-def _bytes(tensors: tuple[Tensor, ...]) -> int:
-    return sum([len(each.data) for each in tensors])

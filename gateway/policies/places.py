@@ -70,6 +70,8 @@ class Shared(Protocol):
 
 PlacedState: TypeAlias = tuple[str, str, PolicyState]
 """Place, policy and state of an entry of `policies:`."""
+ReportedStates: TypeAlias = Sequence[tuple[str, str, Mapping[str, object]]]
+"""Place, name and state of policies, in the form for `/status`."""
 
 
 def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[str, str, Mapping[str, object]]]:

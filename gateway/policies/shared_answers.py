@@ -21,7 +21,7 @@ from typing import Any
 
 from gateway.core.datatypes import DATATYPES
 from gateway.core.tasks import spawn
-from gateway.core.types import Response, Tensor
+from gateway.core.types import Response, Tensor, tensor_bytes
 from gateway.policies.shared_server import SharedServer
 
 VERSION = b"gateway-cache-1\n"
@@ -152,7 +152,7 @@ class SharedAnswers:
     def put(self, key: bytes, response: Response, epoch: bytes) -> None:
         """Start to store a response whose request started in `epoch`, and return immediately. If the server does not
         accept the response, it is not stored."""
-        size = sum(len(each.data) for each in response.outputs)
+        size = tensor_bytes(response.outputs)
         if size > self._largest or not self.server.is_reached or len(self._writes) >= MOST_WRITES:
             return
         task = spawn(self._put(key, response, epoch))

@@ -6,9 +6,10 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, invalid_input
+from gateway.core.independent_rows import is_batch
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.types import Request, Signature, Tensor, TensorSpec
-from gateway.reference.model import Argument, Arguments, describe, is_batch
+from gateway.reference.model import Argument, Arguments, describe
 
 
 def arrange(request: Request, signature: Signature) -> Arguments:

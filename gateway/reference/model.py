@@ -8,6 +8,7 @@ import numpy as np
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import unsupported
 from gateway.core.frozen import frozen
+from gateway.core.independent_rows import is_batch
 from gateway.core.operations import COMPANION_OUTPUT, Operation
 from gateway.core.types import Signature, Tensor, TensorSpec, tensor
 
@@ -90,14 +91,6 @@ def _refuse_unary(name: str) -> Function:
         raise unsupported(f"model {name!r} streams its responses; ask for a stream of them")
 
     return refuse
-
-
-def is_batch(shape: Sequence[int]) -> bool:
-    """Return whether the first dimension is the batch.
-
-    It is for `[-1, n]`, but not for `[-1]`, which is one free dimension.
-    """
-    return len(shape) > 1 and shape[0] == -1
 
 
 def is_fixed(specs: Specs) -> bool:

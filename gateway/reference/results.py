@@ -7,10 +7,11 @@ import numpy as np
 from gateway.core.casting import cast
 from gateway.core.datatypes import WIDENINGS, Datatype
 from gateway.core.errors import DecodeError, invalid_output
+from gateway.core.independent_rows import is_batch
 from gateway.core.operations import Operation
 from gateway.core.types import Shape, Signature, Tensor, TensorSpec, datatype_of, tensor
 from gateway.reference.arguments import fits
-from gateway.reference.model import DERIVATIVE_OUTPUTS, Arguments, Outputs, Specs, describe, is_batch
+from gateway.reference.model import DERIVATIVE_OUTPUTS, Arguments, Outputs, Specs, describe
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

@@ -99,7 +99,7 @@ class Branches:
                 return
             except GatewayError as error:
                 if begun or not self._goes_on(error, request, chain, at):
-                    raise _told(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
+                    raise _final_error(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
                 unreached = _unreached(error, unreached)
 
     def _chain(self, chosen: Branch, request: Request) -> tuple[Branch, ...]:
@@ -113,7 +113,7 @@ class Branches:
                 return await branch.handler(request)
             except GatewayError as error:
                 if not self._goes_on(error, request, chain, at):
-                    raise _told(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
+                    raise _final_error(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
                 unreached = _unreached(error, unreached)
         raise AssertionError("a chain has at least one backend")
 
@@ -165,7 +165,7 @@ async def _answer_or_error(branch: Branch, request: Request) -> Answer | Gateway
         return error
 
 
-def _told(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
+def _final_error(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
     """Return the error for the client: the error of the last backend. If that backend does not have the model and an
     earlier backend was unreachable, it is unknown whether the model exists, so the client gets the earlier error."""
     return unreached if unreached is not None and error.status is Status.NOT_FOUND else error

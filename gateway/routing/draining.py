@@ -20,7 +20,6 @@ from enum import Enum
 class DrainState(Enum):
     """The values are the words that `/status` uses."""
 
-    SERVING = "serving"
     DRAINING = "draining"
     DRAINED = "drained"
 

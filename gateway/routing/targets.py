@@ -50,7 +50,7 @@ _CHANGING = CALLS | CONTROL_OPERATIONS
 """The operations that must not be repeated after an error in `_BROKEN`."""
 
 
-class _NothingToldError(Exception):
+class _NothingReportedError(Exception):
     """A server responds, but its response does not show its server type."""
 
 
@@ -178,7 +178,7 @@ class Targets:
         target = self._without_flavor(endpoint)
         try:
             info = await self._ask(endpoint, target)
-        except _NothingToldError:
+        except _NothingReportedError:
             if (last := self._last.get(endpoint)) is not None:
                 self.known[endpoint] = last
                 return last
@@ -195,7 +195,7 @@ class Targets:
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
         """Return the server's metadata, or None if it has none.
 
-        Raises GatewayError (UNAVAILABLE or DEADLINE_EXCEEDED) or _NothingToldError.
+        Raises GatewayError (UNAVAILABLE or DEADLINE_EXCEEDED) or _NothingReportedError.
         """
         try:
             async with asyncio.timeout(self._seconds):
@@ -204,7 +204,7 @@ class Targets:
             raise self._no_answer(endpoint, self._seconds, Reason.UNREACHABLE) from error
         except GatewayError as error:
             if error.status in _NOTHING_TOLD:
-                raise _NothingToldError from error
+                raise _NothingReportedError from error
             if isinstance(error, TransportError):
                 raise TransportError(
                     error.status, error.reason, error.message, sent=False, retry_after=error.retry_after

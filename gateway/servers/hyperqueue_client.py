@@ -29,7 +29,7 @@ SECONDS = 60
 """Maximum duration of one call, in seconds. The process then ends, even if no gateway is there to stop it."""
 
 
-class _ToldError(Exception):
+class _ReportedError(Exception):
     """Leaves `wait_for_jobs`, which reports the progress before it waits."""
 
 
@@ -80,13 +80,13 @@ class _Connection:
 
         def tell(jobs: dict[int, dict[str, Any]]) -> None:
             told.update(jobs)
-            raise _ToldError
+            raise _ReportedError
 
         old = self._client is not None
         if self._client is None:
             self._client = Client(self._directory)
         try:
-            with contextlib.suppress(_ToldError):
+            with contextlib.suppress(_ReportedError):
                 self._client.connection.wait_for_jobs(tuple(ids), tell)
         except Exception:
             self._client = None

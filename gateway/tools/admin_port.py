@@ -91,7 +91,7 @@ class AdminPort:
             return AdminReply(orjson.loads(body), reply.headers)
         except HTTPError as error:
             with error:
-                raise AdminPortError(where, _told(error.read(2**16), error)) from error
+                raise AdminPortError(where, _error_text(error.read(2**16), error)) from error
         except (OSError, HTTPException) as error:  # includes URLError
             reason = error.reason if isinstance(error, URLError) else error
             if isinstance(reason, TimeoutError):
@@ -115,7 +115,7 @@ def _reason(error: str | BaseException) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def _told(body: bytes, error: HTTPError) -> str:
+def _error_text(body: bytes, error: HTTPError) -> str:
     """Return the text of an error: `detail` of FastAPI's JSON, or plain text."""
     try:
         detail = orjson.loads(body)["detail"]

@@ -43,7 +43,7 @@ def diagnosis(config: Path | None, catalog: Catalog) -> Diagnosis:
         return Diagnosis(sections, is_bad=False)
     loaded, problems = _loaded(config, catalog)
     ports = _ports(loaded) if loaded is not None else []
-    sections += [("ports", ports), ("configuration", _told(problems, is_valid=loaded is not None))]
+    sections += [("ports", ports), ("configuration", _problem_rows(problems, is_valid=loaded is not None))]
     return Diagnosis(sections, is_bad=loaded is None or any(text.startswith("taken") for _, text in ports))
 
 
@@ -148,7 +148,7 @@ def _whether_free(address: Address) -> str:
     return f"free: port {address.port}"
 
 
-def _told(problems: Sequence[Problem], *, is_valid: bool) -> list[tuple[str, str]]:
+def _problem_rows(problems: Sequence[Problem], *, is_valid: bool) -> list[tuple[str, str]]:
     """Return the problems without their texts, because an error can quote a value of the configuration."""
     rows = [("valid", "yes" if is_valid else "no")]
     return rows + [("warning" if each.is_warning else "error", str(each)) for each in problems]

@@ -1,6 +1,7 @@
 """Make text that servers choose, such as model names, safe to print. Such text must not move the cursor, change colors
 or change the direction of writing (Unicode's bidirectional controls)."""
 
+import json
 import re
 
 import orjson
@@ -21,18 +22,13 @@ def printable_lines(text: str) -> str:
 def indented_json(value: object) -> str:
     """Return `value` as JSON in lines; non-printable characters are escaped."""
     written = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-    return _ODD.sub(lambda found: found[0] if found[0].isprintable() else _in_json(found[0]), written)
+    return _ODD.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], written)
 
 
 def in_yaml(text: str) -> str:
     """Return `text` as a double-quoted YAML string; non-printable characters are escaped."""
     written = orjson.dumps(text).decode()
     return _ODD.sub(lambda found: found[0] if found[0].isprintable() else _in_yaml(found[0]), written)
-
-
-def _in_json(character: str) -> str:
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def _in_yaml(character: str) -> str:

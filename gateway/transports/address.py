@@ -5,13 +5,10 @@ import re
 from ipaddress import IPv6Address
 from typing import NoReturn
 
-from gateway.core.address import Address
+from gateway.core.address import HOST_PORT, MAX_SOCKET_PATH, Address
 
 # RFC 1123 labels, with the underscore that container names use
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-_HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
-# sockaddr_un has 108 bytes, the last of them NUL
-_MAX_SOCKET_PATH = 107
 PORT_RANGE = "its port is not between 1 and 65535"
 
 
@@ -42,7 +39,7 @@ def host_and_port(text: str, scheme: str = "") -> Address:
         BadAddressError: `text` is neither.
     """
     check_characters(text)
-    parts = _HOST_PORT.fullmatch(text)
+    parts = HOST_PORT.fullmatch(text)
     if parts is None:
         raise BadAddressError(_why_not_host_port(text))
     port = int(parts["port"])
@@ -88,8 +85,8 @@ def socket_path(path: str, scheme: str = "") -> Address:
     """
     if not path.startswith("/"):
         raise BadAddressError("the path of a unix socket must be absolute")
-    if len(path.encode()) > _MAX_SOCKET_PATH or "\0" in path:
-        raise BadAddressError(f"the path of a unix socket must have at most {_MAX_SOCKET_PATH} bytes and no NUL")
+    if len(path.encode()) > MAX_SOCKET_PATH or "\0" in path:
+        raise BadAddressError(f"the path of a unix socket must have at most {MAX_SOCKET_PATH} bytes and no NUL")
     return Address(path=path, scheme=scheme)
 
 

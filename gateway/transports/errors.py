@@ -19,6 +19,11 @@ def connector_closed(*, sent: bool = False) -> TransportError:
     return unreachable("the gateway has closed the connector", sent=sent)
 
 
+def beyond_limit(text: str) -> TransportError:
+    """Return the error for a reply that exceeds a limit."""
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
+
+
 def deadline_passed(*, sent: bool = False) -> TransportError:
     """Return the error for a deadline that passed before the reply arrived, or before the request left."""
     text = "no reply before the deadline" if sent else "the deadline passed before the gateway sent the request"

@@ -19,7 +19,7 @@ ms."""
 
 
 def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """Return `data` decompressed. `coding` is one of inflation.WINDOWS.
+    """Return `data` decompressed. `coding` is one of inflation.WBITS.
 
     Raises:
         DecodeError, GatewayError: like `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded) if the process has no

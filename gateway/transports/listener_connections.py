@@ -124,6 +124,11 @@ class Handshakes:
             begin()
 
 
+PORT_CONNECTIONS = 64
+"""Maximum number of open connections of a port other than the listeners. A new connection above the limit replaces the
+oldest one that waits for its client, so every probe gets a connection."""
+
+
 class ConnectionLimit:
     """The limits of client connections that several listeners share: `limit` in total, and `per_client` for each
     client. If `makes_room` is True, a new connection replaces the oldest connection that waits for its client, if there

@@ -1,7 +1,4 @@
-"""Time limits of client connections, and of connecting to endpoints.
-
-More limits of connections to endpoints are in `http/client/connector.py` and `grpc/client/timeouts.py`.
-"""
+"""Time limits of the connections of clients, and of connections to endpoints."""
 
 from gateway.core.frozen import frozen
 
@@ -49,6 +46,38 @@ PORT_TIMEOUTS = Timeouts(first_byte=5.0, head=5.0, body=5.0)
 
 CONNECT_SECONDS = 5.0
 """The maximum time to connect to an endpoint, in seconds: name resolution, the TCP connection, and TLS."""
+
+
+@frozen
+class HttpEndpointTimeouts:
+    """Time limits of connections to HTTP endpoints, in seconds."""
+
+    connect: float = CONNECT_SECONDS
+    """Maximum time to open a connection: name resolution, TCP and TLS."""
+    idle: float = 4.0
+    """Time until the connector closes an idle connection. uvicorn (MLServer, KServe) and the C++ UM-Bridge server close
+    idle connections after 5 s, so this time must be shorter."""
+
+
+@frozen
+class GrpcEndpointTimeouts:
+    """Time limits of connections to gRPC endpoints, in seconds. The wait for a reply is limited by deadlines and
+    policies, not by these times."""
+
+    connect: float = CONNECT_SECONDS
+    """Maximum time to resolve the endpoint's name, and to receive its first frame, SETTINGS."""
+    between: float = 1.0
+    """Time between two attempts to connect to addresses without a connection, while other addresses have one."""
+    silence: float = 310.0
+    """Time without a frame from the endpoint, while calls run, until the gateway sends a PING. By default, gRPC servers
+    close connections that send a PING more often than every five minutes, or while no call runs."""
+    answer: float = 60.0
+    """Maximum time until the reply to that PING."""
+    close: float = 1.0
+    """Maximum time to send the last frame."""
+
+
+HTTP_TIMEOUTS, GRPC_TIMEOUTS = HttpEndpointTimeouts(), GrpcEndpointTimeouts()
 
 
 def connect_seconds(limit: float, deadline: float | None, now: float) -> float:

@@ -118,7 +118,7 @@ async def test_idle_and_trickling_connections_are_closed() -> None:
 async def test_a_probe_takes_the_place_of_the_oldest_connection_that_waits_for_its_client(
     rest: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(health, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(health, "PORT_CONNECTIONS", 2)
     async with serving() as port, asyncio.timeout(GENEROUS):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         whole = _WITH_BODY if rest.isdigit() else get("/healthz")
@@ -137,7 +137,7 @@ async def test_a_probe_takes_the_place_of_the_oldest_connection_that_waits_for_i
 
 @pytest.mark.usefixtures("patient_readyz")
 async def test_a_connection_whose_request_is_being_answered_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(health, "PORT_CONNECTIONS", 1)
     asked, answered = asyncio.Event(), asyncio.Event()
 
     async def ready() -> bool:

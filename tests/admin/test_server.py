@@ -78,7 +78,7 @@ async def reading(scope: Any, receive: Any, send: Any) -> None:
 async def test_a_request_takes_the_place_of_the_oldest_connection_that_waits_for_its_client(
     rest: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_server, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(admin_server, "PORT_CONNECTIONS", 2)
     async with served(reading) as here, asyncio.timeout(GENEROUS):
         held = [await asyncio.open_connection("127.0.0.1", here.port) for _ in range(2)]
         for _, writer in held:
@@ -94,7 +94,7 @@ async def test_a_request_takes_the_place_of_the_oldest_connection_that_waits_for
 
 
 async def test_requests_that_are_being_answered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_server, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(admin_server, "PORT_CONNECTIONS", 2)
     begun, answered = asyncio.Semaphore(0), asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:

@@ -304,7 +304,7 @@ routes: [{match: {}, backend: fleet}]
 """
     fleet = Assembled(text).assembly.placed.all["fleet"]
     for endpoint in fleet.local.endpoints:
-        fleet.placements.told(endpoint, ServerInventory({"m": ()}), fleet.placements.moment)
+        fleet.placements.reported(endpoint, ServerInventory({"m": ()}), fleet.placements.moment)
     of_model = fleet.placements.chosen(fleet.placements.models["m"])
     assert of_model is not None
     one, all_models = of_model.strategy, fleet.local.choice.strategy

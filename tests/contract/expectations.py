@@ -132,7 +132,7 @@ def fitted(each: Tensor, dialect: Dialect) -> Tensor:
 
 def told_name(own: str, by_position: str, back: Dialect) -> str:
     """The name that a client is told for a tensor: metadata without names leaves its position."""
-    return own if back.traits.models.tells_names else by_position
+    return own if back.tells_names else by_position
 
 
 def names_outputs(dialect: Dialect) -> bool:

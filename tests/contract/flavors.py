@@ -22,6 +22,11 @@ class Dialect:
     flavor: str = ""
 
     @property
+    def tells_names(self) -> bool:
+        """Whether metadata names the inputs and outputs, even if the tensors of calls are `unnamed`."""
+        return self.protocol.name != "umbridge"
+
+    @property
     def traits(self) -> Traits:
         """Those of the protocol, as far as this flavor has them: not every V2 server streams over REST."""
         traits = self.protocol.traits

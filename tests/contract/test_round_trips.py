@@ -261,7 +261,7 @@ def test_metadata_arrives(dialect: Dialect) -> None:
         assert isinstance(answer, Signature)
         parts.append(answer)
     found = merge(tuple(parts))
-    if not traits.models.tells_names:
+    if not dialect.tells_names:
         specs = tuple(replace(spec, name="") for spec in specs)
     outputs = specs[::-1] if traits.models.ordered else specs
     assert (found.inputs, found.outputs, found.operations) == (specs, outputs, claimed)

@@ -34,11 +34,11 @@ from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Status
 from gateway.observing.counters import RequestError
 from gateway.observing.recent import MOST_RECENT
+from gateway.routing.router import LONGEST_NAME
 
 Source = TypeVar("Source")
 Made = TypeVar("Made")
 
-LONGEST_NAME = 1024
 SIGNATURE_SECONDS = 10.0
 """Time limit for a server's response about a signature, in seconds."""
 
@@ -102,6 +102,7 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
         ] = 0.0,
     ) -> Response:
         """Counts since the start, and the current numbers of calls in flight and waiting."""
+        await state.refresh_counts()
         counters, shedding = state.counters, state.shedding
         now = monotonic()  # after the counters, which then include everything that ended before
         found = {
@@ -119,6 +120,7 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
     @app.get("/api/errors", summary="The last errors", response_model=Errors)
     async def read_errors(request: Request) -> Response:
         """The last requests that ended with an error, and the meaning of their reasons."""
+        await state.refresh_counts()
         errors = list(state.counters.last_errors())
         reasons = explained({each.reason for each in errors})
         return _reply(request, Errors(errors=errors, reasons=reasons).model_dump(mode="json"))
@@ -164,6 +166,7 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         headers, keys and tensors. A request must meet all conditions. Case is ignored in parts of names."""
         if status and status not in STATUSES:
             raise HTTPException(422, f"unknown status {status!r}; expected one of {', '.join(STATUSES)}")
+        await state.refresh_counts()
         search = Search(id, model, principal, status, listener, route, backend, exactly)
         return _reply(request, listed(state.recent_requests, search, most, time() - monotonic()))
 
@@ -177,6 +180,7 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         times in total and by stage, and the routes, backends, models and principals."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "send both `kind` and `name`, or leave out both")
+        await state.refresh_counts()
         return _reply(request, summary(state.recent_requests, kind, name, time() - monotonic()))
 
 
@@ -206,6 +210,7 @@ def _add_policies(app: FastAPI, state: GatewayState) -> None:
         place: Annotated[str, Query(max_length=LONGEST_NAME, description="A route's name, or `backends.NAME`.")],
     ) -> Response:
         """The policies of a route or a backend, with their settings and states."""
+        await state.refresh_counts()
         settings = await known.get(state.config, partial(PolicySettings, state.config))
         try:
             found = settings.at(place, state.policy_states)
@@ -223,6 +228,7 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
         ] = "",
     ) -> Response:
         """The API keys by id, with their expiry and their last use: all keys, or keys that contain this text."""
+        await state.refresh_counts()
         file, credentials = state.assembly.authentication.access.file, state.assembly.authentication.access.credentials
         path, keys = (None, None) if file is None else (str(file.path), file.keys)
         fixed = why_fixed(state)
@@ -238,6 +244,7 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
     ) -> Response:
         """A principal's configured permissions, its rate limits with the remaining requests, its API keys by id, and
         the credentials with which clients become this principal."""
+        await state.refresh_counts()
         states, access = state.principal_states(name), state.assembly.authentication.access
         found = await asyncio.to_thread(described_principal, name, state.config, access, states)
         return _reply(request, found.model_dump(mode="json"))
@@ -301,6 +308,7 @@ def _add_graphs(app: FastAPI, state: GatewayState) -> None:
     @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=graphs.GraphTraffic)
     async def read_steps(request: Request) -> Response:
         """The calls since the last configuration load, by graph and step."""
+        await state.refresh_counts()
         return _reply(request, graphs.traffic(state.graph_steps).model_dump(mode="json"))
 
 

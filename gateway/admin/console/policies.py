@@ -1,12 +1,12 @@
 """The policies of a route or a backend, with their settings and states: `/api/policies`."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import BaseModel
 
 from gateway.config.effective import effective
 from gateway.config.keys import Config
+from gateway.policies.places import ReportedStates
 
 
 class PlacedPolicy(BaseModel):
@@ -34,7 +34,7 @@ class PolicySettings:
             route.name: each["policies"] for route, each in zip(config.routes, shown["routes"], strict=True)
         } | {f"backends.{name}": each["policies"] for name, each in shown["backends"].items()}
 
-    def at(self, place: str, states: Sequence[tuple[str, str, Mapping[str, object]]]) -> PlacedPolicies:
+    def at(self, place: str, states: ReportedStates) -> PlacedPolicies:
         """Return the policies at `place`; `states` has the place, the name and the state of each stateful policy.
 
         Raises:

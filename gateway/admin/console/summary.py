@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from gateway.core.record import OK
-from gateway.observing.access_lines import LONGEST_NAME
+from gateway.observing.access_lines import LONGEST_SHOWN_NAME
 from gateway.observing.batches import ENDED, SECONDS, RequestKind
 from gateway.observing.faults import CALLER, SERVER, fault
 from gateway.observing.recent import RecentRequests, has_failed
@@ -100,7 +100,7 @@ def fault_of(kind: RequestKind) -> str:
 
 def readable(name: str) -> str:
     """Return the first 256 characters of a name, without halves of surrogate pairs, for display and search."""
-    return name[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
+    return name[:LONGEST_SHOWN_NAME].encode("utf-8", "backslashreplace").decode()
 
 
 def _is_of(kind: SummarisedPart, name: str) -> Callable[[RequestKind], bool]:

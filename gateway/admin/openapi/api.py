@@ -20,8 +20,8 @@ from gateway.config.paths import over_http
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.json.openapi import DescribedModel
 from gateway.core.protocol import Protocol
+from gateway.routing.router import LONGEST_NAME
 
-LONGEST_NAME = 1024
 MODEL_SECONDS = 10.0
 """Time limit for servers' responses about a model, in seconds."""
 

@@ -16,13 +16,13 @@ from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.operations import CALLS, Operation
 from gateway.core.types import MAX_RANK, Parameters, Request, Shape, Signature, Tensor, TensorSpec, tensor
+from gateway.routing.router import LONGEST_NAME
 
 MOST_ELEMENTS = 250_000
 """Maximum number of elements in all inputs together."""
 MOST_PARAMETERS = 10_000
 """Maximum number of JSON values in the parameters, as in a message (`limits.json_values`)."""
 MOST_TENSORS = 64
-LONGEST_NAME = 1024
 SECONDS = 10.0
 MOST_SECONDS = 25.0
 """Maximum wait for a response, in seconds. A connection of the admin port can stay open for 30 s."""

@@ -26,7 +26,7 @@ MOST_OUTPUTS = 64
 """Maximum number of outputs of a response that are shown."""
 LONGEST_VALUE = 1000
 """Maximum number of characters of a BYTES element that are shown."""
-LONGEST_NAME = 200
+LONGEST_SHOWN_NAME = 200
 """Maximum number of characters of a name, a header or a path that are shown."""
 LONGEST_ERROR = 2000
 """Maximum number of characters of an error that are shown."""
@@ -116,7 +116,7 @@ def shown_output(tensor: Tensor) -> ShownOutput:
     found = [_value(each) for each in flat[:MOST_VALUES].tolist()]
     text = _pretty(found if cut else _nested(found, tensor.shape), 0)
     return ShownOutput(
-        name=shortened(tensor.name, LONGEST_NAME),
+        name=shortened(tensor.name, LONGEST_SHOWN_NAME),
         datatype=tensor.datatype.value,
         shape=list(tensor.shape),
         values=text[:LONGEST_TEXT],

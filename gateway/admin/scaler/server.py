@@ -14,11 +14,9 @@ from gateway.core.types import Headers, Message
 from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend
 from gateway.transports.grpc.server.listener import GrpcListener
-from gateway.transports.listener_connections import ConnectionLimit, ListenerConnections
+from gateway.transports.listener_connections import PORT_CONNECTIONS, ConnectionLimit, ListenerConnections
+from gateway.transports.timeouts import PORT_TIMEOUTS
 
-MAX_CONNECTIONS = 64
-"""Maximum number of open connections. A new connection above the limit replaces the oldest connection that waits for
-its client. KEDA's operator has one connection for each TLS identity that its triggers use."""
 _LIMITS = Limits(message=64 * 2**10, headers=16 * 2**10)
 """Limits for messages, in bytes. Metadata of Kubernetes objects is far smaller."""
 
@@ -50,7 +48,8 @@ class ScalerServer:
             ListenerSettings("scaler", _LIMITS, tls=tls),
             [(_PROTOCOL, "")],
             Exchanges(answer, stream, lambda error, protocol, message: _refused(error)),
-            connections=ListenerConnections("scaler", shared_limit=ConnectionLimit(MAX_CONNECTIONS, makes_room=True)),
+            connections=ListenerConnections("scaler", shared_limit=ConnectionLimit(PORT_CONNECTIONS, makes_room=True)),
+            timeouts=PORT_TIMEOUTS,
         )
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:

@@ -11,6 +11,7 @@ A request with the header or metadata `gateway-explain: 1` records its spans, an
 - `shortened`: True if parts were left out because the explanation is too long.
 """
 
+import json
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
@@ -104,15 +105,10 @@ def compact(record: Record, decision: Decision | None) -> bytes:
             whole["shortened"] = True
         # This is JSON with all non-ASCII characters escaped, because many clients read headers as Latin-1.
         written = orjson.dumps(whole).decode()
-        text = "".join(each if each.isascii() else _escaped(each) for each in written).encode()
+        text = "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in written).encode()
         if len(text) <= LONGEST:
             return text
     return b'{"shortened":true}'
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def _whole(record: Record, decision: Decision | None) -> dict[str, Any]:

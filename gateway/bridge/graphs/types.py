@@ -51,7 +51,7 @@ class Types:
         step = self.graph.steps[reference.step]
         signature = self.signatures.get(step.name)
         if signature is None:
-            raise UnknownSignatureError(_untold(step), *place)
+            raise UnknownSignatureError(_unknown_tensors(step), *place)
         outputs = signature.outputs
         if not reference.tensor:
             if len(outputs) != 1:
@@ -190,7 +190,7 @@ class Types:
                 on whether it mixes batch rows, and this is unknown.
         """
         if self.graph.keys.derivatives is not None:
-            self._check_told()
+            self._check_known()
         outputs = tuple(
             replace(self.of(value, ("outputs", name)), name=name, content_type="", description="")
             for name, value in self.graph.outputs.items()
@@ -201,10 +201,10 @@ class Types:
             description=self.graph.description,
         )  # fmt: skip
 
-    def _check_told(self) -> None:
+    def _check_known(self) -> None:
         for name, step in self.graph.steps.items():
             if name not in self.signatures:
-                raise UnknownSignatureError(_untold(step), "steps", name)
+                raise UnknownSignatureError(_unknown_tensors(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
         """Return True if the derivative exists for every float output that depends on a float input.
@@ -267,7 +267,7 @@ class Types:
 _ROWS_APART = "`derivatives` of the graph need each row of a batch by itself"
 
 
-def _untold(step: GraphStep) -> str:
+def _unknown_tensors(step: GraphStep) -> str:
     text = f"tensors unknown for model {step.model!r} of step {step.name!r}"
     return f"{text}; declare them by `signature` on its route"
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -132,7 +133,10 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
     try:
         with progress("waiting for the response") as line:
             async with client:
-                request = await _with_datatypes(client, request)
+                if not client.fits_to_metadata:  # servers of the protocol often describe their models wrongly
+                    request = await requests.typed(
+                        request, partial(client.signature, request.model, version=request.version)
+                    )
                 async with aclosing(_responses(client, request, cast)) as responses:
                     async for response in responses:
                         if output is not None:
@@ -147,19 +151,6 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
         _fail(FAILED, error)
     except (BadArgument, OSError) as error:
         _fail(USAGE, error)
-
-
-async def _with_datatypes(client: AsyncClient, request: Request) -> Request:
-    """Return the request, in which numbers of `--set`, which have no datatype, have the datatypes of the model's
-    metadata. This is done even for protocols whose servers often report wrong datatypes, for which the client itself
-    changes no datatypes."""
-    if client.fits_to_metadata or not any(each.untyped for each in request.inputs):
-        return request
-    try:
-        signature = await client.signature(request.model, version=request.version)
-    except ClientError:
-        return request  # the server has no metadata, or the call reports the error
-    return requests.typed(request, signature)
 
 
 async def _responses(client: AsyncClient, request: Request, cast: Cast) -> AsyncGenerator[Response, None]:

@@ -45,7 +45,7 @@ def add(
     if not principal:
         misuse("--principal: expected a name")
     end = _time(expires) if expires else None
-    with _told(file):
+    with _reporting_errors(file):
         key, entry = add_key(file, principal, end, note)
     until = f", until {_shown(end)}" if end is not None else ""
     print(f"key {entry.id} of {principal}{until}: {key}")
@@ -70,7 +70,7 @@ def revoke(
 ) -> None:
     """Revoke a key. Gateways that watch the file then refuse the key."""
     _must_exist(file)
-    with _told(file):
+    with _reporting_errors(file):
         revoke_key(file, id)
     print(f"key {id} is revoked")
 
@@ -105,7 +105,7 @@ def _time(text: str) -> datetime:
 
 def _entries(file: Path) -> tuple[KeyEntry, ...]:
     _must_exist(file)
-    with _told(file):
+    with _reporting_errors(file):
         return read_keys(file).entries
 
 
@@ -115,7 +115,7 @@ def _must_exist(file: Path) -> None:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _reporting_errors(file: Path) -> Iterator[None]:
     """End the command with the reason if the file cannot be used."""
     try:
         yield

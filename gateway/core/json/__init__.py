@@ -25,7 +25,7 @@ docs/decisions/json.md for the figures.
 
 from gateway.core.json import missing
 from gateway.core.json.arrays import Array, ArrayForm
-from gateway.core.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
+from gateway.core.json.bulk_numbers import BLANKS, INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
 from gateway.core.json.contents import array, packed, written
 from gateway.core.json.document import Json, cut_out
 from gateway.core.json.reading import read, read_bare, read_members
@@ -36,6 +36,7 @@ from gateway.core.json.writing import (
     kept,
     nested_string_pieces,
     number_pieces,
+    number_rows,
     numbers,
     placed,
     string_pieces,
@@ -46,6 +47,7 @@ from gateway.core.json.writing import (
 )
 
 __all__ = [
+    "BLANKS",
     "CUT_FROM",
     "INT64_MAX",
     "INT64_MIN",
@@ -65,6 +67,7 @@ __all__ = [
     "missing",
     "nested_string_pieces",
     "number_pieces",
+    "number_rows",
     "numbers",
     "packed",
     "placed",

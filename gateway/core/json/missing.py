@@ -2,7 +2,8 @@
 
 A route with `translate: {nan: null}` writes and reads NaN as null. The decoder runs before the gateway selects the
 route. So if a text is invalid, the decoder reads it again with NaN instead of null (`as_nan`). If this succeeds, the
-request has a flaw (MissingNumbers), and only a route with this setting accepts it.
+request has a flaw (MissingNumbers), and only a route with this setting accepts it. The bridge does the same with rows
+that are JSON texts.
 """
 
 from collections.abc import Callable
@@ -97,7 +98,7 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
     try:
         return read(found)
     except (DecodeError, GatewayError) as other:
-        raise clearer(error, other) from None
+        raise clearer_error(error, other) from None
 
 
 def flaw(error: DecodeError) -> MissingNumbers:
@@ -105,7 +106,7 @@ def flaw(error: DecodeError) -> MissingNumbers:
     return MissingNumbers(f"{error}; `translate: {{nan: null}}` on the route reads null among numbers as NaN")
 
 
-def clearer(error: DecodeError, other: Exception) -> DecodeError:
+def clearer_error(error: DecodeError, other: Exception) -> DecodeError:
     """Return the clearer of two errors: `error`, about a text, and `other`, about the same text with NaN instead of
     null. The second is clearer if it is about a missing integer.
     """

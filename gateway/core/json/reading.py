@@ -1,5 +1,6 @@
 """Read JSON documents. Arrays of numbers and strings become tensor data, everything else plain Python values."""
 
+from codecs import BOM_UTF8
 from collections.abc import Container, Mapping
 
 from gateway.core.errors import DecodeError
@@ -14,8 +15,6 @@ _SMALL = 8192
 
 `small` makes Python numbers, which costs more for larger documents than cutting the arrays out.
 """
-
-_BOM = b"\xef\xbb\xbf"
 
 
 def read(
@@ -38,7 +37,7 @@ def read(
         DecodeError: the body is not JSON or not an object, or it has content that the package refuses. The text gives
             the position.
     """
-    text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
+    text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(BOM_UTF8)
     if not text or text.isspace():
         raise DecodeError("empty body, expected a JSON object")
     wanted = Wanted(arrays, level)

@@ -6,6 +6,8 @@ from gateway.core.json.arrays import nesting
 from gateway.core.json.bulk_numbers import has_fraction, parse_raw
 from gateway.core.types import Shape
 
+UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+"""The datatypes of JSON arrays by the kinds of numpy's dtypes."""
 _FP64, _INT64, _UINT64 = Datatype.FP64, Datatype.INT64, Datatype.UINT64
 
 
@@ -13,7 +15,8 @@ def untyped_numbers(text: bytes) -> tuple[Datatype, bytes, Shape]:
     """Return the JSON list of numbers in `text` as raw data.
 
     Its datatype is FP64 if a literal has a fraction or an exponent, UINT64 if a literal is above INT64, otherwise
-    INT64; the nesting gives the shape. `array` gives the same result, but takes three times as long for a few numbers.
+    INT64; the nesting gives the shape. `contents.array`
+    gives the same result, but takes three times as long for a few numbers.
 
     Raises:
         DecodeError: the text is anything else or ragged, or no integer type has the range for all its integers.

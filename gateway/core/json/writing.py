@@ -225,6 +225,13 @@ def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterabl
     return (_write_piece(array, nan, what, 0),) if array.size <= PIECE else _write_pieces(array, nan, what, 0)
 
 
+def number_rows(text: bytes, rank: int) -> list[bytes]:
+    """Return the rows of a JSON array of numbers. Only between two rows do `rank - 1` brackets close and open again."""
+    closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
+    rows = text[rank : len(text) - rank].split(closing + b"," + opening)
+    return [opening + row + closing for row in rows] if rank > 1 else rows
+
+
 def _write_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> Iterator[bytes]:
     """Yield the pieces of a part of an array that starts at element `first` of the whole and has more than PIECE
     numbers."""

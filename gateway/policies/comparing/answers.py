@@ -23,7 +23,7 @@ NO_ANSWER = frozenset(
 
 MOST_OUTPUTS = 16
 """Maximum number of differing outputs in a Difference."""
-LONGEST_NAME = 100
+LONGEST_SHOWN_NAME = 100
 """Maximum number of characters of an output's name that are shown."""
 
 
@@ -57,7 +57,7 @@ class OutputDifference:
             case DifferenceKind.EXTRA:
                 return f"{name} is not expected"
             case DifferenceKind.VALUES if self.elements is not None:
-                return f"{name}: {_told(self.elements)}"
+                return f"{name}: {_formatted(self.elements)}"
         return f"{name}: {self.kind} {self.actual}, expected {self.expected}"
 
 
@@ -106,7 +106,7 @@ def _compared(
     found: list[OutputDifference] = []
     kinds: set[DifferenceKind] = set()
     for name, old, new in _pairs(expected, actual, by_position=by_position):
-        difference = _output_difference(name[:LONGEST_NAME], old, new, tolerance, shown)
+        difference = _output_difference(name[:LONGEST_SHOWN_NAME], old, new, tolerance, shown)
         if difference is not None:
             kinds.add(difference.kind)
             if len(found) < MOST_OUTPUTS:
@@ -151,7 +151,7 @@ def _output_difference(
     return OutputDifference(name, DifferenceKind.VALUES, elements=elements) if elements.count else None
 
 
-def _told(elements: Elements) -> str:
+def _formatted(elements: Elements) -> str:
     text = f"{elements.count} of {elements.of} elements differ"
     for each in elements.first:
         text += f", at {list(each.index)} {each.actual}, expected {each.expected}"

@@ -6,9 +6,9 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import (
+    JSON_HEADERS,
     Answer,
     Buffer,
-    Headers,
     Message,
     Request,
     RequestedOutput,
@@ -25,7 +25,6 @@ from gateway.protocols.graphpipe.strings import decode_config, decode_text
 from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, encode_tensors, interleave, write_tensors
 
 _CONTROL = "control"
-_JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -113,7 +112,7 @@ def _encode_metadata(answer: Answer, request: Request) -> Message:
     assert request.origin is not None
     if request.origin.method == "POST":
         return Message(headers=schema.OCTETS_HEADERS, parts=(metadata.encode_metadata(answer),), status=200)
-    return Message(headers=_JSON_HEADERS, parts=(metadata.encode_json(answer),), status=200)
+    return Message(headers=JSON_HEADERS, parts=(metadata.encode_json(answer),), status=200)
 
 
 def _infer_response(outputs: tuple[TensorHeader, ...]) -> tuple[bytes, ...]:

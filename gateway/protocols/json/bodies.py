@@ -7,6 +7,7 @@ all become JSON text, for the same reader. A body of any other type is one tenso
 """
 
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -48,8 +49,6 @@ from gateway.protocols.json.tensor_form import TensorForm, filled
 from gateway.protocols.json.tensor_reading import in_declared_shape, read_tensor
 from gateway.protocols.json.tensor_writing import write_tensor
 from gateway.protocols.json.writing import BodyWriter, MessageContents
-
-_BOM = b"\xef\xbb\xbf"
 
 
 class MessageBody(ABC):
@@ -134,7 +133,7 @@ class JsonBody(MessageBody):
 
     def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
         """Return the JSON text of a body."""
-        return (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
+        return (body if isinstance(body, bytes) else bytes(body)).removeprefix(BOM_UTF8)
 
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
         """Return the body for a JSON text."""

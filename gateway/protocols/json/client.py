@@ -162,7 +162,7 @@ class FormClient:
             try:
                 return _response(each, replace(reply, parts=(text,)), request, limits)
             except DecodeError as other:
-                error = json.missing.clearer(error, other)
+                error = json.missing.clearer_error(error, other)
         raise error
 
     def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:

@@ -19,6 +19,8 @@ Template: TypeAlias = Any
 Place: TypeAlias = tuple[str | int, ...]
 """A place in a form: keys and positions from its top."""
 
+PREFIX = "json:"
+"""The prefix of the names of protocols that are forms."""
 JSON_TYPE: Final = "application/json"
 STREAMS = ("sse", "openai", "jsonl")
 """How a streamed response is split into messages: server-sent events, server-sent events with `[DONE]` at the end, or

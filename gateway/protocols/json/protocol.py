@@ -16,7 +16,7 @@ from gateway.core.protocol import (
 from gateway.protocols.json.checks import check_form
 from gateway.protocols.json.client import FormClient
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, compile_form
-from gateway.protocols.json.form import Form
+from gateway.protocols.json.form import PREFIX, Form
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.one_row import reading_one_row, writing_one_row
 from gateway.protocols.json.relay import FormRelay
@@ -25,9 +25,6 @@ from gateway.protocols.json.templates import ParameterPlace, ParametersPlace, Wo
 
 if TYPE_CHECKING:
     from gateway.core.json.openapi import DescribeOperation
-
-PREFIX = "json:"
-"""The beginning of the name of every form's Protocol."""
 
 
 def protocol_of(name: str, form: Form) -> Protocol:

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.core import json
 from gateway.core.errors import DecodeError
+from gateway.core.json import BLANKS
 from gateway.core.protocol import Limits
 from gateway.core.types import TensorSpec
 from gateway.protocols.json import literals
@@ -38,7 +39,6 @@ from gateway.protocols.json.templates import (
 from gateway.protocols.json.types import body_type
 
 _BACKSLASH = ord("\\")
-_BLANKS = b" \t\r\n"
 _MOST_CUT = 16
 """Maximum number of keys to search for in a body. The values of other keys remain in the body."""
 _NO_CUTS: Mapping[str, bytes] = MappingProxyType({})
@@ -69,7 +69,7 @@ class BodyReader:
         if decode is None:
             reading = BodyReading(limits, _NO_CUTS)
             for read in self._places:
-                read(text.strip(_BLANKS), reading)
+                read(text.strip(BLANKS), reading)
             return reading.found(self._role)
         rest, cuts = self._cut(text) if len(text) > json.CUT_FROM else (text, _NO_CUTS)
         reading = BodyReading(limits, cuts)
@@ -114,7 +114,7 @@ class BodyReader:
             except DecodeError:
                 continue
             if found:
-                cuts[key] = found[0].bytes.rstrip(_BLANKS)
+                cuts[key] = found[0].bytes.rstrip(BLANKS)
         return rest, cuts
 
 
@@ -173,7 +173,7 @@ _PATH = re.compile(r" - at `\$(.*)`$")
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning of an msgspec error, which quotes a whole key of the body, and its end, which has the path."""
+    """Return the beginning of an msgspec error, which quotes a whole key, and its end, which has the path."""
     return (
         text if len(text) <= _LONGEST_ERROR else f"{text[: _LONGEST_ERROR - _LONGEST_PATH]}...{text[-_LONGEST_PATH:]}"
     )

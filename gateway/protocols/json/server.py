@@ -9,6 +9,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import STREAM, Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import (
+    JSON_HEADERS,
     Answer,
     Headers,
     Message,
@@ -37,8 +38,6 @@ from gateway.protocols.json.misfit import explained, without_frames
 from gateway.protocols.json.templates import Word
 from gateway.protocols.json.unequal_rows import flaw as flaw_of_rows
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
-
-_JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
 
 _ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20))
 """The limits that apply when the gateway checks whether a body asks for a stream.
@@ -255,15 +254,15 @@ class FormServer:
         if any(version for _, version in pairs):
             try:
                 columns = {"model": [name for name, _ in pairs], "version": [version for _, version in pairs]}
-                return reply(_JSON, self._form.models.write(MessageContents(tensors=_texts(columns))), 200)
+                return reply(JSON_HEADERS, self._form.models.write(MessageContents(tensors=_texts(columns))), 200)
             except GatewayError:
                 pass  # the template has no versions
-        return reply(_JSON, self._form.models.write(MessageContents(tensors=_texts({"model": names}))), 200)
+        return reply(JSON_HEADERS, self._form.models.write(MessageContents(tensors=_texts({"model": names}))), 200)
 
     def _one(self, name: str, models: tuple[ModelEntry, ...]) -> Message:
         if all(each.name != name for each in models):
             raise not_found(f"the list does not have model {name!r}")
-        return reply(_JSON, self._form.one_model.write(MessageContents(words={Word.MODEL: name})), 200)
+        return reply(JSON_HEADERS, self._form.one_model.write(MessageContents(words={Word.MODEL: name})), 200)
 
 
 def _read_for_anyone(route: _Route, message: Message) -> Request:
@@ -318,6 +317,6 @@ def _reply(answer: Response, request: Request, translate: Translate) -> Message:
 
 def _state(probe: CompiledProbe, *, good: bool) -> Message:
     if not good:
-        return Message(headers=_JSON, parts=(b'{"error":"not ready"}',), status=503)
+        return Message(headers=JSON_HEADERS, parts=(b'{"error":"not ready"}',), status=503)
     parts = probe.response.write(MessageContents())
-    return Message(headers=_JSON if parts else Headers(), parts=parts, status=probe.form.status)
+    return Message(headers=JSON_HEADERS if parts else Headers(), parts=parts, status=probe.form.status)

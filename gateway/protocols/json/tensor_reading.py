@@ -14,7 +14,7 @@ from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Array
 from gateway.core.json.contents import shaped
-from gateway.core.json.untyped import untyped_numbers
+from gateway.core.json.untyped import UNTYPED, untyped_numbers
 from gateway.core.protocol import Limits
 from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, can_exist
 from gateway.protocols.json.misfit import STRUCTURE, MisfitError
@@ -22,7 +22,6 @@ from gateway.protocols.json.number_texts import numbers_of_lists, numbers_of_tex
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 
-_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 _OPENING, _BRACE = ord("["), ord("{")
 _WHOLE = 2**22
 """Maximum size, in bytes, of a list that simdjson reads in one step, with 14 bytes of memory for each byte. `array`
@@ -146,7 +145,7 @@ def _of_array(name: str, array: Array, datatype: Datatype | None) -> Tensor:
             raise DecodeError(f"holds strings, expected {datatype}; `|numbers` in the form reads numbers as texts")
         return Tensor(name, BYTES, array.shape, values, untyped=datatype is None)
     if datatype is None:
-        return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, _raw(values), untyped=True)
+        return Tensor(name, UNTYPED[values.dtype.kind], array.shape, _raw(values), untyped=True)
     if len(values) == 0:
         return Tensor(name, datatype, array.shape, b"")
     if datatype is BYTES:

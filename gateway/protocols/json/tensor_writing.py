@@ -176,7 +176,7 @@ def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyl
     if not whole.elements:
         texts = [b"".join(json.number_pieces(row, style.nan, what)) for row in whole.array]
     else:
-        texts = _split(b"".join(_nested(whole, style, what)), len(shape))
+        texts = json.number_rows(b"".join(_nested(whole, style, what)), len(shape))
     written = _OF_NUMBERS.get(spelling)
     return texts if written is None else list(map(written, texts))
 
@@ -261,13 +261,6 @@ def _parts(tensor: Tensor, lead: Shape) -> list[Tensor]:
     return [Tensor("", tensor.datatype, shape, data[at * size : (at + 1) * size]) for at in range(count)]
 
 
-def _split(text: bytes, rank: int) -> list[bytes]:
-    """Return the rows of a JSON list of numbers. Only between two rows do `rank - 1` brackets close and open again."""
-    closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
-    rows = text[rank : len(text) - rank].split(closing + b"," + opening)
-    return [opening + row + closing for row in rows] if rank > 1 else rows
-
-
 _FEW = 64
 """Maximum count for which Python nests numbers faster than numpy writes them."""
 
@@ -308,7 +301,9 @@ def _bare(form: TensorForm, tensor: Tensor, count: int, lead: Shape, style: Elem
     if tensor.datatype is not BYTES:
         if spelling is not Spelling.SCALAR:
             raise invalid_input(f"{what} is {tensor.datatype}, expected BYTES")
-        return _split(b"".join(json.written(tensor.data, tensor.datatype, style.nan, what)), 1) if count else []
+        return (
+            json.number_rows(b"".join(json.written(tensor.data, tensor.datatype, style.nan, what)), 1) if count else []
+        )
     elements = bytes_elements.unpack(tensor.data)
     if spelling is Spelling.BYTES:
         return [b'"%b"' % b64encode(each) for each in elements]

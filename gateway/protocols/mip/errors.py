@@ -6,7 +6,7 @@ and to the table in docs/protocols/mip.md.
 
 from gateway.core.errors import REASONS, GatewayError, Reason, Status
 from gateway.core.types import Buffer, Message, Request
-from gateway.protocols.mip.packets import HEADER, calls_told, encode_packet
+from gateway.protocols.mip.packets import HEADER, encode_packet, reserved_byte
 from gateway.protocols.mip.schema import VERSION, ErrorCode, PacketKind, Subtype
 
 _CODES: dict[Status, ErrorCode] = {
@@ -49,7 +49,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     """
     text = f"{error.reason.value}: {error.message}"
     payload = [text.encode(errors="replace")]
-    return encode_packet(PacketKind.ERROR, _code(error, request, message), payload, calls_told(message))
+    return encode_packet(PacketKind.ERROR, _code(error, request, message), payload, reserved_byte(message))
 
 
 def _code(error: GatewayError, request: Request | None, message: Message) -> int:

@@ -125,7 +125,7 @@ def _as_one_array(texts: list[bytes], json_values: int) -> Array:
     Raises:
         DecodeError: the examples are not arrays, or have different shapes or kinds.
     """
-    if len(texts) > 1 and all(map(_standskept, texts)):
+    if len(texts) > 1 and all(map(_stands_alone, texts)):
         array = read_bare(_as_one_list(texts), values=json_values, literals=True)
         if array.shape[0] != len(texts):
             raise DecodeError("an example holds several values")
@@ -145,7 +145,7 @@ def _as_one_list(texts: list[bytes]) -> bytes:
     return bytes(joined)
 
 
-def _standskept(text: bytes) -> bool:
+def _stands_alone(text: bytes) -> bool:
     """Return True if the text can be joined with others by commas and decoded as one row of an array, because it has no
     strings and closes all brackets that it opens. Without this check, `[1` and `2]` would become one list.
     """

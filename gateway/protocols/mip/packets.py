@@ -53,7 +53,7 @@ def question_of_calls() -> Message:
     return encode_packet(PacketKind.PING, Subtype.REQUEST, reserved=CallsAtOnce.ASKED)
 
 
-def calls_told(request: Message) -> CallsAtOnce:
+def reserved_byte(request: Message) -> CallsAtOnce:
     """Return the reserved byte of the response to `request`, or of an error response."""
     asks = bool(request.parts) and request.parts[0] == question_of_calls().parts[0]
     return CallsAtOnce.MANY if asks else CallsAtOnce.UNSAID

@@ -7,7 +7,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
 from gateway.protocols.mip.json_examples import STRINGS
-from gateway.protocols.mip.packets import HEADER, calls_told, encode_packet
+from gateway.protocols.mip.packets import HEADER, encode_packet, reserved_byte
 from gateway.protocols.mip.payload import COUNTS, Column, Payload, decode_payload, encode_payload
 from gateway.protocols.mip.schema import MAX_TENSORS, NAN, CallsAtOnce, PacketKind, Subtype, TlvType
 from gateway.protocols.mip.tensors import Style, decode_column, encode_column
@@ -63,7 +63,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     if request.operation is Operation.READY:
         if answer is not True:
             raise refusal(Reason.NOT_READY, answer.text if isinstance(answer, NotReady) else "the gateway is not ready")
-        reserved = CallsAtOnce.UNSAID if request.origin is None else calls_told(request.origin)
+        reserved = CallsAtOnce.UNSAID if request.origin is None else reserved_byte(request.origin)
         return encode_packet(PacketKind.PING, Subtype.RESPONSE, reserved=reserved)
     assert isinstance(answer, Response)
     assert request.origin is not None

@@ -58,7 +58,7 @@ def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
 
 
 def _tlv_type(tensor: Tensor, style: Style) -> TlvType:
-    type_ = _TLV_TYPES.get(tensor.content_type)
+    type_ = _TYPE_OF_CONTENT.get(tensor.content_type)
     if type_ is not None:
         return type_
     if tensor.datatype is not Datatype.BYTES:
@@ -111,5 +111,5 @@ _ENCODERS: dict[TlvType, Callable[[Tensor, str, str], list[list[Buffer]]]] = {
     TlvType.IMAGE: _encode_image,
     TlvType.NPY: _encode_npy,
 }
-_TLV_TYPES = {type_.name.lower(): type_ for type_ in TlvType} | {json_examples.STRINGS: TlvType.JSON}
+_TYPE_OF_CONTENT = {type_.name.lower(): type_ for type_ in TlvType} | {json_examples.STRINGS: TlvType.JSON}
 """The TLV type of each content type."""

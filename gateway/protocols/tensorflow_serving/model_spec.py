@@ -128,7 +128,7 @@ def _write(servable: Servable) -> bytes:
 _write_short = lru_cache(256)(_write)
 
 
-def told(model: str, version: str, signature: str = "") -> Servable:
+def response_spec(model: str, version: str, signature: str = "") -> Servable:
     """Return the ModelSpec of a response.
 
     `version` is set only if it is a number, because servers report the number of the version that ran.

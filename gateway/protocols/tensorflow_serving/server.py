@@ -9,11 +9,11 @@ from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import parse
 from gateway.core.protobuf.wire import Allowance
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import NO_HEADERS, Answer, Message, Parameters, Request, Response, Translate, reply
+from gateway.core.types import NO_HEADERS, Answer, Buffer, Message, Parameters, Request, Response, Translate, reply
 from gateway.protocols.tensorflow_serving import inference, metadata, schema
 from gateway.protocols.tensorflow_serving.examples import read_input
 from gateway.protocols.tensorflow_serving.inference import TASKS, ExampleMessage, Task
-from gateway.protocols.tensorflow_serving.model_spec import Servable, read_spec, told
+from gateway.protocols.tensorflow_serving.model_spec import Servable, read_spec, response_spec
 from gateway.protocols.tensorflow_serving.predict import (
     RAW,
     RAW_RESPONSE,
@@ -57,18 +57,18 @@ def _decode_examples(method: str, message: Message, listener: ListenerSettings) 
     """Return the Request in a ClassificationRequest or RegressionRequest."""
     spec, examples = inference.read_request(message.body)
     servable = read_spec(spec)
-    return _on_examples(servable, (Task(method, servable.signature),), examples, message, listener, called=method)
+    return _examples_request(servable, (Task(method, servable.signature),), examples, message, listener, called=method)
 
 
 def _decode_multi(message: Message, listener: ListenerSettings) -> Request:
     servable, tasks, examples = inference.read_tasks(message.body, listener.limits.message)
-    return _on_examples(servable, tasks, examples, message, listener)
+    return _examples_request(servable, tasks, examples, message, listener)
 
 
-def _on_examples(
+def _examples_request(
     servable: Servable,
     tasks: tuple[Task, ...],
-    examples: "bytes | bytearray | memoryview",
+    examples: Buffer,
     message: Message,
     listener: ListenerSettings,
     *,
@@ -105,7 +105,7 @@ def _decode_status(message: Message, listener: ListenerSettings) -> Request:
     return Request(Operation.MODEL_READY, servable.model, servable.version)
 
 
-def _small(message: Message) -> "bytes | bytearray | memoryview":
+def _small(message: Message) -> Buffer:
     """Return the body of a request without tensors. Raises DecodeError if the body is too large for such a request."""
     body = message.body
     if len(body) > Allowance.ALWAYS:
@@ -152,7 +152,7 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
     """Return the response of the method that the client called."""
     assert isinstance(answer, Response)
     signature = str(request.parameters.get(SIGNATURE_NAME, SERVING_DEFAULT))
-    servable = told(request.model, answer.version or request.version, signature)
+    servable = response_spec(request.model, answer.version or request.version, signature)
     origin = request.origin
     if not isinstance(origin, ExampleMessage):
         kind = RAW_RESPONSE if answer.origin is RAW else RESPONSE

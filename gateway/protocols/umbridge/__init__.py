@@ -37,7 +37,6 @@ PROTOCOLS = (
             ),
             models=Models(
                 metadata_parts=PARTS,
-                tells_names=False,
                 operations_part=MODEL_INFO,
                 platform=NAME,
             ),

@@ -11,7 +11,7 @@ from gateway.core.frozen import replace
 from gateway.core.json import ArrayForm, Json, read, write_message
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor, post
+from gateway.core.types import JSON_HEADERS, Answer, Buffer, Message, Request, Response, Tensor, post
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
@@ -19,7 +19,6 @@ from gateway.protocols.umbridge.messages import DERIVATIVE_REPLIES, EVALUATE_REP
 from gateway.protocols.umbridge.schema import (
     CALLS_HEADER,
     INPUT_SIZES,
-    JSON_HEADERS,
     KEYS,
     MANY,
     MODEL_INFO,

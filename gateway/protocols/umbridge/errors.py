@@ -20,7 +20,7 @@ from gateway.core.errors import (
 )
 from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Request
+from gateway.core.types import JSON_HEADERS, Headers, Message, Request
 
 # If several rows have the same status and type, these are decoded as the Reason of the first row.
 _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
@@ -86,7 +86,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     # orjson rejects lone surrogates, which a name from a client can contain
     text = error.message.encode("utf-8", "replace").decode()
     body = write({"error": {"type": type_, "message": text}})
-    headers = ((b"content-type", b"application/json"), *error_fields(error))
+    headers = (*JSON_HEADERS.raw, *error_fields(error))
     return Message(headers=Headers(headers), parts=(body,), status=status)
 
 
@@ -150,8 +150,5 @@ def required(body: dict[str, Json], key: str, role: str) -> Json:
 
 _short = Repr()
 _short.maxstring = _short.maxother = 60
-
-
-def excerpt(value: object) -> str:
-    """Return `value` in Python's notation, shortened for an error text. Long and deep values lose their middle."""
-    return _short.repr(value)
+excerpt = _short.repr
+"""Returns a value in Python's notation, shortened for an error text. Long and deep values lose their middle."""

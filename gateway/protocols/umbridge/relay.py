@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Buffer, Head, Message, Request, post
+from gateway.core.types import JSON_HEADERS, Buffer, Head, Message, Request, post
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import find_byte, has_byte
 from gateway.protocols.umbridge.client import decode_response
-from gateway.protocols.umbridge.schema import CALLS, JSON_HEADERS, KEYS, PATHS
+from gateway.protocols.umbridge.schema import CALLS, KEYS, PATHS
 
 _BLANK = rb"[ \t\r\n]*+"
 

@@ -1,7 +1,7 @@
 """The paths, keys and constants of the UM-Bridge 1.0 HTTP interface."""
 
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Nan
+from gateway.core.types import JSON_HEADERS, Headers, Nan
 
 NAME = "umbridge"
 
@@ -47,8 +47,6 @@ The specification says string, but a string breaks the Python and the C++ client
 NAN: Nan = "literal"
 """NaN, Infinity and -Infinity, which the Python and the Julia package read. They convert `null` to None without an
 error."""
-
-JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 CALLS_HEADER = "gateway-calls"
 MANY = "many"

@@ -9,7 +9,7 @@ from gateway.core.frozen import replace
 from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, ArrayForm, Json, missing, read, write_message
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
+from gateway.core.types import JSON_HEADERS, Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import CONFIG, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
@@ -18,7 +18,6 @@ from gateway.protocols.umbridge.schema import (
     CALLS,
     INFO_HEADERS,
     INPUT_SIZES,
-    JSON_HEADERS,
     KEYS,
     MODEL_INFO,
     NAN,

@@ -9,13 +9,13 @@ from gateway.core.frozen import extended
 from gateway.core.json import missing
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response
+from gateway.core.types import JSON_HEADERS, Answer, Message, Request, Response
 from gateway.protocols.v1 import errors, metadata, tensors
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
 from gateway.protocols.v1.parameters import BodyMessage, to_members, to_parameters
 from gateway.protocols.v1.paths import MODELS, backend_path
-from gateway.protocols.v1.schema import JSON_HEADERS, REPLY, REQUEST, STATUS, Payload, TensorFormat
+from gateway.protocols.v1.schema import REPLY, REQUEST, STATUS, Payload, TensorFormat
 
 _PAYLOAD_FORMATS = {
     Payload.ROWS: (TensorFormat.ROWS, False),

@@ -11,7 +11,7 @@ from uuid import uuid4
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.json import read, write
-from gateway.core.types import Buffer, Headers, Message
+from gateway.core.types import JSON_HEADERS, Buffer, Headers, Message
 from gateway.core.words import has_word
 
 BINARY, STRUCTURED = "binary", "structured"
@@ -70,7 +70,7 @@ def wrap(parts: tuple[Buffer, ...], event: str, model: str) -> Message:
         return Message(headers=Headers(((b"content-type", _STRUCTURED_TYPE.encode()),)), parts=(body,), status=200)
     headers = [(f"ce-{name}".encode(), text.encode("ascii", "xmlcharrefreplace")) for name, text in attributes.items()]
     return Message(
-        headers=Headers((*headers, (b"content-type", b"application/json"))),
+        headers=Headers((*headers, *JSON_HEADERS.raw)),
         parts=(json.dumps(data).encode(),),
         status=200,
     )

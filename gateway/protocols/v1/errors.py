@@ -8,7 +8,7 @@ import re
 from gateway.core import http_status, json
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.types import Headers, Message, Request
+from gateway.core.types import JSON_HEADERS, Headers, Message, Request
 from gateway.protocols.v1.flavors import TENSORFLOW
 from gateway.protocols.v1.parameters import BodyMessage
 
@@ -37,7 +37,7 @@ def encode_error(flavor: str, error: GatewayError, request: Request | None, mess
     text = message_text.encode("utf-8", "replace").decode()
     write = _as_tensorflow if flavor == TENSORFLOW else _as_kserve
     status, body = write(error, text, message)
-    headers = Headers(((b"content-type", b"application/json"), *error_fields(error)))
+    headers = Headers((*JSON_HEADERS.raw, *error_fields(error)))
     return Message(headers=headers, parts=(body,), status=status)
 
 

@@ -13,6 +13,7 @@ from gateway.core.frozen import replace
 from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
 from gateway.core.types import (
+    JSON_HEADERS,
     Answer,
     Headers,
     Message,
@@ -25,7 +26,7 @@ from gateway.core.types import (
 )
 from gateway.protocols.v1 import errors
 from gateway.protocols.v1.flavors import GATEWAY, KSERVE, MARK, TENSORFLOW
-from gateway.protocols.v1.schema import JSON_HEADERS, SERVING_DEFAULT
+from gateway.protocols.v1.schema import SERVING_DEFAULT
 
 _ALIVE = b'{"status":"alive"}'
 _ALIVE_HEADERS = Headers((*JSON_HEADERS.raw, (MARK, b"kserve")))

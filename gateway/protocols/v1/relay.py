@@ -7,14 +7,13 @@ except for CloudEvents, responses to columns, NaN, and errors from KServe's batc
 
 from gateway.core.operations import INFER, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Buffer, Head, Message, Request, post
+from gateway.core.types import JSON_HEADERS, Buffer, Head, Message, Request, post
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_word
 from gateway.protocols.v1.client import decode_response
 from gateway.protocols.v1.cloudevents import may_be_event
 from gateway.protocols.v1.flavors import KSERVE
 from gateway.protocols.v1.paths import MODEL_PATHS, asked_version, backend_path
-from gateway.protocols.v1.schema import JSON_HEADERS
 
 _VERBS = {":predict": INFER, ":explain": Operation.EXPLAIN}
 _OPERATIONS: dict[str, Operation] = {

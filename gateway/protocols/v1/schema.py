@@ -6,11 +6,8 @@ Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which
 from enum import Enum
 
 from gateway.core.frozen import frozen
-from gateway.core.types import Headers
 
 NAME = "v1-rest"
-
-JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 SIGNATURE_NAME = "signature_name"
 PARAMETERS = "parameters"

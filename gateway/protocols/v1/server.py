@@ -11,21 +11,13 @@ from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.frozen import extended, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Message, Nan, Request, Response, Translate, reply
+from gateway.core.types import JSON_HEADERS, Answer, Message, Nan, Request, Response, Translate, reply
 from gateway.protocols.v1 import cloudevents, metadata
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
 from gateway.protocols.v1.parameters import BodyMessage, to_members, to_parameters
 from gateway.protocols.v1.paths import MODEL_PATHS, MODELS, asked_version
-from gateway.protocols.v1.schema import (
-    EXPLANATION,
-    JSON_HEADERS,
-    REPLY,
-    REQUEST,
-    SERVING_DEFAULT,
-    SIGNATURE_NAME,
-    TensorFormat,
-)
+from gateway.protocols.v1.schema import EXPLANATION, REPLY, REQUEST, SERVING_DEFAULT, SIGNATURE_NAME, TensorFormat
 from gateway.protocols.v1.tensors import ANY_JSON
 
 

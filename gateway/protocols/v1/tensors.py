@@ -22,16 +22,17 @@ from gateway.core.json import (
     Json,
     nested_string_pieces,
     number_pieces,
+    number_rows,
     read_bare,
     string_pieces,
     string_rows,
 )
+from gateway.core.json.untyped import UNTYPED
 from gateway.core.types import Tensor, Translate
 from gateway.protocols.v1 import b64
 
 ANY_JSON = "json"
 _BASE64 = "base64"
-_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 
 
 # --- Reading ---
@@ -42,7 +43,7 @@ def from_array(name: str, array: Array) -> Tensor:
     values = array.values
     if isinstance(values, bytes):
         return Tensor(name, Datatype.BYTES, array.shape, values, untyped=True)
-    return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
+    return Tensor(name, UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
 
 
 def scalar(array: Array) -> Json:
@@ -126,14 +127,7 @@ def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> l
         return [_join(row) for row in _nested(tensor, write)]
     if not tensor.elements:
         return [b"".join(number_pieces(row, nan, what)) for row in tensor.array]
-    return _rows(b"".join(number_pieces(tensor.array, nan, what)), len(tensor.shape))
-
-
-def _rows(text: bytes, rank: int) -> list[bytes]:
-    """Return the rows of a JSON array of numbers. Only between two rows do `rank - 1` brackets close and open again."""
-    closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
-    rows = text[rank : len(text) - rank].split(closing + b"," + opening)
-    return [opening + row + closing for row in rows] if rank > 1 else rows
+    return number_rows(b"".join(number_pieces(tensor.array, nan, what)), len(tensor.shape))
 
 
 def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable[[bytes], bytes] | None:

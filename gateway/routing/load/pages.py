@@ -202,7 +202,7 @@ class LoadPages:
         try:
             with log_and_continue(f"reading the load of {endpoint.address}"):
                 why_not = await self._why_not(endpoint, server)
-                self._told(endpoint, server, why_not)
+                self._log_change(endpoint, server, why_not)
         finally:
             server.task = None
 
@@ -224,7 +224,7 @@ class LoadPages:
             return error.message
         return ""
 
-    def _told(self, endpoint: Endpoint, server: _Server, why_not: str) -> None:
+    def _log_change(self, endpoint: Endpoint, server: _Server, why_not: str) -> None:
         name, place = self._backend.name, endpoint.address
         if why_not and not server.failures:
             text = "backend %r at %s: its load is unknown, its calls in flight count instead: %s"

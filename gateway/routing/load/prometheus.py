@@ -30,7 +30,6 @@ _REST = re.compile(
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,\s*|$)')
 _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
-_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 @frozen
@@ -40,11 +39,6 @@ class PageSample:
     name: str
     labels: Mapping[str, str]
     value: float
-
-
-def is_name(text: str) -> bool:
-    """Return whether `text` is a valid metric name."""
-    return _NAME.fullmatch(text) is not None
 
 
 def is_counter(page: bytes, name: str) -> bool:

@@ -145,7 +145,7 @@ class InventoryRefresher:
         if placements is not self._placements:  # the query used the change counter of another table
             self._again.add(endpoint)
             return
-        lost = self._placements.told(endpoint, stock, asked)
+        lost = self._placements.reported(endpoint, stock, asked)
         if lost:
             self.on_lost(endpoint, lost)
         if self.comparison is not None:

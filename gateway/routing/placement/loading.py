@@ -342,7 +342,7 @@ class Loader:
         Return False if another gateway is loading it, or has loaded it since the servers were last queried.
         """
         model, address = placement.model, place.endpoint.address
-        known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
+        known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_reported(each)}
         if not await self.agreement.claim(model, address):
             return False
         if not self.agreement.is_shared:
@@ -459,7 +459,7 @@ class Loader:
         _lines.write((self._table.backend, level), level, f"%s: {text}", where, *values)
 
 
-def _may_be_told(place: ModelReplica) -> bool:
+def _may_be_reported(place: ModelReplica) -> bool:
     """Return True if the server might report the model although it did not load it since the last query."""
     return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 

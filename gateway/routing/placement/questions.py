@@ -34,8 +34,8 @@ class Holders(Protocol):
     def able(self, request: Request) -> Sequence[Endpoint]:
         """See `PlacedSlots.able`."""
 
-    def nobody_has(self, model: str, version: str = "") -> GatewayError:
-        """See `PlacedSlots.nobody_has`."""
+    def model_missing(self, model: str, version: str = "") -> GatewayError:
+        """See `PlacedSlots.model_missing`."""
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
         """See `PlacedSlots.why_not_loaded`."""
@@ -65,7 +65,7 @@ class Questions:
         if not local.endpoints:
             raise local.choice.none_there()
         if len(table.unknown()) == len(local.endpoints):
-            raise refusals.untold(table, self._holders.refresher.errors)
+            raise refusals.nothing_reported(table, self._holders.refresher.errors)
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:
@@ -81,7 +81,7 @@ class Questions:
         loader, able = holders.loader, holders.able(request)
         is_load = request.operation is Operation.LOAD and loader is not None
         if not able and not is_load:
-            raise holders.nobody_has(request.model) if request.model else holders.local.choice.none_there()
+            raise holders.model_missing(request.model) if request.model else holders.local.choice.none_there()
         if loader is None or request.operation not in (Operation.LOAD, Operation.UNLOAD):
             return await ask_all(request, holders.local.name, able, self._ask)
         assert isinstance(request, ControlRequest)

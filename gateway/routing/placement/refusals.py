@@ -7,7 +7,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.table import Placements
 
 
-def nobody_has(
+def model_missing(
     table: Placements, errors: Mapping[Endpoint, GatewayError], model: str, version: str = ""
 ) -> GatewayError:
     """Return the error for a request whose model is not on any server.
@@ -23,15 +23,15 @@ def nobody_has(
     unknown = table.unknown()
     if not unknown:
         return not_found(f"backend {table.backend!r}: {what} is on no server")
-    return _unreachable(table, f"{what} is on no server that answers, and {_untold(unknown[0], errors)}")
+    return _unreachable(table, f"{what} is on no server that answers, and {_why_unreported(unknown[0], errors)}")
 
 
-def untold(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
-    """Return the error before any server has reported its models. `errors`: see `nobody_has`."""
-    return _unreachable(table, _untold(table.unknown()[0], errors))
+def nothing_reported(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
+    """Return the error before any server has reported its models. `errors`: see `model_missing`."""
+    return _unreachable(table, _why_unreported(table.unknown()[0], errors))
 
 
-def _untold(endpoint: Endpoint, errors: Mapping[Endpoint, GatewayError]) -> str:
+def _why_unreported(endpoint: Endpoint, errors: Mapping[Endpoint, GatewayError]) -> str:
     error = errors.get(endpoint)
     why = f": {error.message}" if error is not None else ""
     return f"{endpoint.address} has not reported its models yet{why}"

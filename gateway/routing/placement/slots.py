@@ -154,7 +154,7 @@ class PlacedSlots:
         if self.loader is not None and self.is_on_demand:
             self.loader.want(placement)
         else:
-            self.cannot_be_loaded(placement, partial(self.nobody_has, placement.model))
+            self.cannot_be_loaded(placement, partial(self.model_missing, placement.model))
 
     def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
         """Fail the calls that wait for a model."""
@@ -305,18 +305,18 @@ class PlacedSlots:
             return f"loading model {request.model!r} failed"
         return f"no endpoint that has model {request.model!r} was free"
 
-    def nobody_has(self, model: str, version: str = "") -> GatewayError:
-        """See `refusals.nobody_has`."""
-        return refusals.nobody_has(self.placements, self.refresher.errors, model, version)
+    def model_missing(self, model: str, version: str = "") -> GatewayError:
+        """See `refusals.model_missing`."""
+        return refusals.model_missing(self.placements, self.refresher.errors, model, version)
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
         """Return why a request whose model is missing on all servers does not wait for a load, or None if it
         does wait."""
         model, placement = request.model, self.placements.models.get(request.model)
         if self.loader is None or not self.is_on_demand or placement is None or not self._is_unheld(placement):
-            return self.nobody_has(model, request.version)
+            return self.model_missing(model, request.version)
         if not self.placements.is_listed(model):
-            return self.nobody_has(model)
+            return self.model_missing(model)
         if request.operation not in _LOADING:
             text = f"backend {self.local.name!r}: model {model!r} is on no server yet; call it to load it"
             return refusal(Reason.NOT_READY, text)

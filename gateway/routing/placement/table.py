@@ -1,9 +1,9 @@
 """The table of one backend. It shows which endpoint has which models in which versions, and the state of each model.
 
-This module queries no servers and never waits. `Placements.told` processes the model list that a server reports. Each
-ModelReplica counts the requests that the gateway sends to it. A request costs one lookup, independent of the number of
-models and endpoints. Each Placement keeps an EndpointChoice among the endpoints with its model, which is created when
-the first request needs it. Models on the same endpoints share one EndpointChoice.
+This module queries no servers and never waits. `Placements.reported` processes the model list that a server reports.
+Each ModelReplica counts the requests that the gateway sends to it. A request costs one lookup, independent of the
+number of models and endpoints. Each Placement keeps an EndpointChoice among the endpoints with its model, which is
+created when the first request needs it. Models on the same endpoints share one EndpointChoice.
 """
 
 import asyncio
@@ -300,7 +300,7 @@ class Placements:
             if endpoint not in self.stocks:
                 self.join(endpoint)
                 if stock is not None:
-                    self.told(endpoint, stock, self.moment)
+                    self.reported(endpoint, stock, self.moment)
 
     def watch(self, watcher: "PlacementWatcher") -> None:
         """Notify `watcher` of changes."""
@@ -370,7 +370,7 @@ class Placements:
             choice.among(endpoints)
         return choice
 
-    def told(self, endpoint: Endpoint, stock: ServerInventory, asked: int) -> tuple[str, ...]:
+    def reported(self, endpoint: Endpoint, stock: ServerInventory, asked: int) -> tuple[str, ...]:
         """Record the response of an endpoint to a query that began at change number `asked`. Replicas that have changed
         since then keep their state. Return the models that the endpoint has lost."""
         if endpoint not in self.stocks:

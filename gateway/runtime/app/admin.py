@@ -37,7 +37,7 @@ def application(
     state. `registrations` maps each backend's name to the object where its servers register. The other arguments are
     the same as in Gateway and Ports.
     """
-    made = status.application(state.status, reload_file, lambda: effective(state.config))
+    made = status.application(state.status, reload_file, lambda: effective(state.config), state.refresh_counts)
     register.add_routes(made, registrations)
     add_clearing(made, clear_caches)
     add_draining(made, draining)

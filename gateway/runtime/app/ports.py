@@ -86,8 +86,7 @@ class Ports:
     def _made(self, name: str, config: Config, assembly: Assembly) -> PortServer:
         tls = partial(self._context, name)
         if name == "health":
-            workers, asked = self._part.workers, assembly.authentication.of_metrics
-            count = self._state.observing.flush if workers is None else workers.gather
+            count, asked = self._state.refresh_counts, assembly.authentication.of_metrics
             ready, page = self._backends_ready(config), self._metrics.page(config)
             return HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
         if name == "scaler":
@@ -95,11 +94,9 @@ class Ports:
         return self._admin(assembly, tls)
 
     def _admin(self, assembly: Assembly, tls: Callable[[], ssl.SSLContext | None]) -> "AdminServer":
-        from gateway.admin.server import AdminServer, gathering
+        from gateway.admin.server import AdminServer
 
-        made, workers = self._application(self._registrations), self._part.workers
-        gathered = made if workers is None else gathering(made, workers.gather)
-        check = AccessCheck(gathered, assembly.authentication.of_admin)
+        check = AccessCheck(self._application(self._registrations), assembly.authentication.of_admin)
         return AdminServer(check, check, tls)
 
     def change(self, config: Config, opened: Mapping[str, PortServer]) -> list[PortServer]:

@@ -22,7 +22,13 @@ from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.slots import Ended
 from gateway.runtime.workers.slots import RelayedEndpoint
-from gateway.runtime.workers.told import Told, error_told, packed_answer, request_told, unpacked
+from gateway.runtime.workers.wire_values import (
+    RequestValues,
+    error_from_values,
+    pickled_answer,
+    request_from_values,
+    unpickled_request,
+)
 
 if TYPE_CHECKING:
     from gateway.runtime.app import Gateway
@@ -60,7 +66,7 @@ class HeldSlots:
         if (left := self._generations.pop(number, None)) is not None:
             left.users.ended()
 
-    def take(self, generation: int, name: str, asked: Told, tried: Sequence[str], is_kept: bool) -> Any:
+    def take(self, generation: int, name: str, asked: RequestValues, tried: Sequence[str], is_kept: bool) -> Any:
         """Return the slot for a request of a generation, or an awaitable of the slot.
 
         A slot is its number, the address of the endpoint, and the request's place in the queue (0 if it did not wait).
@@ -70,7 +76,7 @@ class HeldSlots:
         Raises:
             GatewayError: the errors of `Slots.free` and `Slots.wait`.
         """
-        backend, request = self._generations[generation].backends[name], request_told(asked)
+        backend, request = self._generations[generation].backends[name], request_from_values(asked)
         endpoints = _endpoints(backend, tried)
         endpoint = backend.slots.free(request, endpoints)
         if endpoint is None:
@@ -83,16 +89,22 @@ class HeldSlots:
         return self._handed_out(backend, request, endpoint, 0)
 
     async def again(
-        self, generation: int, name: str, asked: Told, failed: tuple[Any, ...], tried: Sequence[str], rounds: int
+        self,
+        generation: int,
+        name: str,
+        asked: RequestValues,
+        failed: tuple[Any, ...],
+        tried: Sequence[str],
+        rounds: int,
     ) -> tuple[bool, list[str] | None] | None:
         """Return whether to repeat a failed request, like `Slots.again`.
 
         If it is None, do not repeat the request. Otherwise, it is a flag that is True if any endpoint is possible, and
         the addresses to avoid.
         """
-        backend, request = self._generations[generation].backends[name], request_told(asked)
+        backend, request = self._generations[generation].backends[name], request_from_values(asked)
         try:
-            again = await backend.slots.again(request, error_told(failed), _endpoints(backend, tried), rounds)
+            again = await backend.slots.again(request, error_from_values(failed), _endpoints(backend, tried), rounds)
         except GatewayError:
             return None
         if again is None or again is request or again.tries is None:
@@ -105,8 +117,8 @@ class HeldSlots:
         Raises:
             GatewayError: the errors of `Slots.answers`.
         """
-        request, slots = unpacked(asked), self._generations[generation].backends[name].slots
-        return packed_answer(await slots.answers[request.operation](request))
+        request, slots = unpickled_request(asked), self._generations[generation].backends[name].slots
+        return pickled_answer(await slots.answers[request.operation](request))
 
     def give_back(self, slot: int, answered: bool) -> None:
         """Return a slot. `answered` is True if the call got a response."""

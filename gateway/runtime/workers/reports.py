@@ -18,7 +18,7 @@ from gateway.core.frozen import frozen
 from gateway.observing.counters import Counters
 from gateway.observing.recent import RecentRequests
 from gateway.observing.request_metrics import Counted
-from gateway.policies.places import Numbers, StateMetric, numbers
+from gateway.policies.places import Numbers, ReportedStates, StateMetric, numbers
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.shedding import Level
 
@@ -49,7 +49,7 @@ class WorkerReport:
     calls: Mapping[tuple[str, str], int]
     load: ProcessLoad
     shedding: tuple[int, datetime | None]
-    policies: Sequence[tuple[str, str, Mapping[str, object]]]
+    policies: ReportedStates
 
 
 _STEP = "step "

@@ -25,7 +25,7 @@ from gateway.routing.sequences import sequence_of
 from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots
 from gateway.routing.waiting import note_waiting
 from gateway.runtime.workers.channel import Channel, ChannelClosedError
-from gateway.runtime.workers.told import packed, told, told_error, unpacked_answer
+from gateway.runtime.workers.wire_values import error_values, pickled_request, request_values, unpickled_answer
 
 Relay: TypeAlias = Callable[..., None]
 """A function that passes on an event of an endpoint.
@@ -77,7 +77,7 @@ class SupervisedSlots:
             return await self.local.wait(request, tried)
         began = monotonic()
         found = self._channel.ask(
-            "take", self._generation, str(self.local.name), told(request), [each.address for each in tried],
+            "take", self._generation, str(self.local.name), request_values(request), [each.address for each in tried],
             self._is_limited, unclaimed=self._return_unclaimed,
         )  # fmt: skip
         place, retry_after = 0, None
@@ -129,7 +129,13 @@ class SupervisedSlots:
         places = [each.address for each in tried]
         try:
             found = await self._channel.ask(
-                "again", self._generation, str(self.local.name), told(request), told_error(error), places, rounds
+                "again",
+                self._generation,
+                str(self.local.name),
+                request_values(request),
+                error_values(error),
+                places,
+                rounds,
             )
         except ChannelClosedError:
             found = None
@@ -157,7 +163,7 @@ class SupervisedSlots:
         self._channel.tell("leave", self._generation)
 
     def _joins(self, endpoint: Endpoint) -> None:
-        drain_as_told(endpoint, is_drained=self._is_drained(endpoint.address))
+        apply_drain(endpoint, is_drained=self._is_drained(endpoint.address))
 
     def _asks(self, request: Request) -> bool:
         if request.operation not in self.local.with_slot:
@@ -166,10 +172,10 @@ class SupervisedSlots:
 
     async def _ask_for_answer(self, request: Request) -> Answer | None:
         try:
-            found = await self._channel.ask("answer", self._generation, str(self.local.name), packed(request))
+            found = await self._channel.ask("answer", self._generation, str(self.local.name), pickled_request(request))
         except ChannelClosedError:
             raise self._cannot("the process that knows which server has which model has ended") from None
-        return unpacked_answer(found)
+        return unpickled_answer(found)
 
     def _cannot(self, why: str) -> TransportError:
         text = f"backend {self.local.name!r}: {why}; try again later"
@@ -181,7 +187,7 @@ class SupervisedSlots:
             self._channel.tell("give_back", found[0], False)
 
 
-def drain_as_told(endpoint: Endpoint, *, is_drained: bool) -> None:
+def apply_drain(endpoint: Endpoint, *, is_drained: bool) -> None:
     """Stop or resume a worker's calls to an endpoint, as the supervisor has decided.
 
     The supervisor also decides about sequences.
@@ -193,21 +199,21 @@ def drain_as_told(endpoint: Endpoint, *, is_drained: bool) -> None:
 class RelayedEndpoint(Endpoint):
     """An Endpoint that passes its findings about the server on to the other processes with `relay`."""
 
-    __slots__ = ("_is_told", "_relay")
+    __slots__ = ("_has_learned", "_relay")
 
     def __init__(self, relay: Relay, address: str, *arguments: Any, **more: Any) -> None:
         super().__init__(address, *arguments, **more)
         self._relay = relay
-        self._is_told = False
+        self._has_learned = False
         self.health.on_answer = lambda: self._pass_on("note_answer")
 
     def learn(self, event: str, arguments: Sequence[Any], named: dict[str, Any]) -> None:
         """Repeat the action of another process, by calling the method named `event`."""
-        self._is_told = True
+        self._has_learned = True
         try:
             getattr(self, event)(*arguments, **named)
         finally:
-            self._is_told = False
+            self._has_learned = False
 
     def news(self) -> tuple[str, list[Any], dict[str, Any]] | None:
         """Return the news for a process that has just started, or None."""
@@ -239,5 +245,5 @@ class RelayedEndpoint(Endpoint):
         super().probe_failed(why, unhealthy, refused=refused)
 
     def _pass_on(self, event: str, *arguments: object, **named: object) -> None:
-        if not self._is_told and self.health.backends:
+        if not self._has_learned and self.health.backends:
             self._relay(str(self.health.backends[0]), self.address, event, arguments, named)

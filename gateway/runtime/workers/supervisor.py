@@ -23,6 +23,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.surviving import all_surviving, log_and_continue, log_survived
 from gateway.core.tasks import spawn
+from gateway.policies.places import ReportedStates
 from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.workers.addresses import Addresses
 from gateway.runtime.workers.channel import Channel, ChannelClosedError, Handlers
@@ -216,7 +217,7 @@ class Supervisor:
         """The number of running workers, and the number of restarts."""
         return len(self._running()), sum(each.restarts for each in self.workers)
 
-    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+    def principal_states(self, name: str) -> ReportedStates:
         """For the policies whose state all workers share: the place, the policy, and the state of one principal."""
         return self.shared_policies.of_principal(name)
 

@@ -22,7 +22,7 @@ from gateway.runtime.workers.channel import Channel, Handlers
 from gateway.runtime.workers.limited import limited_backends, placed_backends
 from gateway.runtime.workers.reports import Reporter
 from gateway.runtime.workers.shared_policies import share_policies
-from gateway.runtime.workers.slots import RelayedEndpoint, SupervisedSlots, drain_as_told
+from gateway.runtime.workers.slots import RelayedEndpoint, SupervisedSlots, apply_drain
 from gateway.transports.listener_connections import raise_descriptor_limit
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Worker:
         if self._gateway is not None:
             for backend in self._gateway.state.assembly.backends.values():
                 for each in backend.endpoints:
-                    drain_as_told(each, is_drained=self._is_drained(backend.protocol.name, each.address))
+                    apply_drain(each, is_drained=self._is_drained(backend.protocol.name, each.address))
 
     def _has_calls(self, protocol: str, address: str) -> bool:
         backends = [] if self._gateway is None else self._gateway.state.assembly.backends.values()

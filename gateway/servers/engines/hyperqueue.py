@@ -10,7 +10,6 @@ import contextlib
 import importlib.util
 import itertools
 import json
-import logging
 import os
 import re
 import secrets
@@ -30,8 +29,6 @@ from gateway.servers.commands import ended, run
 from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
 from gateway.servers.watched import how_it_ended, read_json, write_job
 from gateway.servers.watcher import ExitReason
-
-log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 """The interval between two queries for reports, in seconds."""

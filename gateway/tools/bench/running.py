@@ -208,7 +208,7 @@ async def _run_part(job: LoadJob, pipe: "Connection[Any, Any]") -> None:
     loop = asyncio.get_running_loop()
     begun: asyncio.Future[None] = loop.create_future()
 
-    def told() -> None:
+    def on_word() -> None:
         try:
             word = pipe.recv()
         except EOFError:
@@ -225,7 +225,7 @@ async def _run_part(job: LoadJob, pipe: "Connection[Any, Any]") -> None:
 
     try:
         await run.prepare()
-        _listen(loop, pipe, told)
+        _listen(loop, pipe, on_word)
         pipe.send("ready")
         await begun
         reporting = spawn(report())

@@ -7,6 +7,7 @@ response, so it detects errors in every protocol.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import cycle
 
 from gateway.bridge.settings import Cast
@@ -85,26 +86,14 @@ def _recording(protocol: Protocol, found: list[Encoded]) -> Protocol:
 
 async def _with_inputs(question: Question, server: ModelServer) -> Request:
     request = question.request
+    asked = Request(Operation.METADATA, request.model, request.version)
     if request.inputs:
-        return await _with_datatypes(request, server)
-    signature = await server.ask(Request(Operation.METADATA, request.model, request.version), question.cast)
+        return await requests.typed(request, partial(server.ask, asked))
+    signature = await server.ask(asked, question.cast)
     assert isinstance(signature, Signature)
     if not signature.inputs:
         raise ValueError("the server does not report the model's inputs; set them with --set NAME=VALUE")
     return replace(request, inputs=random_inputs(signature.inputs, question.batch, question.seed))
-
-
-async def _with_datatypes(request: Request, server: ModelServer) -> Request:
-    """Return the request, in which numbers without a datatype have the datatypes of the model's metadata, as in
-    `gateway call`."""
-    if not any(each.untyped for each in request.inputs):
-        return request
-    try:
-        signature = await server.ask(Request(Operation.METADATA, request.model, request.version))
-    except (DecodeError, GatewayError):
-        return request  # the server has no metadata, or the call reports the error
-    assert isinstance(signature, Signature)
-    return requests.typed(request, signature)
 
 
 class BenchSender:

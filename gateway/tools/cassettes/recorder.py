@@ -25,7 +25,7 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Destination, EventualReply, Exchange, Handler, Select
-from gateway.core.types import Answer, Headers, Message, Request, Response, bytes_of
+from gateway.core.types import Answer, Headers, Message, Request, Response, bytes_of, tensor_bytes
 from gateway.policies.comparing.answers import NO_ANSWER, Outcome
 from gateway.tools.cassettes.entries import RECORDED, Entry
 from gateway.tools.cassettes.files import LARGEST_ENTRY, CassetteFile
@@ -216,8 +216,7 @@ class _Call:
 
 def _bytes(entry: Entry) -> int:
     outputs = entry.outcome.outputs if isinstance(entry.outcome, Response) else ()
-    tensors = sum(len(each.data) for each in (*entry.request.inputs, *outputs))
-    return tensors + bytes_of(entry.message) + bytes_of(entry.reply)
+    return tensor_bytes((*entry.request.inputs, *outputs)) + bytes_of(entry.message) + bytes_of(entry.reply)
 
 
 def _without_secrets(entry: Entry, protocol: Protocol) -> Entry:

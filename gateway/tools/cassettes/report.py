@@ -69,7 +69,7 @@ def table(results: Sequence[Replayed]) -> str:
         for row in rows
     ]
     wrong = [each for each in results if each.verdict != EQUAL]
-    lines += [_told(each) for each in wrong[:MOST_SHOWN]]
+    lines += [_formatted(each) for each in wrong[:MOST_SHOWN]]
     if len(wrong) > MOST_SHOWN:
         lines.append(f"and {len(wrong) - MOST_SHOWN} more; --json prints all")
     return "\n".join(lines)
@@ -91,7 +91,7 @@ def _milliseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:.2f} ms"
 
 
-def _told(result: Replayed) -> str:
+def _formatted(result: Replayed) -> str:
     text = _printable(result.text)
     text = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
     return f"line {result.line}: {_printable(result.model)[:WIDEST_MODEL]}: {result.verdict}: {text}"

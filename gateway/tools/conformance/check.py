@@ -138,7 +138,7 @@ class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
                     found[self._name] = error
                 raise
         elif isinstance(found[self._name], Exception):
-            not_tested(f"it needs what failed before: {_told(found[self._name])}")
+            not_tested(f"it needs what failed before: {_error_text(found[self._name])}")
         value: V = found[self._name]
         return value
 
@@ -225,9 +225,9 @@ def _judged(check: Check[Any], server: Server) -> tuple[Verdict, str]:
     except TimeoutError:
         return Verdict.FAIL, "no reply within the timeout"
     except (OSError, HTTPException) as error:
-        return Verdict.FAIL, f"no reply: {_told(error)}"
+        return Verdict.FAIL, f"no reply: {_error_text(error)}"
     except (LookupError, TypeError, ValueError, ArithmeticError, struct.error) as error:
-        return Verdict.FAIL, f"a reply has another form than its check expects: {_told(error)}"
+        return Verdict.FAIL, f"a reply has another form than its check expects: {_error_text(error)}"
     return Verdict.PASS, ""
 
 
@@ -235,11 +235,11 @@ def _unreachable(server: Server) -> str:
     try:
         server.reach()
     except (OSError, HTTPException) as error:
-        return _told(error)
+        return _error_text(error)
     return ""
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return str(error) or type(error).__name__

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from gateway.core.frozen import frozen
 from gateway.tools.probing.stanza import WrittenBackend, quoted, stanza
 
-_HEAD = """\
+HEAD = """\
 # Configuration of Modelglot: listeners accept clients, routes choose a backend, backends are model servers.
 #   gateway check --config FILE           checks the file
 #   gateway check --live --config FILE    also queries the servers
 #   gateway serve --config FILE           starts the gateway; reloads the file when it changes
 """
+"""The first lines of a file, which describe it."""
 _AFTER = """\
 # The first matching route is used. Other keys of a route: rewrite, translate, signature, policies.
 """
@@ -44,11 +45,6 @@ def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...
                  tuple(names)) for number, (bind, names) in enumerate(at.items(), 1))  # fmt: skip
 
 
-def head() -> list[str]:
-    """Return the first lines of a file, which describe it."""
-    return _HEAD.splitlines()
-
-
 def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
     """Return the listeners of the file."""
     lines = ["listeners:                  # where clients connect; several protocols can share an address"]
@@ -63,4 +59,4 @@ def configuration(listeners: Sequence[WrittenListener], backends: Sequence[Writt
     """Return the text of the file."""
     lines = listener_lines(listeners)
     body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")
-    return f"{_HEAD}\n" + "\n".join(lines) + f"\n{_OPERATION}\n{body}"
+    return f"{HEAD}\n" + "\n".join(lines) + f"\n{_OPERATION}\n{body}"

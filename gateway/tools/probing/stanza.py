@@ -46,7 +46,7 @@ def stanza(backends: Sequence[WrittenBackend]) -> str:
 
 def _backend(backend: WrittenBackend) -> Iterator[str]:
     spoken = backend.spoken
-    yield f"  {backend.name}:{_comment(_told(spoken))}"
+    yield f"  {backend.name}:{_comment(_server_text(spoken))}"
     yield f"    protocol: {_protocol(spoken.protocol)}"
     yield f"    endpoints: [{quoted(spoken.address)}]"
     if spoken.flavor:
@@ -65,7 +65,7 @@ def _tls(tls: Tls) -> list[str]:
     )
 
 
-def _told(spoken: Spoken) -> str:
+def _server_text(spoken: Spoken) -> str:
     server = spoken.models.server
     return " ".join(each for each in (server.name, server.version) if each) if server is not None else ""
 

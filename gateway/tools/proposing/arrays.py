@@ -7,7 +7,6 @@ from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
 
 Shape: TypeAlias = tuple[int, ...]
-Scalar: TypeAlias = str | int | float | bool
 SCALARS = (str, int, float, bool)
 
 

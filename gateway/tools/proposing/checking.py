@@ -7,10 +7,9 @@ from typing import Any
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol, Rows, Target
-from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
+from gateway.core.types import JSON_HEADERS, Message, Request, Response, Tensor, Translate
 from gateway.tools.proposing.form import Example, NoProposalError
 
-_JSON = Headers(((b"content-type", b"application/json"),))
 _AS_PYTHON = Translate(nan="literal")
 """How Python servers write and read NaN."""
 
@@ -44,12 +43,12 @@ class _DifferenceError(Exception):
 
 def _request(protocol: Protocol, path: str, body: Any) -> Request:
     pattern = next(each for each in protocol.patterns if each.partition(" ")[2] == path)
-    message = Message("POST", path, _JSON, (bytes(body),), pattern=pattern)
+    message = Message("POST", path, JSON_HEADERS, (bytes(body),), pattern=pattern)
     return protocol.decode_request(message, ListenerSettings("example"))
 
 
 def _response(protocol: Protocol, body: Any, request: Request) -> Response:
-    message = Message(headers=_JSON, parts=(bytes(body),), status=200)
+    message = Message(headers=JSON_HEADERS, parts=(bytes(body),), status=200)
     answer = protocol.decode_response(message, request, Target("example"))
     assert isinstance(answer, Response)
     return answer

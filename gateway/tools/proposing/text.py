@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.config.scalars import resolve
 from gateway.core.frozen import frozen
-from gateway.tools.probing.file import WrittenListener, head, listener_lines
+from gateway.tools.probing.file import HEAD, WrittenListener, listener_lines
 from gateway.tools.probing.stanza import quoted
 from gateway.tools.proposing.form import Place, ProposedForm, Template
 
@@ -32,7 +32,7 @@ def configuration(
     said = "1 example" if examples == 1 else f"{examples} examples"
     guess = "  # guessed: change it to the server's address" if server.is_guess else ""
     lines = [
-        *head(),
+        *HEAD.splitlines(),
         "",
         f"forms:                      # the server's JSON format, proposed from {said}; docs/forms.md describes forms",
         *_form(name, form, server),

@@ -13,7 +13,6 @@ _SCHEMA = Schema(DESCRIPTORS)
 
 HealthCheckRequest = _SCHEMA.message("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = _SCHEMA.message("grpc.health.v1.HealthCheckResponse")
-HealthListRequest = _SCHEMA.message("grpc.health.v1.HealthListRequest")
 HealthListResponse = _SCHEMA.message("grpc.health.v1.HealthListResponse")
 
 # The messages of v1alpha have the same wire format.

@@ -7,7 +7,7 @@ and responds with 200.)
 import zlib
 from collections.abc import Iterable
 
-from gateway.core.inflation import WINDOWS
+from gateway.core.inflation import WBITS
 from gateway.core.types import Buffer
 
 CODINGS: dict[str, str] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
@@ -22,5 +22,5 @@ _LEVEL = 1
 
 def deflate(parts: Iterable[Buffer], coding: str) -> bytes:
     """Return `parts`, joined and compressed; `coding` is a key of CODINGS."""
-    stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, WINDOWS[CODINGS[coding]])
+    stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, WBITS[CODINGS[coding]])
     return b"".join([*map(stream.compress, parts), stream.flush()])

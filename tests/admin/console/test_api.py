@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from gateway.admin.console.models import ListedModels, ModelSignature
 from gateway.admin.console.policies import PlacedPolicies, PlacedPolicy
 from gateway.admin.console.topology import Topology
 from gateway.admin.console.traffic import Traffic
+from gateway.assembly.part import GatewayPart
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.warnings import find_warnings
@@ -317,3 +319,32 @@ async def test_many_questions_at_once_ask_each_server_once(gateway: Gateway, cli
         object.__setattr__(side, "handler", counting)
     await asyncio.gather(*(client.get("/api/models") for _ in range(5)))
     assert sorted(asked).count("lab") == 1
+
+
+class Idle:
+    """Workers without work, which note each request for their counts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.totals = SimpleNamespace(graph_steps={}, load=None, shedding=lambda: None, policies=list)
+        self.process = None
+
+    async def gather(self) -> None:
+        self.asked += 1
+
+    def principal_states(self, name: str) -> list[tuple[str, str, dict[str, object]]]:
+        return []
+
+
+async def test_replies_with_counts_have_the_current_counts_of_all_workers() -> None:
+    paths = ("traffic", "errors", "requests", "summary", "graphs/traffic", "keys", "principal?name=x")
+    workers: Any = Idle()
+    config = loads(CONFIG.replace("PORT", "1").replace("NOTHING", "2"), "test.yaml", catalog(), {"TEAM": ""})
+    gateway = Gateway(config, part=GatewayPart(has_references=False, workers=workers))
+    await gateway.start()
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
+        for path in ("/status", "/api/policies?place=backends.none", *(f"/api/{each}" for each in paths)):
+            before = workers.asked
+            reply = await client.get(path)
+            assert (reply.status_code, workers.asked - before) == (404 if "none" in path else 200, 1), path
+    await gateway.drain(0)

@@ -11,9 +11,13 @@ import grpc
 import httpx
 import pytest
 
+from gateway.admin.scaler import server
+from gateway.admin.scaler.server import ScalerServer
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.core.address import Address
 from gateway.runtime.app import Gateway
+from gateway.transports.timeouts import Timeouts
 from tests.admin.scaler.keda import SERVICE, Keda, keda, ref, refused
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
@@ -278,3 +282,16 @@ async def test_over_tls_only_clients_with_a_certificate_of_the_ca_are_answered(t
         async with keda(address, grpc.ssl_channel_credentials(ca)) as client:
             with refused(grpc.StatusCode.UNAVAILABLE):
                 await client.is_active(backend="lab")
+
+
+async def test_a_connection_without_a_byte_is_closed_as_early_as_at_other_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "PORT_TIMEOUTS", Timeouts(first_byte=0.05))
+    scaler = ScalerServer({}, {})
+    await scaler.start(Address("127.0.0.1", 0))
+    async with asyncio.timeout(GENEROUS):
+        reader, writer = await asyncio.open_connection(*scaler.address.split(":"))
+        await reader.read()
+        writer.close()
+    await scaler.stop()

@@ -134,11 +134,11 @@ async def _round(each: Fleet) -> dict[str, float]:
     await each.asked()
     table.leave(endpoint)
     table.join(endpoint)
-    found["tells what it has"] = _timed(lambda: table.told(endpoint, stock(), table.moment))
-    found["tells the same again"] = _timed(lambda: table.told(endpoint, stock(), table.moment))
+    found["tells what it has"] = _timed(lambda: table.reported(endpoint, stock(), table.moment))
+    found["tells the same again"] = _timed(lambda: table.reported(endpoint, stock(), table.moment))
     clock.now += 1.0
     nothing = stock_of((), tells_states=False)
-    found["has lost everything"] = _timed(lambda: table.told(endpoint, nothing, table.moment))
+    found["has lost everything"] = _timed(lambda: table.reported(endpoint, nothing, table.moment))
     clock.now += 1.0
     await each.asked()
     found["a client lists all"] = _timed(table.entries)

@@ -639,7 +639,7 @@ def test_literals_among_many_values_take_little_memory(item: bytes) -> None:
 
 def test_an_unknown_member_with_a_name_of_megabytes_is_refused_with_few_copies_of_it() -> None:
     text = b'{"a":[1],"' + b"k" * 2**22 + b'":1}'
-    with traced() as memory, pytest.raises(DecodeError, match="member `kkk.*is not in the form") as raised:
+    with traced() as memory, pytest.raises(DecodeError, match=r"member `kkk.*is not in the form") as raised:
         read({"a": X}, text)
     assert len(str(raised.value)) < 10_000
     assert memory.peak < 4 * len(text)

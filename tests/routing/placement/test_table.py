@@ -20,7 +20,7 @@ class Table:
             self.placements.join(each)
 
     def told(self, at: int, stock: ServerInventory, asked: int | None = None) -> tuple[str, ...]:
-        return self.placements.told(self.endpoints[at], stock, self.placements.moment if asked is None else asked)
+        return self.placements.reported(self.endpoints[at], stock, self.placements.moment if asked is None else asked)
 
     def state(self, at: int = 0) -> ReplicaState | None:
         place = self.placements.models["x"].places.get(self.endpoints[at])

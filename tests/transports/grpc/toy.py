@@ -15,7 +15,7 @@ from gateway.core.transport import Exchange, Exchanges, ExchangeStream, Ready, a
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
 from gateway.transports.grpc.client.pool import Resolve
-from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, EndpointTimeouts
+from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts
 from tests.limits import GENEROUS
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -157,7 +157,7 @@ class Server:
 
 @asynccontextmanager
 async def connected(
-    address: str, limits: Limits = SMALL, resolve: Resolve | None = None, timeouts: EndpointTimeouts = DEFAULT_TIMEOUTS
+    address: str, limits: Limits = SMALL, resolve: Resolve | None = None, timeouts: GrpcEndpointTimeouts = GRPC_TIMEOUTS
 ) -> AsyncIterator[Connector]:
     connector = Connector(address, connection_per_call=False, limits=limits, timeouts=timeouts, resolve=resolve)
     try:

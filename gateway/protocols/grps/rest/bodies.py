@@ -1,5 +1,8 @@
 """Bodies of grps-rest: JSON, or the bytes of bin_data without JSON around them."""
 
+from codecs import BOM_UTF8
+
+from gateway.core.json import BLANKS
 from gateway.core.types import Answer, Buffer, Headers, Nan, Response
 from gateway.protocols.grps import payload
 from gateway.protocols.grps.payload import BackendMessage
@@ -9,12 +12,8 @@ JSON_TYPE, OCTETS_TYPE = "application/json", "application/octet-stream"
 NAN: Nan = "string"
 """The default form of NaN and infinities, for routes without `translate.nan`."""
 
-JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
 OCTETS = Headers(((b"content-type", OCTETS_TYPE.encode()),))
 """ "exact match, parameters not stripped": both servers reject a type with parameters."""
-
-_BLANKS = b" \t\r\n"
-_BOM = b"\xef\xbb\xbf"
 
 
 def media_type(content_type: str) -> str:
@@ -39,7 +38,7 @@ def stream_type(answer: Answer) -> str:
 
 def begins_object(body: Buffer) -> bool:
     """Return whether `body` begins like a JSON object."""
-    return bytes(memoryview(body)[:64]).removeprefix(_BOM).lstrip(_BLANKS)[:1] == b"{"
+    return bytes(memoryview(body)[:64]).removeprefix(BOM_UTF8).lstrip(BLANKS)[:1] == b"{"
 
 
 def bin_data_message(body: Buffer) -> GrpsMessage:

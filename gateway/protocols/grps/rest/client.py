@@ -9,13 +9,12 @@ from gateway.core.frozen import replace
 from gateway.core.json import missing
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response
+from gateway.core.types import JSON_HEADERS, Answer, Buffer, Headers, Message, Request, Response
 from gateway.protocols.grps import client
 from gateway.protocols.grps.errors import is_failure
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.payload import BackendMessage
 from gateway.protocols.grps.rest.bodies import (
-    JSON,
     NAN,
     OCTETS,
     OCTETS_TYPE,
@@ -55,7 +54,7 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
     if method == "GET":
         return Message(method, path, deadline=request.deadline)
     flag = control.key if asks_in_body else ""
-    return asked(request, control, JSON, write_message(grps, "input", request.translate.nan or NAN, flag=flag))
+    return asked(request, control, JSON_HEADERS, write_message(grps, "input", request.translate.nan or NAN, flag=flag))
 
 
 def asked(

@@ -5,10 +5,9 @@ import re
 from gateway.core import http_status
 from gateway.core.errors import DecodeError, GatewayError, Reason, error_fields, readable, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.types import Headers, Message, Request
+from gateway.core.types import JSON_HEADERS, Headers, Message, Request
 from gateway.protocols.grps.errors import failure
 from gateway.protocols.grps.json.message import write_message
-from gateway.protocols.grps.rest.bodies import JSON
 
 _TAGS = re.compile(r"<[^<>]{0,1000}>")
 _MAX_TEXT_SIZE = 8192
@@ -21,7 +20,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     """
     grps = failure(error)
     assert grps.status is not None
-    headers = Headers((*JSON.raw, *error_fields(error)))
+    headers = Headers((*JSON_HEADERS.raw, *error_fields(error)))
     status = grps.status.code if 400 <= grps.status.code < 600 else http_status.number(error)
     return Message(headers=headers, parts=write_message(grps, "output", ""), status=status)
 

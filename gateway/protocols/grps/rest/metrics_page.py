@@ -5,8 +5,7 @@ from importlib.resources import files
 
 from gateway.core import json
 from gateway.core.errors import Reason, refusal
-from gateway.core.types import Answer, Headers, Measurements, Message, Metric, Request
-from gateway.protocols.grps.rest.bodies import JSON
+from gateway.core.types import JSON_HEADERS, Answer, Headers, Measurements, Message, Metric, Request
 from gateway.protocols.grps.rest.urls import METRICS_SERIES, read_query
 
 _HTML = Headers(((b"content-type", b"text/html; charset=utf-8"),))
@@ -43,4 +42,4 @@ def encode_response(answer: Answer, request: Request) -> Message:
         raise refusal(Reason.PATH_NOT_FOUND, f"no series {name[:100]!r}, expected one of {', '.join(series_by_name)}")
     label = "cdf" if series.metric is Metric.LATENCY_PERCENTILES else "trend"
     document = {"label": label, "data": list(enumerate(series.values))}
-    return Message(headers=JSON, parts=(json.write(document),), status=200)
+    return Message(headers=JSON_HEADERS, parts=(json.write(document),), status=200)

@@ -6,24 +6,16 @@ from functools import lru_cache, partial
 from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Buffer, Head, Headers, Message, Request
+from gateway.core.types import JSON_HEADERS, Buffer, Head, Headers, Message, Request
 from gateway.core.types import reply as reply_to_client
 from gateway.protocols.grps.client import model_and_version
 from gateway.protocols.grps.json.head import find_model, tells_success
-from gateway.protocols.grps.rest.bodies import (
-    JSON,
-    JSON_TYPE,
-    OCTETS,
-    OCTETS_TYPE,
-    begins_object,
-    media_type,
-    stream_headers,
-)
+from gateway.protocols.grps.rest.bodies import JSON_TYPE, OCTETS, OCTETS_TYPE, begins_object, media_type, stream_headers
 from gateway.protocols.grps.rest.client import asked, decode_response
 from gateway.protocols.grps.rest.stream_control import BODY, StreamControl
 from gateway.protocols.grps.rest.urls import is_inference, read_query
 
-_HEADERS = {JSON_TYPE: JSON, OCTETS_TYPE: OCTETS}
+_HEADERS = {JSON_TYPE: JSON_HEADERS, OCTETS_TYPE: OCTETS}
 
 
 # --- requests ---
@@ -66,7 +58,7 @@ def request(message: Message, request: Request, target: Target, control: StreamC
     asks = request.operation is STREAM
     if asks is not control.asks(message, read_query(message.query, control.key)):
         return None
-    headers = OCTETS if _is_octets(message) else JSON
+    headers = OCTETS if _is_octets(message) else JSON_HEADERS
     # A name in the query is used if the message has none. If the message has a name, both names are the same.
     return asked(request, control, headers, message.parts, model_and_version(request))
 
@@ -105,7 +97,7 @@ def _reply_headers(reply: Message, request: Request, control: StreamControl) -> 
 
 def _is_success(body: Buffer, headers: Headers) -> bool:
     """Return whether a body under these headers is bytes, or begins with a success status."""
-    return tells_success(body) or (headers is not JSON and not begins_object(body))
+    return tells_success(body) or (headers is not JSON_HEADERS and not begins_object(body))
 
 
 @lru_cache(64)

@@ -5,12 +5,11 @@ from gateway.core.frozen import replace
 from gateway.core.json import missing
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Answer, Buffer, Headers, Message, Request, Translate, reply
+from gateway.core.types import JSON_HEADERS, Answer, Buffer, Headers, Message, Request, Translate, reply
 from gateway.protocols.grps import server
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.rest import metrics_page
 from gateway.protocols.grps.rest.bodies import (
-    JSON,
     JSON_TYPE,
     NAN,
     OCTETS,
@@ -116,7 +115,7 @@ def encode_response(
     text = write_message(grps, "output", translate.nan or NAN)
     assert grps.status is not None
     code = grps.status.code if grps.status.flag == FAILURE or 200 <= grps.status.code < 300 else 200
-    return reply(headers or JSON, text, code)
+    return reply(headers or JSON_HEADERS, text, code)
 
 
 def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Message:

@@ -7,9 +7,9 @@ independent of chunks.
 import re
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.json import BLANKS
 from gateway.core.types import Buffer
 
-_BLANKS = b" \t\r\n"
 _MAX_BLANKS = 64
 """Maximum number of blanks before an object. A chunk that begins with more blanks is bytes."""
 _OUTSIDE_STRINGS = re.compile(rb'["{}]')
@@ -71,7 +71,7 @@ class JsonCutter:
             self._follows_object = False
         if self._buffer[:1].isspace():
             first = self._buffer[:_MAX_BLANKS]
-            rest = first.lstrip(_BLANKS)
+            rest = first.lstrip(BLANKS)
             if rest[:1] == b"{":
                 del self._buffer[: len(first) - len(rest)]
         return self._buffer[:1] == b"{"

@@ -22,6 +22,7 @@ of texts. Blanks around a number are allowed. In a text, they are content (RFC 4
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -46,7 +47,6 @@ Returns None if the column has no datatype.
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
 """Makes the JSON texts of some cells of a column. Returns None if one of them cannot be of the column's datatype."""
 
-_BOM = b"\xef\xbb\xbf"
 
 # this is possessive, so no input makes the matching backtrack
 _DIGITS = r"-?+(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|Infinity|inf)|NaN|nan"
@@ -77,7 +77,7 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
             duplicate name, or a cell that does not have its column's datatype. The text has the number of the line.
         GatewayError: TOO_LARGE for more columns, a longer text, or a row of more than 2**20 numbers.
     """
-    text = _checked(bytes(body).removeprefix(_BOM))
+    text = _checked(bytes(body).removeprefix(BOM_UTF8))
     if not text:
         return b"[]"
     first, start = next_row(text, 0, 1, columns)

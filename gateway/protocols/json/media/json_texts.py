@@ -55,7 +55,7 @@ def elements(text: bytes) -> Iterator[list[bytes]]:
             some, at = _next_elements(text, at, end)
             yield some
     except msgspec.DecodeError:  # the element is NaN
-        rest = _elements(text[at - 1 :].decode())
+        rest = _elements_with_nan(text[at - 1 :].decode())
         while some := [element.encode() for element in islice(rest, _PIECE // 16)]:
             yield some
 
@@ -81,7 +81,7 @@ def _next_elements(text: bytes, at: int, end: int) -> tuple[list[bytes], int]:
     return list(map(bytes, _LIST.decode(b"[%b]" % text[at:end]))), end
 
 
-def _elements(text: str) -> Iterator[str]:
+def _elements_with_nan(text: str) -> Iterator[str]:
     at = 1
     while at < len(text) - 1:
         _, end = _LENIENT.raw_decode(text, at)
@@ -94,10 +94,10 @@ def members(text: bytes) -> Mapping[str, bytes]:
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(text).items()}
     except msgspec.DecodeError:
-        return {key: value.encode() for key, value in _members(text.decode())}
+        return {key: value.encode() for key, value in _members_with_nan(text.decode())}
 
 
-def _members(text: str) -> Iterator[tuple[str, str]]:
+def _members_with_nan(text: str) -> Iterator[tuple[str, str]]:
     at = 1
     while at < len(text) - 1:
         key, colon = _LENIENT.raw_decode(text, at)

@@ -2,15 +2,15 @@
 JSON text of the list of these documents, and back.
 """
 
+from codecs import BOM_UTF8
+
 import msgspec
 
 from gateway.core.errors import DecodeError
+from gateway.core.json import BLANKS
 from gateway.core.types import Buffer
 from gateway.protocols.json.media.json_texts import DOCUMENTS, check_document, elements
 from gateway.protocols.json.media.pieces import in_pieces
-
-_BOM = b"\xef\xbb\xbf"
-_BLANKS = b" \t\r\n"
 
 
 def read(body: Buffer) -> bytes:
@@ -22,9 +22,9 @@ def read(body: Buffer) -> bytes:
         DecodeError: a line is blank, or is not exactly one document. The text has the number of the line. The reader of
             the list checks duplicate members and the characters of strings.
     """
-    text = bytes(body).removeprefix(_BOM).replace(b"\r\n", b"\n")
+    text = bytes(body).removeprefix(BOM_UTF8).replace(b"\r\n", b"\n")
     *_, last = text.rpartition(b"\n")
-    text = text.removesuffix(last) if not last.strip(_BLANKS) else text + b"\n"
+    text = text.removesuffix(last) if not last.strip(BLANKS) else text + b"\n"
     number = 1
     for piece in in_pieces(text):
         _check_lines(piece[:-1], number)
@@ -43,7 +43,7 @@ def _check_lines(lines: bytes, first: int) -> None:
     except (msgspec.DecodeError, RecursionError):
         pass  # NaN, or an error
     for number, line in enumerate(lines.split(b"\n"), first):
-        if not line.strip(_BLANKS):
+        if not line.strip(BLANKS):
             raise DecodeError(f"line {number} is empty, expected a JSON document")
         check_document(line, f"line {number}")
 

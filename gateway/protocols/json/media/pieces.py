@@ -9,7 +9,7 @@ _PIECE = 2**17  # bytes; patterns take less than a millisecond for this size, an
 
 
 def in_pieces(text: bytes, start: int = 0) -> Iterator[bytes]:
-    """Yield the lines of `text`, which ends with a line feed, from `start` on, in pieces of about 1 MiB or one line."""
+    """Yield the lines of `text`, which ends with a line feed, from `start` on, in pieces of _PIECE or one line."""
     at = start
     while at < len(text):
         end = text.rfind(b"\n", at, at + _PIECE) + 1 or text.find(b"\n", at) + 1

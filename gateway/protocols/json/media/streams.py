@@ -10,14 +10,13 @@ from types import MappingProxyType
 
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import frozen
+from gateway.core.json import BLANKS
 from gateway.core.protocol import StreamFraming
 from gateway.core.server_sent_events import EventCutter, write_event
 from gateway.core.types import Buffer
 
 END_MARK = b"[DONE]"
 """The data of the event after the last document."""
-
-_BLANKS = b" \t\r\n"
 
 
 class LineCutter:
@@ -58,7 +57,7 @@ class LineCutter:
             raise refusal(Reason.TOO_LARGE, f"a line has more than {self._limit} bytes (limits.message)")
 
     def _end_line(self) -> list[Buffer]:
-        line = bytes(self._line).strip(_BLANKS)
+        line = bytes(self._line).strip(BLANKS)
         self._line.clear()
         return [line] if line else []
 

@@ -13,6 +13,7 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import (
+    JSON_HEADERS,
     Answer,
     Buffer,
     Headers,
@@ -31,7 +32,7 @@ from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
-from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_string
+from gateway.protocols.v2.rest.json_bodies import checked_string
 from gateway.protocols.v2.rest.messages import (
     DATA,
     RESPONSES,

@@ -7,7 +7,7 @@ from gateway.core import http_status, json
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import SERVER_OPERATIONS, Operation
-from gateway.core.types import Headers, Message, Request
+from gateway.core.types import JSON_HEADERS, Headers, Message, Request
 from gateway.protocols.v2.rest.events import first_event
 from gateway.protocols.v2.rest.json_bodies import JsonObject
 
@@ -21,7 +21,7 @@ _REASON = "gateway_reason"
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the response that reports `error` to the client. In a stream, it is the event that reports `error`."""
     status = http_status.number(error)
-    headers = Headers(((b"content-type", b"application/json"), *error_fields(error)))
+    headers = Headers((*JSON_HEADERS.raw, *error_fields(error)))
     document: JsonObject = {"error": error.message.encode("utf-8", "replace").decode()}
     if request and request.operation is Operation.MODEL_READY:
         # "a 4xx status code indicates false", even if the gateway cannot query the backend

@@ -15,6 +15,7 @@ from gateway.core.operations import Operation
 from gateway.core.path_segments import path_segment
 from gateway.core.protocol import EncodeResponse, Limits, ListenerSettings, Target
 from gateway.core.types import (
+    JSON_HEADERS,
     Answer,
     ControlRequest,
     Message,
@@ -29,7 +30,6 @@ from gateway.protocols.v2.extensions import config_for_client, index_entries
 from gateway.protocols.v2.flavors import KSERVE
 from gateway.protocols.v2.parameters import take_flag
 from gateway.protocols.v2.rest.json_bodies import (
-    JSON_HEADERS,
     JsonObject,
     json_reply,
     read_list,
@@ -254,11 +254,6 @@ def decode_model_names(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]
     return tuple(map(ModelEntry, read_strings(read_reply(reply, limits.of_lists), "models")))
 
 
-def decode_config(reply: Message, limits: Limits) -> JsonObject:
-    """Return a model's configuration, unchanged. Raises DecodeError if it is not an object."""
-    return read_reply(reply, limits)
-
-
 def decode_statistics(reply: Message, limits: Limits) -> Statistics:
     """Return the counters of each version of each model. Raises DecodeError for another body."""
     entries = read_list(read_reply(reply, limits.of_lists), "model_stats")
@@ -279,22 +274,17 @@ def decode_done(reply: Message, limits: Limits) -> bool:
     return True
 
 
-def decode_settings(reply: Message, limits: Limits) -> JsonObject:
-    """Return all settings. Raises DecodeError if the body is not an object."""
-    return read_reply(reply, limits)
-
-
 # --- responses of both sides ---
 
 RESPONSES: dict[Operation, tuple[EncodeResponse, Callable[[Message, Limits], Answer]]] = {
     Operation.MODELS: (encode_index, decode_index),
-    Operation.CONFIG: (encode_config, decode_config),
+    Operation.CONFIG: (encode_config, read_reply),
     Operation.MODEL_STATISTICS: (encode_statistics, decode_statistics),
     Operation.ALL_STATISTICS: (encode_statistics, decode_statistics),
     Operation.LOAD: (encode_done, decode_done),
     Operation.UNLOAD: (encode_done, decode_done),
-    Operation.TRACE_SETTINGS: (encode_settings, decode_settings),
-    Operation.LOG_SETTINGS: (encode_settings, decode_settings),
+    Operation.TRACE_SETTINGS: (encode_settings, read_reply),
+    Operation.LOG_SETTINGS: (encode_settings, read_reply),
 }
 """For each operation, the function that writes the response for clients, and the function that reads the server's
 response.

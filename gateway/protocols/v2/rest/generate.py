@@ -17,7 +17,17 @@ from gateway.core.frozen import replace
 from gateway.core.json import Array
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import Answer, Buffer, Message, ParameterValue, Request, Response, Tensor, Translate
+from gateway.core.types import (
+    JSON_HEADERS,
+    Answer,
+    Buffer,
+    Message,
+    ParameterValue,
+    Request,
+    Response,
+    Tensor,
+    Translate,
+)
 from gateway.core.types import tensor as make_tensor
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
@@ -26,7 +36,7 @@ from gateway.protocols.v2.parameters import (
     take_deadline,
     without_consumed,
 )
-from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, checked_id, read_string
+from gateway.protocols.v2.rest.json_bodies import JsonObject, checked_id, read_string
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, write_strings

@@ -11,11 +11,9 @@ from msgspec import UNSET
 from gateway.core import json
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
-from gateway.core.types import Headers, Message
+from gateway.core.types import JSON_HEADERS, Message
 
 JsonObject: TypeAlias = dict[str, Any]
-
-JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 
 def json_reply(document: object, status: int = 200) -> Message:

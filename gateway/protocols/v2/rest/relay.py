@@ -12,14 +12,13 @@ from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.server_sent_events import HEADERS as EVENT_HEADERS
-from gateway.core.types import CLASSIFICATION, Buffer, Head, Message, Request, post
+from gateway.core.types import CLASSIFICATION, JSON_HEADERS, Buffer, Head, Message, Request, post
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_any, has_byte, has_word
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
 from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, OPENVINO, PLAIN, TRITON
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD, binary_headers, header_length
 from gateway.protocols.v2.rest.client import decode_response
-from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.server import PATTERNS, is_of_infer
 

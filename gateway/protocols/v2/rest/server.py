@@ -13,6 +13,7 @@ from gateway.core.frozen import extended, field, replace
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings
 from gateway.core.types import (
+    JSON_HEADERS,
     Answer,
     Buffer,
     Message,
@@ -29,7 +30,7 @@ from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
 from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
-from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_id
+from gateway.protocols.v2.rest.json_bodies import checked_id
 from gateway.protocols.v2.rest.messages import (
     DATA,
     REQUESTS,

@@ -39,10 +39,10 @@ from gateway.transports.errors import connector_closed, deadline_passed, how_los
 from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.response_heads import ResponseHead
-from gateway.transports.grpc.client.timeouts import EndpointTimeouts
 from gateway.transports.grpc.messages import framed
 from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 from gateway.transports.sockets import keep_probing
+from gateway.transports.timeouts import GrpcEndpointTimeouts
 
 _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE
 """The number of bytes to receive in one step."""
@@ -80,7 +80,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     """One connection. `ready` is done once the server has sent valid HTTP/2, or fails with a TransportError."""
 
     def __init__(
-        self, place: Address, limits: Limits, timeouts: EndpointTimeouts, owner: GrpcConnectionObserver
+        self, place: Address, limits: Limits, timeouts: GrpcEndpointTimeouts, owner: GrpcConnectionObserver
     ) -> None:
         self.place = place
         self.loop = asyncio.get_running_loop()

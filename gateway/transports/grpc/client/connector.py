@@ -1,23 +1,25 @@
 """Exchanges messages with one gRPC endpoint: one address, or all addresses that its host name resolves to."""
 
+import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from functools import partial
 
+from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.http2.hpack import write_repeated
 from gateway.core.protocol import Limits
 from gateway.core.transport import FixedFields
 from gateway.core.types import Buffer, Message
-from gateway.transports.errors import deadline_passed
+from gateway.transports.errors import deadline_passed, not_resolved
 from gateway.transports.grpc.address import ALPN, TLS, parse_address
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.pool import GrpcPool, Resolve
 from gateway.transports.grpc.client.request_heads import RequestHeadWriter
-from gateway.transports.grpc.client.resolving import resolved
-from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, EndpointTimeouts
 from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
+from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 _GRACE = 0.01
@@ -55,7 +57,7 @@ class GrpcConnector:
         connection_per_call: bool,
         limits: Limits,
         ip: str = "",
-        timeouts: EndpointTimeouts = DEFAULT_TIMEOUTS,
+        timeouts: GrpcEndpointTimeouts = GRPC_TIMEOUTS,
         resolve: Resolve | None = None,
         tls: ClientTls | None = None,
         headers: FixedFields = (),
@@ -137,3 +139,18 @@ class GrpcConnector:
 
     async def _inflated(self, reply: Received, call: ClientCall) -> Buffer:
         return await inflate(reply, call.encoding, self._limits) if isinstance(reply, Compressed) else reply
+
+
+async def resolved(address: Address) -> list[Address]:
+    """Return all addresses of a name, each once. A unix socket needs no resolution.
+
+    Raises:
+        TransportError: the name has no address.
+    """
+    if address.path:
+        return [address]
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise not_resolved(address.host, error) from error
+    return list(dict.fromkeys(Address(str(place[0]), int(place[1])) for *_, place in found))

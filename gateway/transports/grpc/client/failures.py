@@ -6,6 +6,7 @@ from gateway.core.grpc_status import pause_of
 from gateway.core.http2.frames import ErrorCode, error_name
 from gateway.core.protocol import Limits
 from gateway.core.web_replies import REDIRECTS
+from gateway.transports.errors import beyond_limit
 from gateway.transports.grpc.client.response_heads import ResponseHead
 
 _MAX_SHOWN = 200
@@ -114,12 +115,12 @@ def no_message() -> TransportError:
 
 def too_large(size: int | str, limits: Limits) -> TransportError:
     """Return the error for a reply with a message of `size` bytes, more than the limit."""
-    return _beyond(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
+    return beyond_limit(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
 
 
 def too_inflated(error: GatewayError) -> TransportError:
     """Return the error for a reply that exceeds the limits after decompression; `error` has the size."""
-    return _beyond(f"reply: {error.message}")
+    return beyond_limit(f"reply: {error.message}")
 
 
 def no_memory(error: GatewayError) -> TransportError:
@@ -130,8 +131,4 @@ def no_memory(error: GatewayError) -> TransportError:
 
 def too_much_metadata(limits: Limits) -> TransportError:
     """Return the error for a reply with a head or trailers larger than the limit."""
-    return _beyond(f"reply has more than {limits.headers} bytes of metadata (limits.headers)")
-
-
-def _beyond(text: str) -> TransportError:
-    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
+    return beyond_limit(f"reply has more than {limits.headers} bytes of metadata (limits.headers)")

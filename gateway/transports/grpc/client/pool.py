@@ -14,8 +14,7 @@ from gateway.core.tasks import spawn
 from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, deadline_passed, not_connected, unreachable
 from gateway.transports.grpc.client.connection import GrpcClientConnection
-from gateway.transports.grpc.client.timeouts import EndpointTimeouts
-from gateway.transports.timeouts import connect_seconds
+from gateway.transports.timeouts import GrpcEndpointTimeouts, connect_seconds
 from gateway.transports.tls import Secured
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
@@ -32,7 +31,7 @@ class GrpcPool:
     break. During that time, calls use the other connections, or wait."""
 
     def __init__(
-        self, resolve: Resolve, limits: Limits, timeouts: EndpointTimeouts, secured: Secured | None = None
+        self, resolve: Resolve, limits: Limits, timeouts: GrpcEndpointTimeouts, secured: Secured | None = None
     ) -> None:
         self._resolve = resolve
         self._secured = secured

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable
 
 from gateway.core.deadlines import TimeLimit, wait_until
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
-from gateway.core.frozen import frozen, replace
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.transport import FixedFields
 from gateway.core.types import Buffer, Headers, Message
@@ -20,22 +20,8 @@ from gateway.transports.http.client.request_head import WITH_BODY, HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.protocol_hints import foreign
-from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
+from gateway.transports.timeouts import HTTP_TIMEOUTS, HttpEndpointTimeouts, connect_seconds
 from gateway.transports.tls import ClientTls, Secured, connect, default_tls
-
-
-@frozen
-class ConnectorTimeouts:
-    """Time limits in seconds."""
-
-    connect: float = CONNECT_SECONDS
-    """Maximum time to open a connection: name resolution, TCP and TLS."""
-    idle: float = 4.0
-    """Time until the connector closes an idle connection. uvicorn (MLServer, KServe) and the C++ UM-Bridge server close
-    idle connections after 5 s, so this time must be shorter."""
-
-
-DEFAULT_TIMEOUTS = ConnectorTimeouts()
 
 
 class HttpConnector:
@@ -65,7 +51,7 @@ class HttpConnector:
         ip: str = "",
         tls: ClientTls | None = None,
         headers: FixedFields = (),
-        timeouts: ConnectorTimeouts = DEFAULT_TIMEOUTS,
+        timeouts: HttpEndpointTimeouts = HTTP_TIMEOUTS,
     ) -> None:
         self._address = parse_address(address if tls is None else with_scheme(address, "https"))
         self._host = ip or self._address.host

@@ -10,6 +10,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, Trans
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED
 from gateway.core.types import Buffer, Headers, Message, ReplyMessage
+from gateway.transports.errors import beyond_limit
 from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 from gateway.transports.protocol_hints import FIRST_BYTES, foreign
@@ -271,10 +272,12 @@ class ReplyReader:
         return message
 
     def _refuse_headers(self) -> NoReturn:
-        raise too_large(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
+        raise beyond_limit(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
 
     def _refuse_size(self, size: str) -> NoReturn:
-        raise too_large(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
+        raise beyond_limit(
+            f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)"
+        )
 
 
 @contextmanager
@@ -292,11 +295,6 @@ def malformed(text: str) -> TransportError:
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
 
 
-def too_large(text: str) -> TransportError:
-    """Return the error for a reply that exceeds a limit."""
-    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
-
-
 def unreadable(error: DecodeError | GatewayError) -> TransportError:
     """Return the error for a body that cannot be split or decompressed.
 
@@ -305,5 +303,5 @@ def unreadable(error: DecodeError | GatewayError) -> TransportError:
     """
     if isinstance(error, GatewayError) and error.reason is Reason.OVERLOADED:
         return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
-    make = malformed if isinstance(error, DecodeError) else too_large
+    make = malformed if isinstance(error, DecodeError) else beyond_limit
     return make(f"reply: {error}")

@@ -17,7 +17,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
 from gateway.transports.grpc import Connector
 from gateway.transports.grpc.client.call import ClientCall
-from gateway.transports.grpc.client.timeouts import EndpointTimeouts
+from gateway.transports.timeouts import GrpcEndpointTimeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import (
     ACK,
@@ -699,7 +699,7 @@ async def test_calls_do_not_pile_up_before_a_server_that_does_not_read() -> None
 
 
 async def test_silence_is_asked_about_and_no_answer_ends_the_calls() -> None:
-    timeouts = EndpointTimeouts(silence=0.05, answer=0.5)
+    timeouts = GrpcEndpointTimeouts(silence=0.05, answer=0.5)
 
     async def play(peer: Peer) -> None:
         await peer.opening()
@@ -720,7 +720,7 @@ async def test_a_server_that_does_not_begin_is_unreachable() -> None:
     async def play(peer: Peer) -> None:
         await peer.closed()
 
-    timeouts = EndpointTimeouts(connect=0.05)
+    timeouts = GrpcEndpointTimeouts(connect=0.05)
     async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address, timeouts=timeouts) as connector:
         error = await failure(connector.exchange(ask()))
     assert (error.status, error.sent, error.message) == (Status.UNAVAILABLE, False, "no connection within 0.05 s")

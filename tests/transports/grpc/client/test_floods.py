@@ -14,8 +14,8 @@ from gateway.core.protocol import DEFAULT_LIMITS, Limits
 from gateway.transports.grpc.client import connection
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.connection import GrpcClientConnection
-from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS
 from gateway.transports.memory import PROCESS_MEMORY
+from gateway.transports.timeouts import GRPC_TIMEOUTS
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import (
     ACK,
@@ -105,7 +105,7 @@ def begun(
     """A connection with a call whose replies are pulled."""
     monkeypatch.setattr(connection, "keep_probing", lambda _: None)
     wire: Any = Wire()
-    made = GrpcClientConnection(Address("toy"), limits, DEFAULT_TIMEOUTS, Owner())
+    made = GrpcClientConnection(Address("toy"), limits, GRPC_TIMEOUTS, Owner())
     made.connection_made(wire)
     feed(made, http2.settings())
     call = ClientCall(limits, streamed=True)

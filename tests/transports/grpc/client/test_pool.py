@@ -9,7 +9,7 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.errors import Status, TransportError
 from gateway.transports.grpc import Connector
-from gateway.transports.grpc.client.timeouts import EndpointTimeouts
+from gateway.transports.timeouts import GrpcEndpointTimeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import GOAWAY, Peer, serving
 from tests.limits import GENEROUS
@@ -45,11 +45,11 @@ class Name:
         return [Address(host, int(port)) for host, port in parts]
 
 
-QUICK = EndpointTimeouts(connect=0.2, between=0.01)
+QUICK = GrpcEndpointTimeouts(connect=0.2, between=0.01)
 
 
 @asynccontextmanager
-async def connected_to(name: Name, timeouts: EndpointTimeouts = QUICK) -> AsyncIterator[Connector]:
+async def connected_to(name: Name, timeouts: GrpcEndpointTimeouts = QUICK) -> AsyncIterator[Connector]:
     async with connected("name:1", resolve=name.resolve, timeouts=timeouts) as connector, asyncio.timeout(GENEROUS):
         yield connector
 
@@ -86,7 +86,7 @@ async def test_an_address_that_does_not_answer_holds_up_no_call() -> None:
 
     async with serving(silent) as mute, serving(naming(b"a")) as a:
         name = Name(mute, a)
-        async with connected_to(name, EndpointTimeouts(connect=GENEROUS)) as connector:
+        async with connected_to(name, GrpcEndpointTimeouts(connect=GENEROUS)) as connector:
             assert {await called(connector) for _ in range(5)} == {b"a"}
 
 
@@ -159,7 +159,7 @@ async def test_closing_fails_what_waits_for_a_connection() -> None:
 
     async with (
         serving(silent) as mute,
-        connected(mute, timeouts=EndpointTimeouts(connect=GENEROUS)) as connector,
+        connected(mute, timeouts=GrpcEndpointTimeouts(connect=GENEROUS)) as connector,
         asyncio.timeout(GENEROUS),
     ):
         waiting = asyncio.ensure_future(called(connector))
@@ -176,7 +176,7 @@ async def test_a_deadline_bounds_the_wait_for_a_connection() -> None:
 
     async with (
         serving(silent) as mute,
-        connected(mute, timeouts=EndpointTimeouts(connect=GENEROUS)) as connector,
+        connected(mute, timeouts=GrpcEndpointTimeouts(connect=GENEROUS)) as connector,
         asyncio.timeout(GENEROUS),
     ):
         with pytest.raises(TransportError) as caught:

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.errors import Status, TransportError
-from gateway.transports.grpc.client.resolving import resolved
+from gateway.transports.grpc.client.connector import resolved
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
 

@@ -14,9 +14,10 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.transports.http.client import connector as client_connector
-from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
+from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.http.client.reply import ReplyReader
 from gateway.transports.memory import PROCESS_MEMORY
+from gateway.transports.timeouts import HttpEndpointTimeouts
 from gateway.transports.tls import ClientTls
 from tests.interop.processes import free_port
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, serving
@@ -27,7 +28,7 @@ CERTIFICATE = Path(__file__).parent / "tls" / "localhost.pem"
 
 
 async def failure(address: str, connect_timeout: float = 5.0) -> TransportError:
-    timeouts = ConnectorTimeouts(connect_timeout)
+    timeouts = HttpEndpointTimeouts(connect_timeout)
     connector = HttpConnector(address, connection_per_call=False, limits=Limits(), timeouts=timeouts)
     with pytest.raises(TransportError) as caught:
         await connector.exchange(GET)

@@ -14,8 +14,9 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.http.client import connection, pool
 from gateway.transports.http.client.connection import HttpClientConnection
-from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
+from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.sockets import Unconfirmed, keep_probing
+from gateway.transports.timeouts import HttpEndpointTimeouts
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -178,7 +179,7 @@ async def test_idle_connections_are_closed_after_a_while() -> None:
         assert await reader.read() == b""
         ended.set()
 
-    async with serving(handle) as port, connecting(port, timeouts=ConnectorTimeouts(idle=0.01)) as connector:
+    async with serving(handle) as port, connecting(port, timeouts=HttpEndpointTimeouts(idle=0.01)) as connector:
         await connector.exchange(GET)
         await ended.wait()
 

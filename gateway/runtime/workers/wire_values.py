@@ -17,10 +17,10 @@ from gateway.runtime.workers.channel import read_error, written_error
 SEQUENCE_KEYS = ("sequence_id", "sequence_start", "sequence_end")
 """The parameters of a request that determine its destination."""
 
-Told: TypeAlias = tuple[str, str, str, str, dict[str, Any], tuple[list[str], bool] | None]
+RequestValues: TypeAlias = tuple[str, str, str, str, dict[str, Any], tuple[list[str], bool] | None]
 
 
-def told(request: Request) -> Told:
+def request_values(request: Request) -> RequestValues:
     """Return the values of a request that determine its destination."""
     tries = request.tries
     given = {} if request.unread is not None else request.parameters
@@ -34,14 +34,14 @@ def told(request: Request) -> Told:
     )
 
 
-def request_told(values: Told) -> Request:
+def request_from_values(values: RequestValues) -> Request:
     """Return the request with these values."""
     operation, client, model, version, parameters, avoided = values
     tries = None if avoided is None else Tries(avoided=frozenset(avoided[0]), elsewhere=avoided[1])
     return Request(Operation(operation), model, version, parameters=parameters, peer=f"{client}:0", tries=tries)
 
 
-def packed(request: Request) -> bytes:
+def pickled_request(request: Request) -> bytes:
     """Return the bytes of a request for which the supervisor queries servers, without data that only this process can
     use.
     """
@@ -49,29 +49,29 @@ def packed(request: Request) -> bytes:
     return pickle.dumps(plain)
 
 
-def unpacked(data: bytes) -> Request:
-    """Return the request in `packed` bytes, which another process of this gateway has written."""
+def unpickled_request(data: bytes) -> Request:
+    """Return the request in `pickled_request` bytes, which another process of this gateway has written."""
     request: Request = pickle.loads(data)
     return request
 
 
-def packed_answer(answer: Answer | None) -> bytes:
+def pickled_answer(answer: Answer | None) -> bytes:
     """Return the bytes of an answer, or of None if the supervisor itself has no answer."""
     return pickle.dumps(answer)
 
 
-def unpacked_answer(data: bytes) -> Answer | None:
-    """Return the answer in `packed_answer` bytes."""
+def unpickled_answer(data: bytes) -> Answer | None:
+    """Return the answer in `pickled_answer` bytes."""
     answer: Answer | None = pickle.loads(data)
     return answer
 
 
-def told_error(error: GatewayError) -> tuple[object, ...]:
+def error_values(error: GatewayError) -> tuple[object, ...]:
     """Return the values of an error, with the endpoint where it occurred."""
     return *written_error(error), error.endpoint
 
 
-def error_told(values: tuple[Any, ...]) -> GatewayError:
+def error_from_values(values: tuple[Any, ...]) -> GatewayError:
     """Return the error with these values."""
     *written, endpoint = values
     error = read_error(tuple(written))
