@@ -84,7 +84,10 @@ def files() -> Iterator[tuple[str, Path]]:
 @cache
 def parsed(path: Path) -> ast.Module:
     """The syntax tree of a module."""
-    return ast.parse(path.read_text())
+    try:
+        return ast.parse(path.read_text())
+    except SystemError:  # Python before 3.11.8, if another thread or a finalizer parses at the same time (gh-106905)
+        return ast.parse(path.read_text())
 
 
 @cache

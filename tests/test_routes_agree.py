@@ -112,7 +112,7 @@ def loaded(routes: Sequence[dict[str, Any]]) -> tuple[Config, frozenset[int]]:
         "ready": "none",
     }
     config, warnings = loads_with_warnings(json.dumps(document), "test.yaml", catalog(), {})
-    unreachable = (each for each in warnings if "no request reaches it" in each.message)
+    unreachable = (each for each in warnings if "takes all requests that this route would take" in each.message)
     return config, frozenset(int(each.location[1]) for each in unreachable)
 
 
@@ -159,6 +159,10 @@ def compare(routes: Sequence[dict[str, Any]]) -> None:
             assert not any(reads(each, sent) for each in config.routes), (sent, backend)
 
 
+def test_check_knows_a_route_that_an_earlier_one_leaves_without_requests() -> None:
+    assert loaded([{"match": {"model": "*"}}, {"match": {"model": "a*"}}])[1] == {1}
+
+
 PASSED_IN_PART: list[dict[str, Any]] = [
     {"match": {"path": PREDICT, "model": "a"}, "passthrough": True},
     {"match": {"model": "*"}, "rewrite": {"model": "m"}},
@@ -167,7 +171,7 @@ PASSED_IN_PART: list[dict[str, Any]] = [
 
 
 def test_check_refuses_a_route_whose_requests_are_passed_on_unread() -> None:
-    with pytest.raises(ConfigError, match=r"routes\[0\] passes grps-rest requests to .* this route never gets them"):
+    with pytest.raises(ConfigError, match=r"routes\[0\] forwards grps-rest requests to .* this route never gets them"):
         loaded(PASSED_IN_PART)
 
 

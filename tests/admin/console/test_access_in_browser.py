@@ -61,7 +61,7 @@ def test_a_key_is_created_shown_once_and_revoked(context: BrowserContext, gatewa
     page.get_by_label("Expires").fill("2099-01-31")
     page.get_by_role("button", name="Create key").click()
     shown = page.locator(".new-key")
-    expect(shown).to_contain_text("Copy it now: it cannot be shown again.")
+    expect(shown).to_contain_text("Copy it now, because it cannot be shown again.")
     key = shown.locator("code").inner_text()
     row = page.get_by_role("table", name="Keys").locator("tbody tr").filter(has_text="for the cluster")
     expect(row).to_contain_text("carol")

@@ -428,7 +428,7 @@ def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
             told.get_by_role("link").focus()
             page.keyboard.press("Enter")
             expect(page.locator(".lines .here")).to_contain_text(
-                re.compile(f"^[0-9 ]*{key}:.*error in the file.*{value}")
+                re.compile(f"^[0-9 ]*{key}:.*error in the new file.*{value}")
             )
             expect(page.locator(".lines .here")).to_contain_text(place(wrong, value))
             expect(page.locator(".lines .here")).to_be_in_viewport()

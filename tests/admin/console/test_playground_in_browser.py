@@ -110,7 +110,7 @@ def test_when_to_try_again_is_shown(context: BrowserContext, gateway: Looked) ->
 def test_a_backend_without_an_endpoint_that_answers_is_shown(context: BrowserContext, gateway: Looked) -> None:
     page = context.new_page()
     page.goto(f"{gateway.admin}/console/#/playground?model=gone")
-    expect(page.get_by_role("status").filter(has_text="The signature is not known")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="The signature is unknown")).to_be_visible()
     page.get_by_label("Name", exact=True).fill("x")
     page.get_by_label("Values").fill("1")
     sent(page)

@@ -86,7 +86,7 @@ def test_constants(written: Any, expected: Any) -> None:
         ([1, "$x"], "no transform"),
         (None, "expected a number, a text, a list or a map, got None"),
         ([{"sum": ["$x", "$x"]}], "expected a number"),
-        (2**64, "out of the range of INT64 and UINT64"),
+        (2**64, "outside the range of INT64 and UINT64"),
         (["a", "$x"], "'$x' cannot stand in a constant; `concat` and `stack` join tensors"),
         ("$xs", "unknown input or step 'xs'; did you mean '$x'?"),
         ("$forth", "unknown input or step 'forth'; expected one of s, x"),

@@ -193,7 +193,9 @@ async def test_the_command_waits_for_the_end_of_calls_says_what_is_left_and_undo
         await here.servers[0].arrived.wait()
         late = await here.command("--wait", "0")
         assert late.exit_code == 4
-        assert "gets no new calls, and is not drained within 0 s: 1 calls and 0 sequences have not ended" in late.stderr
+        assert (
+            "gets no new calls, but was not drained within 0 s: 1 calls and 0 sequences have not ended" in late.stderr
+        )
         here.servers[0].release.set()
         await call
         drained = await here.command()
