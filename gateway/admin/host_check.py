@@ -58,8 +58,7 @@ def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> s
 
     An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
     (Sec-Fetch-Site), which browsers send even without an Origin, must not name another site. A GET does not change
-    anything, and can come from a link.
-    """
+    anything, and can come from a link."""
     found = dict(headers)
     origin = found.get(b"origin")
     of, mark, host = (b"", b"://", b"") if origin is None else origin.lower().partition(b"://")

@@ -12,8 +12,7 @@ WINDOW_SECONDS = 15.0
 class LoopLag:
     """Measures the delay of a timer of the event loop, ten times a second.
 
-    `longest` is safe to read from any thread. Call the other methods on the loop.
-    """
+    `longest` is safe to read from any thread. Call the other methods on the loop."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

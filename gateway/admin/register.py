@@ -52,8 +52,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
     """Add `POST /register`, which grants or renews a lease, and `PUT` and `DELETE /register/LEASE`, which renew and end
     a lease. `registrations` has the backends that allow registration, by name.
 
-    A request without a token gets 401. A wrong token, or a backend without registration, gets 403.
-    """
+    A request without a token gets 401. A wrong token, or a backend without registration, gets 403."""
 
     @app.post("/register", summary="Register a model server", openapi_extra=_body(Registration))
     async def register(request: Request) -> GrantedLease:

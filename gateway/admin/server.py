@@ -141,8 +141,7 @@ class AdminServer:
     async def start(self, address: Address) -> None:
         """Bind and accept connections. Raises OSError if the address cannot be bound.
 
-        The socket is bound here because uvicorn ends the process when it cannot bind.
-        """
+        The socket is bound here because uvicorn ends the process when it cannot bind."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.create_server((address.host, address.port), family=family)
         self.address = str(replace(address, port=sock.getsockname()[1]))

@@ -32,8 +32,7 @@ class Assembly:
 
     A reload makes a second Assembly in the same `environment`. The second Assembly takes over from the `previous` one,
     which closes after its last request. Thousands of routes take seconds to build. With `in_steps`, the Routers are
-    missing until the steps of `build_routes` are done, so the gateway can handle requests between the steps.
-    """
+    missing until the steps of `build_routes` are done, so the gateway can handle requests between the steps."""
 
     def __init__(
         self, config: Config, environment: Environment, previous: "Assembly | None" = None, *, in_steps: bool = False
@@ -52,8 +51,7 @@ class Assembly:
         self.activities: Mapping[str, Activity] = _activities(config, environment, previous)
         """The calls of each backend, by the backend's name.
 
-        They are counted only for the scaler. The counts of the previous Assembly continue.
-        """
+        They are counted only for the scaler. The counts of the previous Assembly continue."""
         self._backends = Backends(config, environment)
         self.policing = Policing(config, environment, self.backends)
         """The policies of backends and routes."""
@@ -80,8 +78,7 @@ class Assembly:
 
     def build_routes(self) -> Iterator[None]:
         """Make the Routers, one route in each step, because building thousands of routes would block the event loop for
-        too long.
-        """
+        too long."""
         return self._routers.build()
 
     @property
@@ -127,8 +124,7 @@ class Assembly:
     def start(self) -> None:
         """Become the current Assembly.
 
-        Take over from the previous one, stop its background tasks, and start the tasks of this one.
-        """
+        Take over from the previous one, stop its background tasks, and start the tasks of this one."""
         previous, self._previous = self._previous, None
         self._backends.pool.take_over()
         # This happens before the previous Assembly stops, so keys that both use stay up to date.
@@ -161,8 +157,7 @@ class Assembly:
     async def end(self, seconds: float = inf) -> None:
         """Stop the background tasks, and close the policies' connections.
 
-        There must be no requests in flight. Calls that policies make outside of requests have `seconds` to end.
-        """
+        There must be no requests in flight. Calls that policies make outside of requests have `seconds` to end."""
         self.stop()
         for each in (*self.probers, *self._backends.load_readings):
             await each.stop()
@@ -172,8 +167,7 @@ class Assembly:
         """Release the endpoints.
 
         Return when all endpoints that no other Assembly uses are closed. The only requests that can be in flight are
-        abandoned requests whose servers still compute. Their connections close when they end.
-        """
+        abandoned requests whose servers still compute. Their connections close when they end."""
         await self.end()
         for backend in self.backends.values():
             backend.close()

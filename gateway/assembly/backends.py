@@ -29,8 +29,7 @@ class Backends:
     """The backends by name (`all`).
 
     It also has the Probers of backends with probes, and the load readings of backends that are balanced by load
-    (`load_readings`).
-    """
+    (`load_readings`)."""
 
     def __init__(self, config: Config, environment: Environment) -> None:
         self._config = config

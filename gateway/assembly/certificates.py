@@ -125,8 +125,7 @@ class Certificates:
     def prepare(self, config: Config) -> None:
         """Read the files that `config` names and the previous configuration did not.
 
-        Raises the same errors as `server`.
-        """
+        Raises the same errors as `server`."""
         for _, settings, alpn in _places(config):
             if isinstance(settings, BackendTlsConfig):
                 self.client(settings, *alpn)
@@ -175,8 +174,7 @@ class Certificates:
 def alpn(*protocols: Protocol) -> tuple[str, ...]:
     """Return the ALPN names that both sides announce over TLS, by the transports of the protocols.
 
-    HTTP/1.1 comes before HTTP/2, because most HTTP clients offer both, and gRPC clients offer only HTTP/2.
-    """
+    HTTP/1.1 comes before HTTP/2, because most HTTP clients offer both, and gRPC clients offer only HTTP/2."""
     names = {registry.transport(protocol.transport).ALPN for protocol in protocols}
     return tuple(sorted(names - {""}, reverse=True))  # http/1.1, h2
 

@@ -11,8 +11,7 @@ from gateway.transports.tls import ClientTls
 def parse_address(address: str, protocol: Protocol) -> Hashable:
     """Return `address` in a form that is equal for equal addresses of the protocol's transport.
 
-    Raise ValueError if it is not valid.
-    """
+    Raise ValueError if it is not valid."""
     parsed: Hashable = registry.transport(protocol.transport).parse_address(address)
     return parsed
 
@@ -29,8 +28,7 @@ def connect(
     """Return a Connector to the server at `address`.
 
     If `ip` is not empty, the Connector connects to this IP address of the host. It sends the `headers` with every
-    message. Byte streams have no headers. Raise ValueError if `address` is not valid for the protocol's transport.
-    """
+    message. Byte streams have no headers. Raise ValueError if `address` is not valid for the protocol's transport."""
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,

@@ -28,15 +28,13 @@ MOST_SHOWN = 10
 ParseAddress = Callable[[str], Any]
 """Makes the place of an address, with `host` and `port`.
 
-It is equal for all spellings of the address. Raises ValueError.
-"""
+It is equal for all spellings of the address. Raises ValueError."""
 
 
 class Discovery:
     """The Watchers of all backends, and the registrations of servers.
 
-    Nothing runs before `start`. `own_addresses` are the gateway's own addresses, which a server cannot have.
-    """
+    Nothing runs before `start`. `own_addresses` are the gateway's own addresses, which a server cannot have."""
 
     def __init__(self, clock: Callable[[], float], own_addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._clock = clock
@@ -77,8 +75,7 @@ class Discovery:
     def inherit(self, other: "Discovery") -> None:
         """Start with the addresses that `other`, of the previous configuration, has found, and with its leases.
 
-        Call it before `start`.
-        """
+        Call it before `start`."""
         for watcher in self._watchers:
             watcher.inherit(other._watchers)
         self.inherit_leases(other)
@@ -108,8 +105,7 @@ class DiscoveredEndpoints:
     There are at most MOST_ADDRESSES; existing endpoints come first. The fixed endpoints stay.
 
     `endpoint` makes the Endpoint of an address, or returns the existing Endpoint. `release` is called with endpoints
-    that the backend has lost.
-    """
+    that the backend has lost."""
 
     def __init__(
         self, backend: Backend, endpoint: Callable[[Found], Endpoint], release: Callable[[Endpoint], None]
@@ -178,8 +174,7 @@ class DiscoveredEndpoints:
 def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
     """Return the `endpoints` of a backend that never change.
 
-    These are all of them, or, with `dns`, the addresses without a host name.
-    """
+    These are all of them, or, with `dns`, the addresses without a host name."""
     if discovery is None or discovery.dns is None:
         return list(addresses)
     return [address for address in addresses if not _has_name(parse(address))]
@@ -214,8 +209,7 @@ class EndpointCloser:
 
     `endpoints` has all endpoints, by their keys. The closer removes released endpoints from it. `has` returns whether a
     backend has an endpoint. `release` releases the endpoints with some keys. It returns after closing them, or when
-    they are in use again.
-    """
+    they are in use again."""
 
     def __init__(
         self,

@@ -53,8 +53,7 @@ class SharedEndpoints:
     async def release(self, keys: Iterable[EndpointKey]) -> None:
         """Remove one Assembly from the count of each endpoint.
 
-        Return when all endpoints that no Assembly uses are closed.
-        """
+        Return when all endpoints that no Assembly uses are closed."""
         keys = tuple(keys)
         for key in keys:
             self._shared[key].users -= 1

@@ -24,8 +24,7 @@ class Connect(typing.Protocol):
     """Makes a Connector to an address.
 
     If `ip` is not empty, the Connector connects to this IP address of the host. It sends the `headers` with every
-    message.
-    """
+    message."""
 
     def __call__(
         self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
@@ -60,8 +59,7 @@ class Connections:
 class Host:
     """The process in which Assemblies replace each other.
 
-    `fleets` are the servers that it starts, or None. `own_addresses` are the addresses that the gateway has bound.
-    """
+    `fleets` are the servers that it starts, or None. `own_addresses` are the addresses that the gateway has bound."""
 
     shared: SharedEndpoints = field(default_factory=SharedEndpoints)
     part: GatewayPart = WHOLE

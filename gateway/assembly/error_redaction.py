@@ -27,8 +27,7 @@ _Shorten = Callable[[str], str]
 class ErrorRedaction:
     """Makes the protocols of listeners with `detail: brief`.
 
-    `addresses` returns the addresses that discovery found, which can change at any time.
-    """
+    `addresses` returns the addresses that discovery found, which can change at any time."""
 
     def __init__(self, config: Config, addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._config = config
@@ -136,8 +135,7 @@ def _models_of_steps(config: Config) -> frozenset[str]:
 
 def _hosts_and_paths(address: str) -> set[str]:
     """Return the address without its scheme, and also without its path, which gives `host:port` or the path of a unix
-    socket. This excludes a host name without a port.
-    """
+    socket. This excludes a host name without a port."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

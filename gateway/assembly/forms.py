@@ -42,8 +42,7 @@ def _compiled(name: str, document: str) -> Protocol:
 class WithReadyForms(Mapping[str, Protocol]):
     """The protocols in `own` by name, then the built-in forms, `json:FORM`.
 
-    It loads a built-in form when it first needs it.
-    """
+    It loads a built-in form when it first needs it."""
 
     def __init__(self, own: Mapping[str, Protocol]) -> None:
         self._own = own
@@ -109,8 +108,7 @@ def spoken(config: "Config") -> dict[str, Protocol]:
 
 def known(declared: Mapping[str, Protocol] | None = None) -> Mapping[str, Protocol]:
     """Return all protocols that can be named without a configuration: the installed protocols, `declared` forms by
-    their names `json:FORM`, and every built-in form.
-    """
+    their names `json:FORM`, and every built-in form."""
     return WithReadyForms({**registry.protocols(), **(declared or {})})
 
 

@@ -31,8 +31,7 @@ FETCH_SECONDS = 5.0
 LEAST_SECONDS = 10.0
 """Minimum time between two lookups, in seconds.
 
-It is needed because clients can send any number of tokens with unknown keys.
-"""
+It is needed because clients can send any number of tokens with unknown keys."""
 
 MAX_BYTES = 2**20
 """Maximum size of a JWKS or a discovery document, in bytes."""
@@ -46,8 +45,7 @@ class IssuerKeys:
     Configurations with the same settings use the same keys, so a reload interrupts no lookup.
 
     The keys are empty until the first lookup, which begins with the first use. The class refreshes them until the last
-    use ends.
-    """
+    use ends."""
 
     def __init__(self, config: TokensConfig, clock: Callable[[], float]) -> None:
         self.config = config

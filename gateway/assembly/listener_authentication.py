@@ -67,8 +67,7 @@ class Access:
     def begin(self) -> None:
         """Keep keys up to date.
 
-        To keep the keys that both configurations use, call this before the `end` of the previous configuration.
-        """
+        To keep the keys that both configurations use, call this before the `end` of the previous configuration."""
         for issuer in self.issuers.values():
             issuer.begin_use(self, self.credentials.changed)
         if self.file is not None:
@@ -194,8 +193,7 @@ class ListenerAuthentication:
     async def refused(self, message: Message, protocol: Protocol) -> Message | None:
         """Return the response to a message from an unauthenticated client, or None if the client is authenticated.
 
-        A message with a token whose key is unknown waits until the issuer's keys have been fetched.
-        """
+        A message with a token whose key is unknown waits until the issuer's keys have been fetched."""
         try:
             try:
                 self._identify(message, protocol)

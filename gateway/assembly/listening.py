@@ -24,8 +24,7 @@ async def listen(
 ) -> Listener:
     """Start a Listener.
 
-    `rows` has each protocol with its path prefix. Protocols of several transports share the address.
-    """
+    `rows` has each protocol with its path prefix. Protocols of several transports share the address."""
     listener: Listener
     if len(parts(rows)) == 1:
         listener = registry.transport(rows[0][0].transport).Listener(settings, rows, exchanges)

@@ -38,8 +38,7 @@ class Observing:
         self._finished_steps = FinishedRecords()
         """Passes on the records of graph steps.
 
-        They are counted, but are not requests of clients, so they are not in the access log.
-        """
+        They are counted, but are not requests of clients, so they are not in the access log."""
         self._all_finished = WeakSet((self._finished, self._finished_steps))
         """This object, and the objects of earlier configurations with requests in flight."""
         self.counters = Counters()
@@ -103,8 +102,7 @@ class Observing:
 
     def log_calls(self, config: Config) -> LogCalls | None:
         """Return a function that logs a share of the calls under `config` in the payload log, or None if the log is
-        disabled.
-        """
+        disabled."""
         log = self.payload_logs.get(config.log.payloads)
         return None if log is None else partial(log_calls, log, config)
 

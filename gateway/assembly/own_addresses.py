@@ -17,8 +17,7 @@ LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 async def resolved(host: str) -> frozenset[Ip]:
     """Return the current addresses of a host name.
 
-    The result is empty if the resolver finds none within RESOLVING_SECONDS.
-    """
+    The result is empty if the resolver finds none within RESOLVING_SECONDS."""
     try:
         async with asyncio.timeout(RESOLVING_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -31,8 +30,7 @@ def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) 
     """Return the reason why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself.
 
     The reason is empty if it is not. `own` are the addresses that the gateway has bound, and `named` the known
-    addresses of the place's host name. The lookup covers only names of this machine.
-    """
+    addresses of the place's host name. The lookup covers only names of this machine."""
     for address in own:
         if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"
@@ -56,8 +54,7 @@ def _is_at(place: Any, own: str, named: frozenset[Ip]) -> bool:
 def _named(host: str) -> frozenset[Ip]:
     """Return the addresses of this machine for a host.
 
-    The result is empty for any other name. Connections to 0.0.0.0 and :: go to loopback.
-    """
+    The result is empty for any other name. Connections to 0.0.0.0 and :: go to loopback."""
     if host.rstrip(".").lower() in ("localhost", socket.gethostname().lower()):
         return LOOPBACK
     try:

@@ -51,8 +51,7 @@ class WorkerTotals(typing.Protocol):
 class Workers(typing.Protocol):
     """The workers of a supervisor.
 
-    The supervisor's own part of the gateway reports about them, and passes on to them the actions of operators.
-    """
+    The supervisor's own part of the gateway reports about them, and passes on to them the actions of operators."""
 
     @property
     def totals(self) -> WorkerTotals:
@@ -100,8 +99,7 @@ class GatewayPart:
     slots: Callable[[LocalSlots, Protocol], Slots] | None = None
     """Makes the Slots of a backend of this protocol that another part controls, from local data about its endpoints.
 
-    If it is None, this part controls them.
-    """
+    If it is None, this part controls them."""
     endpoint: Callable[..., Endpoint] = Endpoint
     """Makes the endpoints, with the arguments of the class."""
     prepare: Callable[[Any], None] | None = None

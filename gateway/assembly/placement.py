@@ -38,8 +38,7 @@ class Placed:
     async def first_round(self, before: "Placed | None" = None) -> None:
         """Query all servers for their models, and wait some seconds for the responses.
 
-        Servers that the backend of the same name in `before` has queried are not queried again.
-        """
+        Servers that the backend of the same name in `before` has queried are not queried again."""
         asking = []
         for name, each in self.all.items():
             earlier = None if before is None else before.all.get(name)
@@ -105,8 +104,7 @@ def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
     """Return the settings for loading models.
 
-    If `max_in_flight` limits the calls, a copy takes that number of calls.
-    """
+    If `max_in_flight` limits the calls, a copy takes that number of calls."""
     settings = LoadSettings(
         keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle,
         timeout=keys.timeout, pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,

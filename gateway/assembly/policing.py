@@ -82,8 +82,7 @@ class Policing:
 
     def adopt(self, previous: "Policing") -> None:
         """After a reload, copy the counts and data of each state's predecessor, which belongs to the same policy at the
-        same place.
-        """
+        same place."""
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):

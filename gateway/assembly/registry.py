@@ -44,8 +44,7 @@ class PolicyModule(typing.Protocol):
     def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
         """Return a Handler that applies the policy to `handler`.
 
-        If the module `wants_context`, `wrap` also gets the `context`.
-        """
+        If the module `wants_context`, `wrap` also gets the `context`."""
 
     def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
         """Return a StreamHandler that applies the policy to `handler`."""
@@ -86,8 +85,7 @@ def descriptions() -> Mapping[str, DescribeOperation]:
     """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol.
 
     Each is `describe` in the module `openapi` of the protocol. The function imports these modules at first use.
-    Protocols built from data have their own `describer`.
-    """
+    Protocols built from data have their own `describer`."""
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):
         if module.PROTOCOLS and any(each.name == "openapi" for each in iter_modules(module.__path__)):
@@ -112,8 +110,7 @@ def transport(name: str) -> ModuleType:
 def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
     """Return the protocols listed in `PROTOCOLS` of each module of `package`, by name.
 
-    Raise ValueError if two protocols have the same name.
-    """
+    Raise ValueError if two protocols have the same name."""
     found: dict[str, tuple[Protocol, str]] = {}
     for module in _modules(package):
         for protocol in getattr(module, "PROTOCOLS", ()):

@@ -76,8 +76,7 @@ class Routers:
 
     def build(self) -> Iterator[None]:
         """Make the Routers, one route in each step, because building thousands of routes would block the event loop for
-        too long.
-        """
+        too long."""
         config = self._config
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [self._environment.protocols[name] for name in sorted(names)]
@@ -208,8 +207,7 @@ class Routers:
     ) -> Handler:
         """Return how a route's requests get to another backend.
 
-        The requests are for models, or for one of their derivative models.
-        """
+        The requests are for models, or for one of their derivative models."""
         rename = settings.rename
         there = replace(
             settings,
@@ -238,8 +236,7 @@ class Routers:
     ) -> list[Listed]:
         """Return the route in the form for lists, with its main backend.
 
-        If a model might exist only in a fallback, the route also has its fallbacks.
-        """
+        If a model might exist only in a fallback, the route also has its fallbacks."""
         return [self._listed_in(name, config, clients, models) for name in (config.main_backend, *config.fallback)]
 
     def _listed_in(
@@ -271,8 +268,7 @@ def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, 
 def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
     """Return the names of the protocols that have derivatives as operations.
 
-    Their clients need no derivative models in lists.
-    """
+    Their clients need no derivative models in lists."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 

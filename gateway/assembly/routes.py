@@ -63,8 +63,7 @@ class VersionConditions:
         """Return the settings of the route with the match `own`, with the versions that its clients can request.
 
         These are the versions in routes for the same model, without conditions that depend on the request. A glob has
-        only its own version.
-        """
+        only its own version."""
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
             return replace(settings, routed_versions=(own.version,)) if own.version else settings
@@ -155,8 +154,7 @@ Answering: TypeAlias = tuple[Handler, StreamHandler]
 MakeDestination: TypeAlias = Callable[[Sequence[Answering], str, Operation | None], Destination]
 """Makes the Destination from the Handlers of the bridges of one client protocol, whose name is the second argument.
 
-The Destination is for the models themselves, or for their derivative models of one operation.
-"""
+The Destination is for the models themselves, or for their derivative models of one operation."""
 
 
 def route(
@@ -170,8 +168,7 @@ def route(
 
     For each client protocol, it has one bridge to each backend and to its derivative models. `destination` makes the
     Destination for the bridges of one protocol when the first request takes it, because few of thousands of routes
-    might ever get a request for a derivative, or from clients of each protocol.
-    """
+    might ever get a request for a derivative, or from clients of each protocol."""
 
     def own(name: str) -> Destination:
         return destination([(each, each.stream) for each in bridges[name]], name, None)

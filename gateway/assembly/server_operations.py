@@ -16,8 +16,7 @@ def server_operations(
     """Return the Destination of each operation on the gateway itself.
 
     All operations respond without waiting, except readiness if it depends on backends (`asks_backends`). `statistics`
-    are the statistics of the listeners with a metrics page, by name.
-    """
+    are the statistics of the listeners with a metrics page, by name."""
 
     def series(request: Request) -> Answer:
         if request.listener not in statistics:

@@ -36,8 +36,7 @@ class Wiring:
     """The functions of an Assembly that the servers of one backend use.
 
     `endpoint` makes the Endpoint of an address, `release` releases an endpoint that the backend has lost, `connect`
-    makes an unshared Connector, and `why_not` returns why an address cannot belong to the backend.
-    """
+    makes an unshared Connector, and `why_not` returns why an address cannot belong to the backend."""
 
     endpoint: Callable[[str], Endpoint]
     release: Callable[[Endpoint], None]

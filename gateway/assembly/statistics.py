@@ -21,8 +21,7 @@ class _Second:
     """The requests that ended within one second.
 
     `busy` is the sum of their latencies and `longest` the maximum, in seconds. `cpu` and `memory` are shares between 0
-    and 1 (`cpu` is more if several cores are busy).
-    """
+    and 1 (`cpu` is more if several cores are busy)."""
 
     __slots__ = ("busy", "count", "cpu", "failed", "longest", "memory")
 
@@ -35,8 +34,7 @@ class ListenerStatistics:
     """Counts requests and returns Series of the last `SECONDS` seconds, the oldest first, without the current second.
 
     Updates need no timer. Recording a request, or reading the Series, appends the seconds since the last call. The CPU
-    time that the process used in them is divided evenly among them.
-    """
+    time that the process used in them is divided evenly among them."""
 
     def __init__(
         self,
@@ -57,8 +55,7 @@ class ListenerStatistics:
         """Return `exchanges` that record each request, except requests for the metrics page itself.
 
         A request has failed if a status is 400 or above, or if the client disconnected. The latency of a stream lasts
-        until its last message.
-        """
+        until its last message."""
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
             if message.pattern in protocol.http.pages:

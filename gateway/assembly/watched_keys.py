@@ -15,20 +15,17 @@ log = logging.getLogger(__name__)
 LOOKS = 2
 """Number of checks in one `reload.interval`.
 
-A change counts after two checks, so a revoked key stops working within one interval.
-"""
+A change counts after two checks, so a revoked key stops working within one interval."""
 MOST_CHANGING = 3
 """Number of checks after which the gateway reads a file even if it keeps changing, because constant writes must not
-keep a revoked key valid.
-"""
+keep a revoked key valid."""
 
 
 class WatchedKeys:
     """The keys of a file.
 
     Configurations that name the same file use the same keys, so a reload does not interrupt a check. The file is
-    checked from the first use until the last use ends.
-    """
+    checked from the first use until the last use ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,8 +44,7 @@ class WatchedKeys:
 
     def begin_use(self, user: object, interval: float, changed: Callable[[], None]) -> None:
         """Check the file from now on, with the `interval` of the configuration, and call `changed` when the keys have
-        changed.
-        """
+        changed."""
         self._interval = interval
         self._uses[user] = changed
         if self._watching is None:
@@ -75,8 +71,7 @@ class WatchedKeys:
     async def read_now(self) -> None:
         """Read the file because this process has changed it.
 
-        Other processes see the change when they check the file.
-        """
+        Other processes see the change when they check the file."""
         found = await asyncio.to_thread(look, [self.path])
         if await self._read(found):
             self._changed()
@@ -84,8 +79,7 @@ class WatchedKeys:
     async def read_if_changed(self) -> bool:
         """Read the file if it has changed.
 
-        If it has errors, keep the previous keys. Return True if the keys are different.
-        """
+        If it has errors, keep the previous keys. Return True if the keys are different."""
         found = await asyncio.to_thread(look, [self.path])
         self._changing = self._changing + 1 if self._watched.differs(found) else 0
         if not self._watched.has_changed(found) and self._changing < MOST_CHANGING:

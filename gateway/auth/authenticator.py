@@ -122,8 +122,7 @@ class Authenticator:
     """The authentication of one listener's clients. Safe to call from several threads.
 
     `keys`, `tokens` and `certificates` tell whether the listener accepts this kind of credential. `anonymous` is the
-    principal for clients without credentials; it is empty if credentials are required.
-    """
+    principal for clients without credentials; it is empty if credentials are required."""
 
     def __init__(
         self, credentials: Credentials, anonymous: str = "", *, keys: bool = True, tokens: bool = True,

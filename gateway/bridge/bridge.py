@@ -72,8 +72,7 @@ class Bridge:
         self._reads_first = False
         """True if a server of the backend could not accept a message that was relayed without decoding.
 
-        From then on, the gateway decodes all messages first.
-        """
+        From then on, the gateway decodes all messages first."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -274,8 +273,7 @@ class Bridge:
         """Return the error for a request with a flaw.
 
         It is NOT_FOUND if the model does not exist, or UNIMPLEMENTED if the model does not have the operation (clients
-        that query its operations get the same result); otherwise it is the flaw.
-        """
+        that query its operations get the same result); otherwise it is the flaw."""
         if isinstance(request.flaw, MissingNumbers | UnequalRows) and not self._client.traits.wire.points:
             return DecodeError(request.flaw)
         try:
@@ -420,8 +418,7 @@ class Bridge:
         """Return the derivative's signature.
 
         If one side has derivatives as operations, the vectors have the lengths of the inputs and outputs that the
-        request's index tensors name.
-        """
+        request's index tensors name."""
         signature = await self._signatures.derivative(key, request.operation)
         positions = derivatives.positions(request.inputs, DERIVATIVES[request.operation])
         is_fixed = not self._derivatives_have_lengths or request.schemaless
@@ -446,8 +443,7 @@ class Bridge:
         **dict.fromkeys(CONTROL_OPERATIONS, lambda self, request: self._extensions.control(request)),
     }
     """All bridges use one table, because with 1,000 separate tables, each request would use a table that is not in any
-    processor cache.
-    """
+    processor cache."""
 
 
 def _with_hint(error: GatewayError) -> GatewayError:
@@ -456,8 +452,7 @@ def _with_hint(error: GatewayError) -> GatewayError:
 
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:
     """Return True if tensors of one protocol are valid in the other, because tensors have names and the datatypes are
-    the same.
-    """
+    the same."""
     return client.wire.datatypes == backend.wire.datatypes and not any(
         traits.wire.untyped or traits.wire.unnamed or traits.wire.points for traits in (client, backend)
     )

@@ -30,8 +30,7 @@ class CastShown:
     """A conversion from one datatype to another.
 
     `error` is the largest difference between an element before and after the conversion, or None if every element is
-    the same. `element` is the position of that element; `before` and `after` are its values as text.
-    """
+    the same. `element` is the position of that element; `before` and `after` are its values as text."""
 
     from_datatype: str
     to_datatype: str
@@ -45,8 +44,7 @@ class CastShown:
 class TensorChange:
     """The change of one tensor.
 
-    `before` is None for a tensor that the gateway adds. `after` is None for a tensor that it leaves out.
-    """
+    `before` is None for a tensor that the gateway adds. `after` is None for a tensor that it leaves out."""
 
     before: TensorShown | None
     after: TensorShown | None
@@ -81,8 +79,7 @@ def compare(
 ) -> tuple[TensorChange, ...]:
     """Return the changes from the tensors `before` to the tensors `after`.
 
-    They are paired by name, or by position if they have no names.
-    """
+    They are paired by name, or by position if they have no names."""
     client = {each.backend: each.client for each in renamings}
     left = list(before)
     changes: list[TensorChange] = []
@@ -128,8 +125,7 @@ def cast(before: Tensor, after: Tensor) -> CastShown | None:
 def _wide(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """Return numbers in a type that can represent the values of every datatype.
 
-    This includes 64-bit integers if the machine's long double has 64 bits for integers.
-    """
+    This includes 64-bit integers if the machine's long double has 64 bits for integers."""
     return (
         array.astype(np.float64).astype(np.longdouble) if array.dtype.kind not in "iu" else array.astype(np.longdouble)
     )

@@ -48,8 +48,7 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record) -> None:
     """If the `data` that `fit` made from a tensor differs from the tensor in a value, which only a `cast` allows, add
-    this to `record`.
-    """
+    this to `record`."""
     if record is UNRECORDED or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
         return
     before = tensor.array.reshape(-1)

@@ -29,8 +29,7 @@ def companion_signature(base: Signature, operation: Operation) -> Signature:
     """Return the signature of the derivative model, made from the base model's signature.
 
     It has the base model's inputs, then the derivative's own tensors, and one output. The length of a vector is free if
-    the inputs (or outputs) that it could belong to have different lengths.
-    """
+    the inputs (or outputs) that it could belong to have different lengths."""
     if not base.inputs and not base.outputs:
         return base
     sizes = {
@@ -117,8 +116,7 @@ def without_undeclared_indices(given: Sequence[Tensor], signature: Signature) ->
 def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] | None:
     """Return the position in each of the index tensors `names`; the position in a missing tensor is 0.
 
-    Return None if rows have different positions, or if tensors have no names.
-    """
+    Return None if rows have different positions, or if tensors have no names."""
     if any(not tensor.name for tensor in given) and not any(tensor.name in INDEX_TENSORS for tensor in given):
         return None
     found = dict.fromkeys((name for name in names if name in INDEX_TENSORS), 0)

@@ -11,8 +11,7 @@ class DerivedSignatures:
     """A cache of the signatures that `derive` returns.
 
     For the MOST_KEPT last signatures, it returns the same object for the same signature, because the Fitting of a
-    signature is found by the signature's identity (`fitting`).
-    """
+    signature is found by the signature's identity (`fitting`)."""
 
     def __init__(self, derive: Callable[[Signature], Signature]) -> None:
         self._derive = derive

@@ -65,8 +65,7 @@ from gateway.core.types import tensor as make_tensor
 
 ERROR_HEADER = "gateway-derivative-error"
 """The header or metadata key that requests an estimate of the error (`1`) in a request, and that contains the estimate
-in a response.
-"""
+in a response."""
 MARK_HEADER = "gateway-derivative"
 """The header or metadata key of a response that describes how its derivative was computed."""
 
@@ -84,8 +83,7 @@ class Calls(Enum):
     """No tensor has a batch dimension, and the bridge makes a call for each row."""
     POINTS = "points"
     """Only some tensors have a batch dimension, or there are scalars, so each point is a call in the model's own
-    shapes.
-    """
+    shapes."""
 
 
 @frozen
@@ -364,8 +362,7 @@ class EstimatedDerivatives:
     async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
         """Return one output as [count, ...].
 
-        For a call for one point, which might have no batch dimension, return it as [1, ...].
-        """
+        For a call for one point, which might have no batch dimension, return it as [1, ...]."""
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
@@ -482,8 +479,7 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
     """Return the inputs with B * P rows.
 
-    The inputs in `moved`, [B, P, n], have these values; the others are repeated.
-    """
+    The inputs in `moved`, [B, P, n], have these values; the others are repeated."""
     return tuple(
         make_tensor(
             each.name,

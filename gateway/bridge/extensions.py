@@ -82,8 +82,7 @@ class Extensions:
 def _renamed(config: str, client: str, backend: str) -> str:
     """Return the JSON text of a model configuration, with the model's name replaced by its name at the backend, because
     Triton refuses to load a model whose configuration has another name. Invalid JSON stays unchanged; the server
-    refuses it.
-    """
+    refuses it."""
     try:
         document = json.read(config.encode(), {}, values=_CONFIG_VALUES, literals=False)
     except (DecodeError, UnicodeEncodeError):

@@ -46,8 +46,7 @@ STENCILS: dict[tuple[str, int], Stencil] = {
 def relative_step(order: int, dtype: "np.dtype[Any]", *, second: bool = False) -> float:
     """Return the step, in units of an element's size, at which the error of a stencil of this order and the rounding
     error of values of `dtype` are equally large. The step is eps^(1/(order + 1)), or eps^(1/(order + 2)) for `second`
-    derivatives.
-    """
+    derivatives."""
     eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     return float(eps ** (1 / (order + (2 if second else 1))))
 
@@ -62,8 +61,7 @@ class Step:
     """The distance of the points, which is `size` times the size of an element.
 
     That size is at least `typical`. `scale` is an additional factor. It is 2 for the estimate that a result is compared
-    with.
-    """
+    with."""
 
     size: float
     typical: float
@@ -92,8 +90,7 @@ class Line:
 def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -> Line:
     """Return the points for the derivative at `x` [B, n] along `direction` [B, n], which can have any length.
 
-    The element with the largest relative change moves by its own step.
-    """
+    The element with the largest relative change moves by its own step."""
     with np.errstate(all="ignore"):
         lengths = step.lengths(x, dtype)
         ratios = np.abs(direction) / lengths
@@ -110,8 +107,7 @@ def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: 
 class Axes:
     """Points along each axis: `points` [B, P, n] in FP64 (rounded to the input's dtype), `weights` [B, n, K].
 
-    If `has_centre` is True, the first point is the center. The other points follow axis by axis.
-    """
+    If `has_centre` is True, the first point is the center. The other points follow axis by axis."""
 
     points: Array
     weights: Array
@@ -120,8 +116,7 @@ class Axes:
     def combine(self, values: Array) -> Array:
         """Return the Jacobian [B, n, m] from values [B, P, m].
 
-        Each row is the derivative for one element of the input.
-        """
+        Each row is the derivative for one element of the input."""
         rows, count, many = self.weights.shape
         if not self.has_centre:
             return _combine(self.weights[..., None], values.reshape(rows, count, many, -1), 2)
@@ -185,8 +180,7 @@ def largest_difference(result: Array, coarser: Array) -> float:
 def _combine(factors: Array, values: Array, axis: int) -> Array:
     """Return the sum of `values` times `factors` on an axis.
 
-    The result is NaN if a value is not finite, because the other values then do not determine the derivative.
-    """
+    The result is NaN if a value is not finite, because the other values then do not determine the derivative."""
     with np.errstate(all="ignore"):
         # The weights add up to 0, so subtracting a constant changes nothing, and the sum loses fewer digits.
         first = np.take(values, [0], axis)

@@ -82,8 +82,7 @@ class Fitting:
     """`inputs` without index tensors (INDEX_TENSORS)."""
     orders: tuple[list[str], ...] = ()
     """Lists of names for which the inputs are already in the order of `expected`: the clients' names, or only empty
-    names. Other inputs need a lookup by name.
-    """
+    names. Other inputs need a lookup by name."""
     outputs: Mapping[str, Expected] = field(default_factory=dict)
     """The outputs, by the backend's names."""
     output_names: list[str] = field(default_factory=list)
@@ -99,8 +98,7 @@ class Fitting:
     has_images: bool = False
     """True if images are decoded or encoded.
 
-    That runs in a thread, because a few bytes can become millions of pixels.
-    """
+    That runs in a thread, because a few bytes can become millions of pixels."""
 
     def to(self, signature: Signature) -> "Fitting":
         """Return the Fitting for a model with this signature."""
@@ -204,15 +202,13 @@ class FittedRequest(Struct, frozen=True):
     """True if the client sent one row without a batch dimension, and gets its outputs in the same form."""
     is_point: bool = False
     """True if the request is one row for a backend of vectors, so the call has no batch dimension in inputs and
-    outputs.
-    """
+    outputs."""
 
 
 def is_one_row(signature: Signature, *, scalars: bool = False) -> bool:
     """Return True if all tensors lack a batch dimension.
 
-    Return False if a tensor has the shape [], because `[-1]` would then be a free dimension instead of a batch.
-    """
+    Return False if a tensor has the shape [], because `[-1]` would then be a free dimension instead of a batch."""
     specs = (*signature.inputs, *signature.outputs)
     return bool(signature.inputs) and all(
         spec.shape and not shapes.is_batch(spec.shape, scalars=scalars) for spec in specs

@@ -20,8 +20,7 @@ from gateway.core.types import Request, Signature, TensorSpec
 class ModelMetadata:
     """Handles queries about one route's models.
 
-    `unchanged` is True if tensors are not adapted, so the route has the backend's metadata.
-    """
+    `unchanged` is True if tensors are not adapted, so the route has the backend's metadata."""
 
     def __init__(self, client: Protocol, rewrite: Rewrite, signatures: RouteSignatures, unchanged: bool) -> None:
         self._settings = rewrite.settings
@@ -103,8 +102,7 @@ class ModelMetadata:
         """Return the model's signature.
 
         A client sees untrusted metadata only if its own protocol also has untrusted metadata, so the client does not
-        rely on it.
-        """
+        rely on it."""
         known = await self._signatures.described(key)
         if (
             not is_unknown(known)
@@ -118,8 +116,7 @@ class ModelMetadata:
         """Return the signature with the versions that clients can request.
 
         These are the versions that routes name, and the backend's versions if this route takes any version. If the
-        route's `rewrite` sets a version, only this one of the backend's versions remains.
-        """
+        route's `rewrite` sets a version, only this one of the backend's versions remains."""
         settings = self._settings
         versions = (settings.version,) if settings.version else signature.versions
         if settings.routed_versions:
@@ -175,8 +172,7 @@ class ModelMetadata:
     async def _check_known(self, key: Key) -> None:
         """Raise NOT_FOUND if the model does not exist according to the backend's metadata.
 
-        Other errors are ignored, because a server can refuse to describe a model that is not ready.
-        """
+        Other errors are ignored, because a server can refuse to describe a model that is not ready."""
         try:
             await self._signatures.described(key)
         except GatewayError as error:
@@ -244,8 +240,7 @@ def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpe
 def _vectors(specs: tuple[TensorSpec, ...], *, scalars: bool) -> tuple[TensorSpec, ...]:
     """Return each tensor as a vector of FP64, with the length -1 if the signature leaves it open.
 
-    BYTES tensors stay BYTES.
-    """
+    BYTES tensors stay BYTES."""
     return tuple(
         TensorSpec(
             spec.name,

@@ -20,8 +20,7 @@ def written(name: str, signature: Signature, max_rows: int) -> Mapping[str, obje
     """Return the configuration of the model `name`.
 
     If the first dimension of every tensor is the batch, `dims` are the other dimensions and `max_batch_size` is
-    `max_rows`. Otherwise `max_batch_size` is 0, and `dims` are all dimensions.
-    """
+    `max_rows`. Otherwise `max_batch_size` is 0, and `dims` are all dimensions."""
     specs = (*signature.inputs, *signature.outputs)
     batches = bool(specs) and all(shapes.is_batch(each.shape) for each in specs)
     return {

@@ -15,8 +15,7 @@ from gateway.core.types import ATTACHMENT, Answer, Parameters, Request, Response
 def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:
     """Return `backend` for clients of the protocol `client`.
 
-    A request or a response fails if it has parameters that the other side cannot carry.
-    """
+    A request or a response fails if it has parameters that the other side cannot carry."""
     of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
     if sent := of_client - of_backend:
         stream = backend.responses and _checked_stream(backend.responses, sent, backend)
@@ -46,8 +45,7 @@ def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: Bac
 
 def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
     """Raise GatewayError (INVALID_ARGUMENT) if the request has one of the parameters `own`, which the other side's
-    `protocol` does not have.
-    """
+    `protocol` does not have."""
     for found in _found(request.parameters, request.inputs, own, "the request", "input"):
         raise invalid_input(f"{found}, which {protocol} cannot carry")
 
@@ -56,8 +54,7 @@ def _checked_answers(handler: Handler, received: frozenset[str], backend: Backen
     """Return `handler` with a check of its responses and its requests.
 
     A client's parameter that happens to have the same name is not a part of a message. Protocols with such parameters
-    have no streams.
-    """
+    have no streams."""
 
     async def checked(request: Request) -> Answer:
         _refuse_sent(request, received, client.name)

@@ -178,8 +178,7 @@ def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
 def _common_rows(batches: Sequence[tuple[str, int]]) -> int | None:
     """Return the number of rows that all batches have, or None if there are no batches.
 
-    Each batch comes with the name of its input.
-    """
+    Each batch comes with the name of its input."""
     if not batches:
         return None
     first, expected = batches[0]
@@ -198,8 +197,7 @@ def _completed(
     fitted: Sequence[Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
 ) -> tuple[Tensor, ...]:
     """Return all inputs in the signature's order: the client's inputs, the route's constants, and the index tensors of
-    derivatives, which are optional for the client.
-    """
+    derivatives, which are optional for the client."""
     by_name = {tensor.name: tensor for tensor in fitted}
     constants = {tensor.name: tensor for tensor in fitting.settings.constants}
     limit = fitting.backend.limits.message
@@ -264,8 +262,7 @@ def _first_dimension(tensor: Tensor, at: int) -> tuple[str, int]:
 def _typed(tensor: Tensor, numbers: Datatype | None) -> Tensor:
     """Return a tensor without a datatype as a tensor of the datatype `numbers`.
 
-    If `numbers` is None, the tensor keeps the datatype of its literals.
-    """
+    If `numbers` is None, the tensor keeps the datatype of its literals."""
     if not tensor.untyped:
         return tensor
     return datatypes.typed(tensor, numbers, f"input {tensor.name!r}") if numbers else replace(tensor, untyped=False)

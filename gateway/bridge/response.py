@@ -30,8 +30,7 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
     """Return the response with the names that the client uses for model and version, and with `outputs`, if given,
     instead of its own outputs. If nothing changes, the result is `response` itself, because a Response is never
-    modified.
-    """
+    modified."""
     if (
         outputs is None
         and response.model == request.model

@@ -20,8 +20,7 @@ class Rewrite:
         self._model, self._version = settings.model, settings.version
         self._has_one_version = bool(settings.version) and not settings.takes_one_version
         """True if clients can request only the version of `rewrite`, or omit the version; the gateway refuses any other
-        version.
-        """
+        version."""
         # Only one-point protocols can request the metadata for a config.
         self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version

@@ -239,8 +239,7 @@ def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
 def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
     """Return the rows of an output that is not in a signature.
 
-    Untyped numbers get the datatype that can represent the numbers of all rows.
-    """
+    Untyped numbers get the datatype that can represent the numbers of all rows."""
     found = {row.datatype for row in column}
     if len(found) == 1:
         return list(column)

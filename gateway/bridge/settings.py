@@ -166,8 +166,7 @@ class RouteSettings(TranslateSettings):
     model: Rewritten = None
     """`rewrite.model`, which is a name, or a function that makes it from the client's name.
 
-    None keeps the client's name.
-    """
+    None keeps the client's name."""
     version: str | None = None
     """`rewrite.version`. None keeps the client's version, "" removes it."""
     signature: Signature | None = None
@@ -177,8 +176,7 @@ class RouteSettings(TranslateSettings):
     takes_one_version: bool = False
     """True if this route has exactly one version, by the client's name for it.
 
-    If it is False, clients can request the backend's versions, or only `version` if that is set.
-    """
+    If it is False, clients can request the backend's versions, or only `version` if that is set."""
 
     @property
     def leaves_tensors_unchanged(self) -> bool:
@@ -212,7 +210,6 @@ class RouteSettings(TranslateSettings):
     @property
     def for_derivatives(self) -> "RouteSettings":
         """Return the settings for the derivatives of the route's models, which lack the settings about the model's own
-        outputs.
-        """
+        outputs."""
         images = None if self.images is None else replace(self.images, outputs=())
         return replace(self, select=(), images=images)

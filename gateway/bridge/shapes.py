@@ -21,8 +21,7 @@ from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 def is_batch(shape: Shape, *, scalars: bool = False) -> bool:
     """Return True if a specification's first dimension is the batch.
 
-    If `scalars` is True, a dimension that is the only one is also the batch.
-    """
+    If `scalars` is True, a dimension that is the only one is also the batch."""
     return (len(shape) >= 2 or scalars) and shape[:1] == (-1,)
 
 
@@ -64,8 +63,7 @@ def is_lone_row(shape: Shape, wanted: Shape) -> bool:
 
 def point_size(shape: Shape, *, scalars: bool = False) -> int:
     """Return the length of a tensor's vector in a one-point protocol, which is the product of the dimensions after the
-    batch, or -1 if one of them is free.
-    """
+    batch, or -1 if one of them is free."""
     dimensions = of_row(shape, scalars=scalars)
     return -1 if -1 in dimensions else prod(dimensions)
 
@@ -117,8 +115,7 @@ def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
     """Return the tensor's shape, with an appended dimension of 1 if only that matches `wanted`.
 
     This is only for formats that do not distinguish a scalar from a vector of one element: untyped JSON, and BYTES
-    elements with a content type.
-    """
+    elements with a content type."""
     shape = tensor.shape
     if matches(shape, wanted) or not (tensor.untyped or tensor.content_type):
         return shape

@@ -44,8 +44,7 @@ LONGEST_CONFIG = 256
 Key: TypeAlias = tuple[str, str, str]
 """The key (model, version, config), with the backend's names.
 
-Only UM-Bridge's signatures depend on a config; for other protocols it is empty.
-"""
+Only UM-Bridge's signatures depend on a config; for other protocols it is empty."""
 
 
 def _uncounted(change: int) -> None:
@@ -56,8 +55,7 @@ def _uncounted(change: int) -> None:
 class _Kept:
     """A signature, its expiry time, and the time of the last query.
 
-    `knows_optional` is True if the cache has queried the model's configuration.
-    """
+    `knows_optional` is True if the cache has queried the model's configuration."""
 
     until: float
     asked: float
@@ -72,8 +70,7 @@ class SignatureCache:
     n]`.
 
     The cache calls `count_joined` with 1 for each caller that joins a running query for a signature, and with -1 when
-    that caller stops waiting. The backend sees one request for all of these callers.
-    """
+    that caller stops waiting. The backend sees one request for all of these callers."""
 
     def __init__(
         self,
@@ -114,8 +111,7 @@ class SignatureCache:
     async def confirm(self, key: Key) -> bool:
         """Query the signature again, because a request did not match it, or the backend refused a request that matched.
 
-        Return True if the signature in the cache might now differ from the one that the request was converted for.
-        """
+        Return True if the signature in the cache might now differ from the one that the request was converted for."""
         if self._traits.models.signature is not None or not self._traits.models.trusted_metadata:
             return False
         compact = _compact(key)
@@ -288,8 +284,7 @@ def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]
     """Return the operations of a model with this configuration.
 
     Only Triton has configurations. It streams the responses of every model, and runs inference on all models without
-    decoupled transactions.
-    """
+    decoupled transactions."""
     policy = config.get("model_transaction_policy")
     decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
     return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}

@@ -238,8 +238,7 @@ class RouteSignatures:
     async def _check_claimed(self, key: Key, operation: Operation) -> None:
         """Raise UNIMPLEMENTED if the server reports that the model does not have the operation.
 
-        If the server does not report operations, the route's own signature is sufficient to request the operation.
-        """
+        If the server does not report operations, the route's own signature is sufficient to request the operation."""
         try:
             claimed = (await self.described(key)).operations
         except GatewayError:
@@ -305,8 +304,7 @@ class RouteSignatures:
 
     async def _has_companion(self, key: Key, operation: Operation) -> bool:
         """Return True if the server has a derivative model for the operation, according to the route's settings or the
-        server's metadata.
-        """
+        server's metadata."""
         models = self._backend.traits.models
         if not models.companions:
             return False
@@ -324,8 +322,7 @@ class RouteSignatures:
     async def _shows(self, companion: Key) -> bool:
         """Return True if a server with untrusted metadata lists one of its models with the derivative model's name, in
         the model's metadata or in its list. A response alone is not sufficient, because some servers respond for any
-        name.
-        """
+        name."""
         model, version, _ = companion
         if not self._backend.traits.models.metadata_parts:
             return False
@@ -341,8 +338,7 @@ class RouteSignatures:
 
     def _is_another(self, signature: Signature, companion: Key, operation: Operation) -> bool:
         """Return True if the server describes a model other than the requested one, as a server with one model that
-        accepts any name does. A derivative model that the route names can have another name on its server.
-        """
+        accepts any name does. A derivative model that the route names can have another name on its server."""
         return signature.name not in ("", companion[0]) and operation not in self._companions
 
 

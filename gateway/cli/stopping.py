@@ -67,8 +67,7 @@ async def drain_on_signal(server: Drainable, signals: Signals, delay: float, tim
     """Wait for the first signal, drain `server`, log each step, then end the process.
 
     For `delay` seconds the server still accepts requests, so load balancers can notice that it is no longer ready. Then
-    requests in flight have `timeout` seconds to finish. A second signal ends both periods immediately.
-    """
+    requests in flight have `timeout` seconds to finish. A second signal ends both periods immediately."""
     await signals.first.wait()
     draining = spawn(_drain(server, delay, timeout))
     second_signal = spawn(signals.second.wait())

@@ -264,8 +264,7 @@ class AsyncClient:
         the first call.
 
         `output` is the name of the output. It is required if the model has several outputs. `parameters`, `version`,
-        `cast` and `timeout` apply to every call, as in `infer`.
-        """
+        `cast` and `timeout` apply to every call, as in `infer`."""
         return AsyncModelFunction(self, arguments)
 
     @brief_coroutine
@@ -553,6 +552,5 @@ def _grace(seconds: float) -> float:
     """Return the seconds that the client waits beyond the time limit that it reports to the server.
 
     In this time, a gateway can send its timeout error. The error states how long the call waited for a free slot and,
-    if the gateway never sent the call, when to retry.
-    """
+    if the gateway never sent the call, when to retry."""
     return min(0.25 * seconds, LONGEST_GRACE)

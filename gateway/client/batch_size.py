@@ -12,8 +12,7 @@ from time import monotonic
 TARGET = 0.1
 """Target duration of a request of several points, in seconds.
 
-A map waits up to this long for its last request. If a model takes longer for one point, each request has one point.
-"""
+A map waits up to this long for its last request. If a model takes longer for one point, each request has one point."""
 GROWTH_ALONE, GROWTH = 8, 2
 """Maximum growth factors of the size: while a single request is in flight, and while several are."""
 PARTS = 8
@@ -28,8 +27,7 @@ class BatchSize:
     """Determines `rows`, the number of points in the next request, which is at most `most`.
 
     `target` replaces TARGET if the time limit of calls is not much longer than TARGET. `clock` returns the time in
-    seconds.
-    """
+    seconds."""
 
     def __init__(self, most: int, target: float = TARGET, clock: Callable[[], float] = monotonic) -> None:
         self.rows = 1
@@ -71,8 +69,7 @@ class BatchSize:
         """Record that a request of `rows` rows succeeded after `seconds`.
 
         `weight` is the size of one row's inputs or outputs in bytes, whichever is larger. `in_flight` is the number of
-        requests in flight at that time, including this one.
-        """
+        requests in flight at that time, including this one."""
         if rows < self.rows or self._undecided:
             return  # a request of an earlier size, or a part of a failed request
         if seconds >= self._target:
@@ -95,8 +92,7 @@ class BatchSize:
     def decided(self, rows: int, *, is_at_fault: bool) -> None:
         """Record that all points of a failed request have ended.
 
-        `is_at_fault` is True if every point succeeded in another request, so the failed request was too large.
-        """
+        `is_at_fault` is True if every point succeeded in another request, so the failed request was too large."""
         self._undecided -= 1
         if is_at_fault:
             self._at_fault += 1

@@ -23,8 +23,7 @@ from gateway.core.types import Response, Shape, Signature, Tensor, TensorSpec
 TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
 """Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by the
 size of a float in bytes. The differences arise because processors add in another order, and GPUs round FP32 to 10 bits
-(TF32).
-"""
+(TF32)."""
 
 Key: TypeAlias = tuple[object, ...]
 """The names, dtypes and shapes that the points of one batch share."""

@@ -51,8 +51,7 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
 class FixedHeaders:
     """A Connector that adds headers to the messages of another Connector.
 
-    On a byte stream, the only header is the credential, which goes into the message's field for credentials.
-    """
+    On a byte stream, the only header is the credential, which goes into the message's field for credentials."""
 
     def __init__(self, connector: Connector, protocol: Protocol, headers: RawHeaders) -> None:
         self._connector = connector

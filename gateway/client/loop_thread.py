@@ -16,8 +16,7 @@ class LoopThread:
 
     `stop` then awaits `at_end` in the loop, cancels the remaining tasks, and closes the loop.
 
-    The thread is a daemon, so it does not keep the process alive.
-    """
+    The thread is a daemon, so it does not keep the process alive."""
 
     def __init__(self, name: str, at_end: Callable[[], Awaitable[None]]) -> None:
         self._at_end = at_end
@@ -75,8 +74,7 @@ class LoopThread:
         """Run `coroutine`, which releases resources.
 
         If the loop is stopped, do nothing. The garbage collector can call this in any thread. In the loop's own thread,
-        this method does not wait.
-        """
+        this method does not wait."""
         if threading.current_thread() is not self._thread:
             try:
                 self.run(coroutine)

@@ -32,8 +32,7 @@ class Window:
     The window shows a progress bar while it is entered. `seconds` is the time limit of a call.
 
     After the first error, the window starts no more points, unless the caller wants errors in the results. Points in
-    flight continue.
-    """
+    flight continue."""
 
     def __init__(self, arguments: MapArguments, seconds: float | None = None) -> None:
         self.arguments = arguments
@@ -50,8 +49,7 @@ class Window:
         self._alone: Evaluation | None = None
         """An evaluation of one point alone.
 
-        The window compares the results of the first request of several points with it.
-        """
+        The window compares the results of the first request of several points with it."""
         self._is_checking = self._is_checked = self._is_told = False
         self._patience = 0.0
         self._file: ResultsFile | None = None
@@ -93,8 +91,7 @@ class Window:
     def patience(self) -> float | None:
         """Return the seconds until the next request can start, even if all requests are still in flight.
 
-        None means: wait for a request to end.
-        """
+        None means: wait for a request to end."""
         return self._patience or None
 
     def ended(self, sending: Sending, end: SendingEnd) -> Sequence[Evaluation]:

@@ -53,8 +53,7 @@ class AsyncModelFunction:
         density, slope = await posterior(theta), await posterior.gradient(theta)
 
     Inputs and errors are the same as in the client's `infer`. A derivative takes its inputs by position, in the order
-    of the signature. If the model has several inputs, `in_wrt` is the position of the input for the derivative.
-    """
+    of the signature. If the model has several inputs, `in_wrt` is the position of the input for the derivative."""
 
     def __init__(self, client: ModelCalls, arguments: FunctionArguments) -> None:
         self._client = client

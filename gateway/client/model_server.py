@@ -149,8 +149,7 @@ class ModelServer:
         self.turns = Turns(MOST_AT_ONCE if not most and wanted is None else most, settings.calls.max_waiting, address)
         """Queue of callers whose time limit has not started.
 
-        The callers of this class enter the queue; this class does not.
-        """
+        The callers of this class enter the queue; this class does not."""
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
         self._backend.on_recovery(signatures.drop_all)
         self._side = BackendSide(

@@ -29,8 +29,7 @@ class Outputs(dict[str, Array]):
     """The outputs of one inference: arrays by name, in the server's order. The arrays are writable.
 
     `model` and `version` name the model that responded (`version` is empty if the server does not report it). `id` is
-    the request's id; `parameters` are the response's parameters.
-    """
+    the request's id; `parameters` are the response's parameters."""
 
     def __init__(self, arrays: Mapping[str, Array], response: Response) -> None:
         super().__init__(arrays)
@@ -118,8 +117,7 @@ def _check_texts(array: Array) -> None:
 def _holds_typed(value: object) -> bool:
     """Return True if a list contains arrays or scalars with a datatype.
 
-    This datatype then applies to the whole list.
-    """
+    This datatype then applies to the whole list."""
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return hasattr(value, "dtype")

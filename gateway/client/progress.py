@@ -25,8 +25,7 @@ Progress: TypeAlias = bool | Callable[..., Bar]
 
 Noted: TypeAlias = Callable[[int, bool], None]
 """A function that the map calls at the end of each evaluation, with the number of attempts, and with True if the
-evaluation failed.
-"""
+evaluation failed."""
 
 UNIT = "eval"
 

@@ -111,8 +111,7 @@ async def typed(request: Request, ask: Callable[[], Awaitable[Answer]]) -> Reque
     """Return the request with datatypes from the model's inputs: a number without a datatype gets the datatype of the
     input that has its name or position. `ask` returns the model's metadata. Commands use this, because their numbers
     are text. It also helps with protocols whose servers can report wrong metadata. A number stays unchanged if the
-    datatype cannot represent it or if it matches no input. The server then reports the error.
-    """
+    datatype cannot represent it or if it matches no input. The server then reports the error."""
     if not any(each.untyped for each in request.inputs):
         return request
     try:

@@ -14,8 +14,7 @@ from gateway.core.html_tables import html_table
 
 Point: TypeAlias = object
 """The inputs of one call: a mapping from input names to values, or the value of the first input (an array, a number or
-a list).
-"""
+a list)."""
 
 SHOWN_ROWS = 10
 """Number of points in the table that a notebook shows."""
@@ -25,8 +24,7 @@ SHOWN_ROWS = 10
 class Evaluation:
     """The result of one point's call.
 
-    `tries` is the number of attempts. `error` is the error of the last attempt, or None if the attempt succeeded.
-    """
+    `tries` is the number of attempts. `error` is the error of the last attempt, or None if the attempt succeeded."""
 
     index: int
     """The index of the point, from 0."""
@@ -60,8 +58,7 @@ class Results(Sequence[Outputs]):
     failed points to their errors.
 
     If a `map` ended early, `len()` is the number of points up to the last completed point, and `missing` lists the
-    points without a result.
-    """
+    points without a result."""
 
     def __init__(self) -> None:
         self.done: dict[int, Outputs] = {}
@@ -73,8 +70,7 @@ class Results(Sequence[Outputs]):
     @contextmanager
     def kept_by_errors(self, total: int | None) -> Iterator[None]:
         """Attach these results, as the attribute `results`, to an exception (an error or an interrupt) that ends the
-        block early. `total` is the number of all points, or None.
-        """
+        block early. `total` is the number of all points, or None."""
         try:
             yield
         except BaseException as error:

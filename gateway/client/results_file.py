@@ -226,8 +226,7 @@ def _plain(value: Any) -> Any:
     """Return the arguments of a map in the form for JSON.
 
     Equal arguments have the same form, and different arguments have different forms. This also holds for floats that
-    JSON cannot represent.
-    """
+    JSON cannot represent."""
     if isinstance(value, Mapping):
         return {str(name): _plain(value[name]) for name in sorted(value, key=str)}
     if isinstance(value, np.generic):

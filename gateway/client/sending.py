@@ -24,13 +24,11 @@ T = TypeVar("T")
 LONGEST_WAIT = 300.0
 """The longest wait before another attempt, in seconds.
 
-If a server requires a longer wait, the client does not retry.
-"""
+If a server requires a longer wait, the client does not retry."""
 MOST_CONNECTION_TRIES = 5
 """Maximum number of extra attempts for a point whose request could not reach the server.
 
-It is small, so a wrong address fails within seconds.
-"""
+It is small, so a wrong address fails within seconds."""
 FIRST_WAIT, WAIT_GROWS_TO = 0.1, 10.0
 """Seconds before another attempt if the server does not specify a time. The wait doubles with each attempt, up to the
 second number."""
@@ -48,8 +46,7 @@ class ClientCalls:
     batched: Callable[[str, str, bool], Awaitable[Batched | None]]
     """Returns how a model version takes batches; None if the client must send its points one by one.
 
-    The last argument is True if the caller of the map declares that rows are independent.
-    """
+    The last argument is True if the caller of the map declares that rows are independent."""
 
 
 IndexedPoint: TypeAlias = tuple[int, Point]
@@ -78,8 +75,7 @@ class Sending:
     check: Evaluation | None = None
     """A point that was evaluated in its own request.
 
-    The client sends it again together with these points, and checks that its result is the same.
-    """
+    The client sends it again together with these points, and checks that its result is the same."""
     tries: int = 0
     """The number of earlier attempts for these points."""
     part_of: FailedBatch | None = None
@@ -90,8 +86,7 @@ class SendingEnd:
     """The end of a Sending.
 
     `parts` has the points that the client must send in other requests. `error` is the reason, or `not_of_rows` if the
-    model's results for several points differ from its results for single points.
-    """
+    model's results for several points differ from its results for single points."""
 
     evaluations: Sequence[Evaluation] = ()
     seconds: float = 0.0
@@ -221,8 +216,7 @@ def seconds_until_next(error: ClientError, tries: int) -> float | None:
 
     The server specifies the time. If it does not, the time doubles with each attempt. The client adds up to a tenth, so
     calls that the server refused together are not repeated together. If a call waited for a free slot until its
-    deadline, the gateway's timeout error also specifies a time, because the gateway never sent the call.
-    """
+    deadline, the gateway's timeout error also specifies a time, because the gateway never sent the call."""
     named = error.retry_after
     if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):
         if error.sent or tries > MOST_CONNECTION_TRIES:

@@ -33,8 +33,7 @@ class Tls:
 MOST_AT_ONCE = 256
 """Maximum number of concurrent calls to a server without its own limit, if `max_in_flight` is not set.
 
-Each call over HTTP has its own connection, and on most systems a process can open 1,024 files.
-"""
+Each call over HTTP has its own connection, and on most systems a process can open 1,024 files."""
 
 TIMEOUT = 60.0
 """Default time limit of a call, in seconds."""
@@ -61,8 +60,7 @@ class CallLimits:
     """Maximum number of concurrent calls; additional calls wait for their turn.
 
     0: no limit. None: the number that the server accepts, at most MOST_AT_ONCE. The number is 1 for MIP and UM-Bridge
-    servers that are not a gateway.
-    """
+    servers that are not a gateway."""
     max_waiting: int | None = None
     """Maximum number of calls that wait for their turn. The client refuses additional calls. None: no limit."""
 
@@ -77,8 +75,7 @@ class ServerKind:
     form: Mapping[str, Any] | None = None
     """A description of the server's JSON, in the format of `forms` in the configuration.
 
-    It is used for an address `json:NAME://HOST:PORT` whose NAME is not a built-in form.
-    """
+    It is used for an address `json:NAME://HOST:PORT` whose NAME is not a built-in form."""
 
 
 DEFAULT_LIMITS = CallLimits()

@@ -29,8 +29,7 @@ A = TypeVar("A", covariant=True)
 class Waiting(Generic[A]):
     """The base of classes for callers without an event loop.
 
-    Their methods wait, in the caller's thread, for calls to an asynchronous object in the loop of another thread.
-    """
+    Their methods wait, in the caller's thread, for calls to an asynchronous object in the loop of another thread."""
 
     def __init__(self, asynchronous: A, thread: LoopThread) -> None:
         self._asynchronous = asynchronous
@@ -55,8 +54,7 @@ def _iterating(
 ) -> Callable[Concatenate[Waiting[A], P], Generator[T, None, None]]:
     """Return a method that returns a generator.
 
-    The generator waits for each value of `method`'s asynchronous generator.
-    """
+    The generator waits for each value of `method`'s asynchronous generator."""
 
     @brief_generator
     @wraps(method)
@@ -167,8 +165,7 @@ class Client(Waiting[AsyncClient]):
         """Same as `map.evaluations`.
 
         The client takes points and moves the progress bar in the caller's thread, because points can come from other
-        calls to the same client, and notebooks show only the output of their own thread.
-        """
+        calls to the same client, and notebooks show only the output of their own thread."""
         sent: dict[Future[SendingEnd], Sending] = {}
         ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
         calls = self._asynchronous._calls(window.arguments.timeout)
@@ -199,8 +196,7 @@ class ModelFunction(Waiting[AsyncModelFunction]):
         posterior = client.model("posterior")
         density, slope = posterior(theta), posterior.gradient(theta)
 
-    The methods are the same as in AsyncModelFunction, but without `await`.
-    """
+    The methods are the same as in AsyncModelFunction, but without `await`."""
 
     def __init__(self, client: Client, arguments: FunctionArguments) -> None:
         super().__init__(AsyncModelFunction(client._asynchronous, arguments), client._thread)

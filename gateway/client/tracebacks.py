@@ -18,8 +18,7 @@ T = TypeVar("T")
 SHORTENED = (ClientError, OtherResults, KeyboardInterrupt)
 """The exceptions whose tracebacks the client shortens.
 
-Other exceptions are errors in this package, or come from the caller's points.
-"""
+Other exceptions are errors in this package, or come from the caller's points."""
 
 
 def forget_frames(error: BaseException) -> None:

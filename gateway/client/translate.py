@@ -204,8 +204,7 @@ def _asked_in(protocol: Protocol, request: Request) -> Request:
 
     For a request from another protocol, the response is either the response to one inference (of a derivative, if the
     protocol has derivatives), or the response to the request that a server would get. The response of a packet protocol
-    repeats identifying numbers of the request's packet.
-    """
+    repeats identifying numbers of the request's packet."""
     if request.protocol == protocol.name:
         return request
     request = replace(request, origin=None)
@@ -233,8 +232,7 @@ def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
     """Return the body in the parts that transports use.
 
     For byte streams, these are the header and the rest. Raise DecodeError if a packet is incomplete, TypeError if the
-    body is text.
-    """
+    body is text."""
     _refuse_text(body)
     if not isinstance(protocol.carrier, StreamForm):
         return (body,)

@@ -11,8 +11,7 @@ class Turns:
     """A context manager for calls, which are entered in the order in which they arrive.
 
     At most `most` calls run concurrently (0: no limit), and at most `most_waiting` calls wait (None: no limit).
-    `address` is the server's address, for the error text.
-    """
+    `address` is the server's address, for the error text."""
 
     def __init__(self, most: int, most_waiting: int | None, address: str) -> None:
         self.most = most

@@ -39,8 +39,7 @@ def name_of_match(match: MatchConfig) -> str:
 
     The name depends only on the match, so it stays the same when routes are added above. Clients can see names, so
     header values, which can be secrets, are replaced by digits of a hash. The digits also end a name whose text is too
-    long, or has characters that cannot be printed.
-    """
+    long, or has characters that cannot be printed."""
     whole = ",".join(_parts(match)) or EVERY_REQUEST
     if whole.startswith((OF_GRAPHS, OF_BACKENDS)):
         whole = f"model={whole}"

@@ -19,8 +19,7 @@ def json_schema(catalog: Catalog) -> Schema:
     """Return the JSON Schema (draft 2020-12) of a configuration with the protocols and policies of `catalog`.
 
     The schema describes the values as written, in which every scalar can be a `${REFERENCE}`. Callers share the schema,
-    and must not change it.
-    """
+    and must not change it."""
     policies = tuple((name, policy.Settings) for name, policy in sorted(catalog.policies.items()))
     return _json_schema(tuple(sorted(catalog.protocols)), policies)
 

@@ -26,8 +26,7 @@ are not checked."""
 def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS) -> Iterator[Finding]:
     """Find routes that no request reaches, or that only requests for derivative models such as `M.gradient` reach.
 
-    The check stops after `most` comparisons.
-    """
+    The check stops after `most` comparisons."""
     index = RouteIndex(config.routes)
     for at, route in enumerate(config.routes):
         wanted = route.match

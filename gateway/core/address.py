@@ -16,8 +16,7 @@ ALL_ADDRESSES = ("0.0.0.0", "::")
 class Address:
     """A host and port, or the path of a unix socket.
 
-    With port 0 the system chooses a port. `scheme` is the part before `://` in the configuration, or empty.
-    """
+    With port 0 the system chooses a port. `scheme` is the part before `://` in the configuration, or empty."""
 
     host: str = ""
     port: int = 0
@@ -71,8 +70,7 @@ def client_of(peer: str) -> str:
     """Return the key under which per-client limits count `peer` (`host:port`).
 
     The key is its IPv4 address, or the /64 network of its IPv6 address, because a host can choose any address in this
-    network. The key is empty if the client has no address, for example on a unix socket.
-    """
+    network. The key is empty if the client has no address, for example on a unix socket."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     if ":" not in host:
         return host

@@ -39,8 +39,7 @@ class Alarm:
         """Disable the alarm permanently.
 
         This also drops the reference to `ring`. Its owner usually refers to the alarm, so there would be a reference
-        cycle.
-        """
+        cycle."""
         self._ring = _do_nothing
         self.silence()
         if self._timer is not None:

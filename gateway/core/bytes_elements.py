@@ -16,8 +16,7 @@ _LENGTH = Struct("<I")
 PIECE = 2**14
 """Number of elements that one call into C creates.
 
-No other thread runs during the call; a call for 15 million elements would take 0.6 s.
-"""
+No other thread runs during the call; a call for 15 million elements would take 0.6 s."""
 
 _MIN_SIZE = 4096  # bytes; above this size, it is worth checking if all elements have the same length
 

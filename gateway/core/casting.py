@@ -57,8 +57,7 @@ def _single_for_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
 
     ml_dtypes rounds to float32 first, which can round twice. For example, 1 + 2^-8 + 2^-40 becomes a tie between two
     BF16 numbers, which is then rounded to the wrong number. Therefore this function moves ties by one float32 step to
-    the true value.
-    """
+    the true value."""
     single = values.astype(np.float32)
     tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
     rounded, true = single[tie], values[tie]

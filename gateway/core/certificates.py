@@ -38,8 +38,7 @@ class TlsFiles:
     """The TLS files of a listener or a backend.
 
     The path of a file that is not configured is empty. `authorities` is the key `client_ca` of a listener or `ca` of a
-    backend. `revocations` is the key `client_crl`.
-    """
+    backend. `revocations` is the key `client_crl`."""
 
     certificate: str = ""
     key: str = ""
@@ -140,8 +139,7 @@ def identity(peer: Mapping[str, Any] | None) -> str:
 
     This is the first URI (used by SPIFFE), else the first DNS name, of its subject alternative names, else the common
     name of its subject. The result is empty if there is no certificate, or if the name has characters that cannot be
-    printed.
-    """
+    printed."""
     if not peer:
         return ""
     names = peer.get("subjectAltName", ())

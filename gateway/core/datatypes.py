@@ -26,8 +26,7 @@ class Kind(StrEnum):
 class Datatype(StrEnum):
     """The type of a tensor's elements, by V2's names.
 
-    `size` is the number of bytes per element, 0 for BYTES. `dtype` is numpy's little-endian type, object for BYTES.
-    """
+    `size` is the number of bytes per element, 0 for BYTES. `dtype` is numpy's little-endian type, object for BYTES."""
 
     def __new__(cls, name: str, size: int, kind: Kind, dtype: Any) -> "Datatype":
         member = str.__new__(cls, name)
@@ -60,8 +59,7 @@ class Datatype(StrEnum):
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
 """The members that each tensor is compared with.
 
-They are constants because Python 3.11 takes ten times as long to look them up in the class.
-"""
+They are constants because Python 3.11 takes ten times as long to look them up in the class."""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 
@@ -77,8 +75,7 @@ _PREFIX = re.compile(r"TYPE_|DT_|NP\.|NUMPY\.|TORCH\.|TF\.")
 
 def meant_by(name: str) -> Datatype | None:
     """Return the datatype with this name in numpy, PyTorch, TensorFlow or Triton's model configuration, in lower or
-    upper case, such as `float64`, `torch.half`, `DT_STRING` or `TYPE_FP32`; None if the name is unknown.
-    """
+    upper case, such as `float64`, `torch.half`, `DT_STRING` or `TYPE_FP32`; None if the name is unknown."""
     bare = _PREFIX.sub("", name.upper(), count=1)
     return DATATYPES.get(bare) or _OTHER_NAMES.get(bare)
 
@@ -93,13 +90,11 @@ TENSORFLOW_NAMES: dict[Datatype, str] = {
 }
 """TensorFlow's name for each datatype (`tensorflow/core/framework/types.proto`).
 
-The metadata formats of TensorFlow Serving and KServe V1 use these names.
-"""
+The metadata formats of TensorFlow Serving and KServe V1 use these names."""
 
 GATEWAY_DATATYPE = "gateway_datatype"
 """A tensor's parameter with its original datatype, set if the protocol lacks that datatype and the gateway sends a
-wider one. Protocols without parameters do not have it.
-"""
+wider one. Protocols without parameters do not have it."""
 
 NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
 """The integers and floats."""
@@ -144,8 +139,7 @@ def sent_as(datatype: Datatype, carried: Collection[Datatype]) -> Datatype | Non
 
     This is the tensor's own datatype, or the narrowest datatype that represents all of its values (UINT8 for BOOL). The
     result is None if the protocol has no such datatype. If two datatypes have the same size, the result is the integer.
-    For UINT16, for example, it is INT32 and not FP32.
-    """
+    For UINT16, for example, it is INT32 and not FP32."""
     if datatype in carried:
         return datatype
     wider = (Datatype.UINT8,) if datatype is Datatype.BOOL else WIDENINGS[datatype]

@@ -136,8 +136,7 @@ class Deadlines:
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
 """The Deadlines of the event loop that used them last, and that loop.
 
-This is one value because several threads can each have a loop.
-"""
+This is one value because several threads can each have a loop."""
 
 
 def deadlines() -> Deadlines:
@@ -160,8 +159,7 @@ class TimeLimit:
             if call.was_ended(): ...  # the time was over
             raise
         finally:
-            limit.end(call)
-    """
+            limit.end(call)"""
 
     __slots__ = ("_has_timer", "_running")
 
@@ -187,8 +185,7 @@ class TimeLimit:
     def begin(self, when: float, loop: asyncio.AbstractEventLoop) -> "_LimitedCall":
         """Start a call: cancel the current task at `when`, on the clock of `loop`, unless `end` is called first.
 
-        `when` must be now plus the limit's seconds.
-        """
+        `when` must be now plus the limit's seconds."""
         task = asyncio.current_task(loop)
         assert task is not None
         call = _LimitedCall(when, task)

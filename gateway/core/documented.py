@@ -23,8 +23,7 @@ class Documented(BaseModel):
     """A model with lazy documentation and validation.
 
     It reads its docstrings when it creates its JSON Schema, and builds its validator at first use, because a model that
-    is only a part of other models does not need its own validator.
-    """
+    is only a part of other models does not need its own validator."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -45,8 +44,7 @@ class Documented(BaseModel):
 def attribute_docstrings(cls: type) -> dict[str, str]:
     """Return the strings below the annotated attributes of `cls` and of its base classes, by attribute name.
 
-    Classes that are nested, or whose module has no source code available, have no strings.
-    """
+    Classes that are nested, or whose module has no source code available, have no strings."""
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         if each not in _WITHOUT_KEYS:

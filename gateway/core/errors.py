@@ -100,8 +100,7 @@ DEFAULT_REASONS: dict[Status, Reason] = {
 }
 """The Reason assumed for a Status that arrived without a Reason.
 
-This is the first Reason with that Status, except for INTERNAL, where it is MODEL_ERROR.
-"""
+This is the first Reason with that Status, except for INTERNAL, where it is MODEL_ERROR."""
 
 
 class WrittenError(NamedTuple):
@@ -116,8 +115,7 @@ class WrittenError(NamedTuple):
 class GatewayError(Exception):
     """A request failed. The client gets `message`, so it must not contain a traceback or a path of this machine.
 
-    `retry_after` is the number of seconds after which another attempt can succeed; None if it is unknown.
-    """
+    `retry_after` is the number of seconds after which another attempt can succeed; None if it is unknown."""
 
     def __init__(self, status: Status, reason: Reason, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -128,20 +126,17 @@ class GatewayError(Exception):
         self.endpoint = ""
         """The address of the endpoint where the call failed; empty if the call did not reach an endpoint.
 
-        The Backend sets it.
-        """
+        The Backend sets it."""
         self.written: WrittenError | None = None
         """The error as the server wrote it, for a client of the same protocol over HTTP.
 
-        If it is None, the codec encodes the error.
-        """
+        If it is None, the codec encodes the error."""
 
 
 class ElementError(GatewayError):
     """An element of a tensor cannot be encoded, such as NaN in a format without NaN, or bytes that are not text.
 
-    The protocol can represent the tensor itself.
-    """
+    The protocol can represent the tensor itself."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, message)
@@ -151,8 +146,7 @@ class DecodeError(Exception):
     """Bytes that violate their protocol.
 
     `exchange.answer` reports it as the client's error, `ask` as the backend's. The text is shortened, because quoted
-    bytes can be long.
-    """
+    bytes can be long."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text if len(text) <= _LONGEST_DECODE_ERROR else f"{text[:_LONGEST_DECODE_ERROR]}...")
@@ -161,8 +155,7 @@ class DecodeError(Exception):
 class WrongReplyError(DecodeError):
     """A backend's reply belongs to another request.
 
-    The gateway closes the connection, because later replies on it can also belong to other requests.
-    """
+    The gateway closes the connection, because later replies on it can also belong to other requests."""
 
 
 class TransportError(GatewayError):
@@ -193,8 +186,7 @@ class TransportError(GatewayError):
 
 class DetailedError(TransportError):
     """A TransportError with a `detail`, the output of a server, that only clients with the permission for full errors
-    can see. `brief` is the text for all other clients.
-    """
+    can see. `brief` is the text for all other clients."""
 
     def __init__(self, status: Status, reason: Reason, brief: str, detail: str, *, sent: bool) -> None:
         shown = without_traceback(detail)
@@ -218,8 +210,7 @@ def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
 
 def retry_after(text: str) -> float | None:
     """Return the seconds in a RETRY_HEADER; None if the value is a date, which the header can also contain, or anything
-    else.
-    """
+    else."""
     return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
 
 
@@ -252,8 +243,7 @@ def drop_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of `error` and of its causes and contexts.
 
     A traceback keeps the frames that the error passed through, and with them the request's body. If a frame also refers
-    to the error (through a task or a future), that cycle would keep the body until the garbage collector runs.
-    """
+    to the error (through a task or a future), that cycle would keep the body until the garbage collector runs."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -279,6 +269,5 @@ def without_traceback(text: str) -> str:
 
 def readable(text: str) -> str:
     """Return `text` from a reply of unknown format, with spaces instead of non-printable characters, such as bytes of a
-    flatbuffer. Line ends and tabs stay.
-    """
+    flatbuffer. Line ends and tabs stay."""
     return "".join(each if each.isprintable() or each in "\n\r\t" else " " for each in text)

@@ -69,8 +69,7 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
     """Return the reply to a client's message, or an awaitable of it if the gateway must wait for a Handler.
 
     This raises nothing, because every error becomes a reply. A DecodeError becomes INVALID_ARGUMENT. An unexpected
-    exception becomes INTERNAL, and the gateway logs it.
-    """
+    exception becomes INTERNAL, and the gateway logs it."""
     request: Request | None = None
     try:
         if protocol.name in listener.relays and (request := unread(message, protocol, listener)) is not None:
@@ -219,8 +218,7 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
 def deadline_passed() -> GatewayError:
     """Return the error for a request that has no response when the client's deadline passes.
 
-    Call this in the task that handles the request.
-    """
+    Call this in the task that handles the request."""
     return out_of_time("the deadline that the client set has passed")
 
 
@@ -250,8 +248,7 @@ def as_gateway_error(error: Exception, record: Record = UNRECORDED) -> GatewayEr
     """Return the GatewayError to report to a client for `error`.
 
     This drops the traceback of `error`, which must not be raised again. If the error is unexpected, log it with the id
-    of the request's `record`; the client's error contains this id.
-    """
+    of the request's `record`; the client's error contains this id."""
     if isinstance(error, GatewayError):
         reported = error
     elif isinstance(error, DecodeError):
@@ -406,8 +403,7 @@ def with_backend(error: TransportError, target: Target) -> TransportError:
 
 def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
     """If the error in `reply` does not look like a model server's (an error page, a redirect, or an empty body), add
-    the name and address of the backend to `error`. `asked` is the request message.
-    """
+    the name and address of the backend to `error`. `asked` is the request message."""
     text = web_error(reply, asked.path)
     if text:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
@@ -421,8 +417,7 @@ def name_sender(error: GatewayError, reply: Message, asked: Message, target: Tar
 def sanitize_error(error: GatewayError, target: Target) -> None:
     """Remove tracebacks from a backend's error text and limit its length.
 
-    If that changes the text, log the original.
-    """
+    If that changes the text, log the original."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"

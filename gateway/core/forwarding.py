@@ -89,8 +89,7 @@ def _check(name: str, text: bytes) -> None:
 
 def _next_hop(text: bytes, target: Target) -> tuple[bytes, bytes]:
     """Return the header with the number of gateways passed, including this gateway, for a request that came with
-    `text`.
-    """
+    `text`."""
     passed = int(text) if text.isdigit() and len(text) < 4 else MOST_HOPS
     if passed >= MOST_HOPS:
         raise refusal(

@@ -13,8 +13,7 @@ def small_collections() -> Iterator[None]:
     """Within the block, garbage collection runs often and in small parts, so every collection takes at most a few
     milliseconds. A configuration of a thousand routes is a quarter of a million objects. One collection would traverse
     all of them while requests wait, and find no garbage. Use it only for work of a few seconds, because it leaves old
-    garbage for a later collection.
-    """
+    garbage for a later collection."""
     before = gc.get_threshold()
     gc.set_threshold(*_SMALL)
     try:

@@ -71,8 +71,7 @@ class ModelRenaming:
 
     def client_name(self, name: str) -> str | None:
         """Return a client's name that maps to the backend's `name`; None if there is no such name or it cannot be
-        determined.
-        """
+        determined."""
         found = self._backend.fullmatch(name) if self._is_invertible else None
         if found is None:
             return None
@@ -92,8 +91,7 @@ class ModelRenaming:
 
 Rewritten: TypeAlias = str | ModelRenaming | None
 """The rule for a model's name at the backend: a fixed name, a name made from the client's name, or None for the
-client's name itself.
-"""
+client's name itself."""
 
 
 def backend_name(rewritten: Rewritten, name: str) -> str:

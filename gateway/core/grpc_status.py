@@ -35,15 +35,13 @@ _EXHAUSTED = (
 )
 """The texts of gRPC libraries for a message, or headers, with too many bytes.
 
-RESOURCE_EXHAUSTED with any other text means that the server is overloaded.
-"""
+RESOURCE_EXHAUSTED with any other text means that the server is overloaded."""
 
 
 def error_of(reply: Message) -> GatewayError:
     """Return the error in a backend's reply with a status other than 0.
 
-    The body is the error's text. The trailers can contain its Reason and the time after which to retry.
-    """
+    The body is the error's text. The trailers can contain its Reason and the time after which to retry."""
     # gRPC treats an unknown code as UNKNOWN
     status = _STATUSES.get(reply.status, Status.UNKNOWN)
     text = bytes(reply.body[:MAX_ERROR_TEXT]).decode("utf-8", "replace").strip()

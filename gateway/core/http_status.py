@@ -48,8 +48,7 @@ REASONS_BY_NUMBER = {
 }
 """The Reason of a backend's error reply that does not contain a Reason, by status code.
 
-Any other code is MODEL_ERROR.
-"""
+Any other code is MODEL_ERROR."""
 
 
 def number(error: GatewayError) -> int:
@@ -59,6 +58,5 @@ def number(error: GatewayError) -> int:
 
 def number_of_status(status: Status) -> int:
     """Return the status code for `status` if the Reason does not matter, which is the usual mapping of gRPC's codes to
-    HTTP.
-    """
+    HTTP."""
     return _BY_STATUS.get(status, 500)

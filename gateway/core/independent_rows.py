@@ -11,8 +11,7 @@ def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
 
     A first dimension of -1 alone does not prove this, because it can count the points of a set that is computed
     together. If a server reports a positive `max_batch_size`, it computes each row separately (Triton's model
-    configuration, "Maximum Batch Size"). 0 means that it does not.
-    """
+    configuration, "Maximum Batch Size"). 0 means that it does not."""
     return bool(max_batch_size) and takes_batches(signature)
 
 
@@ -20,8 +19,7 @@ def max_batch_size(config: Mapping[str, object]) -> int | None:
     """Return the `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration").
 
     Return None if the configuration has no `max_batch_size`. Also return None if a gateway wrote the configuration,
-    because a gateway cannot know whether rows are independent.
-    """
+    because a gateway cannot know whether rows are independent."""
     parameters = config.get("parameters")
     if isinstance(parameters, Mapping) and CONFIG_FROM_METADATA in parameters:
         return None

@@ -34,8 +34,7 @@ def max_inflated_size(size: int, limits: Limits) -> int:
 def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
     """Return the error for content that inflates to more than the limit.
 
-    `what` names the content (the body, the payload) and `size` is its compressed size in bytes.
-    """
+    `what` names the content (the body, the payload) and `size` is its compressed size in bytes."""
     allowed = f"limits.message, {limits.message} bytes, and limits.inflation, {limits.inflation} times its size"
     text = f"{what} of {size} compressed bytes inflates to more than {max_inflated_size(size, limits)} bytes"
     return refusal(Reason.TOO_LARGE, f"{text}, the most that is allowed: {allowed} (or 1 MiB, if that is more)")

@@ -16,8 +16,7 @@ class LogLimit:
     The first line after that time has the number of omitted lines.
 
     A key is the subject of a line, such as an endpoint or a listener. Keys must not come from clients, because only the
-    last `MOST_KEYS` keys are stored.
-    """
+    last `MOST_KEYS` keys are stored."""
 
     def __init__(
         self,
@@ -34,8 +33,7 @@ class LogLimit:
 
     def write(self, key: Hashable, level: int, text: str, *values: object, error: BaseException | None = None) -> None:
         """Log `text % values` at `level`, with the traceback of `error` if it is set, unless the limit for lines about
-        `key` is exceeded.
-        """
+        `key` is exceeded."""
         if (left_out := self._take(key)) is None:
             return
         if left_out:
@@ -45,8 +43,7 @@ class LogLimit:
     def passes(self, record: logging.LogRecord) -> bool:
         """Return whether to write a library's log line, as a filter of the library's log.
 
-        The text of the line, without its values, is the key.
-        """
+        The text of the line, without its values, is the key."""
         if (left_out := self._take(record.msg)) is None:
             return False
         if left_out:

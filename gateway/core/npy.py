@@ -111,8 +111,7 @@ def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shap
 def _parse_header(header: bytes) -> tuple["np.dtype[Any]", bool, Shape]:
     """Return the same values from the bytes before the data.
 
-    The results are cached, because headers repeat and numpy takes 20 us to parse one.
-    """
+    The results are cached, because headers repeat and numpy takes 20 us to parse one."""
     _, parse = _VERSIONS[header[6:8]]
     file = BytesIO(header)
     file.seek(8)

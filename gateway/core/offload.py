@@ -21,8 +21,7 @@ LARGE = 256 * 2**10
 """Maximum size of a message, or of its tensors, to process in the event loop, in bytes.
 
 A thread processes larger messages. The slowest content of this size, strings of one letter in JSON, takes about 12 ms;
-numbers take less than 1 ms (docs/decisions/threads.md).
-"""
+numbers take less than 1 ms (docs/decisions/threads.md)."""
 
 _NUMBERS = 4
 """Tensors of numbers can be this many times larger than LARGE, because encoding 1 MiB of them takes at most 5 ms."""
@@ -30,8 +29,7 @@ _NUMBERS = 4
 COPIED = 16
 """Number of bytes that decoding copies or swaps in the time in which it parses one byte.
 
-Copying or swapping 4 MiB of numbers takes a few milliseconds.
-"""
+Copying or swapping 4 MiB of numbers takes a few milliseconds."""
 
 # More threads would only compete with the event loop.
 _threads = ThreadPoolExecutor(2, thread_name_prefix="codec")

@@ -5,8 +5,7 @@ from enum import Enum
 
 class Operation(Enum):
     """The type of a request: `infer`, `metadata`, `gradient`, ... The values are the words used in logs, metrics and
-    YAML.
-    """
+    YAML."""
 
     INFER = "infer"
     EXPLAIN = "explain"
@@ -41,8 +40,7 @@ WORDS = {each: each.value for each in Operation}
 INFER, STREAM = Operation.INFER, Operation.STREAM
 """The members that each request is compared with.
 
-They are constants because Python 3.11 takes ten times as long to look them up in the class.
-"""
+They are constants because Python 3.11 takes ten times as long to look them up in the class."""
 
 SERVER_OPERATIONS = frozenset(
     {
@@ -59,15 +57,13 @@ SERVER_OPERATIONS = frozenset(
 """Operations on the server as a whole, which name no model and use no route.
 
 ONLINE and OFFLINE change whether the listener that received them reports itself ready. STATISTICS requests a listener's
-figures for each second, ALL_STATISTICS the counters of every model.
-"""
+figures for each second, ALL_STATISTICS the counters of every model."""
 
 CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRACE_SETTINGS, Operation.LOG_SETTINGS})
 """Operations that show or change how a model server runs.
 
 The gateway refuses them unless the listener has `allow_control`. LOG_SETTINGS never names a model. TRACE_SETTINGS can
-name one. Without a model, they use a route without `match.model`.
-"""
+name one. Without a model, they use a route without `match.model`."""
 
 EXTENSION_OPERATIONS = CONTROL_OPERATIONS | {Operation.CONFIG, Operation.MODEL_STATISTICS}
 """Operations on models and servers that a protocol supports only if they are in its `Servers.extensions`."""
@@ -90,8 +86,7 @@ first call."""
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
 """Tensors with the zero-based position of an input or output, as INT64.
 
-A missing tensor means 0. Index tensors have no batch dimension.
-"""
+A missing tensor means 0. Index tensors have no batch dimension."""
 
 COMPANION_OUTPUT = "output"
 

@@ -51,8 +51,7 @@ class _Entry:
     pattern: str
     captures: tuple[tuple[str, int, int], ...]
     """For each `{capture}`, its name, the index of its segment, and the length of the literal text at the segment's
-    end.
-    """
+    end."""
 
 
 class _Node:
@@ -65,8 +64,7 @@ class _Node:
         self.captures: dict[str, _Node] = {}
         """The children for captures, by the literal text at the end of the captured segment, the longest first.
 
-        The text is empty if the whole segment is captured.
-        """
+        The text is empty if the whole segment is captured."""
         self.entries: dict[str, _Entry] = {}
 
     def child(self, segment: str) -> "_Node":
@@ -130,8 +128,7 @@ class PathTable:
     def protocol_for_error(self, path: str) -> Protocol:
         """Return the protocol in which to encode an error about an unknown `path`.
 
-        This is the protocol that has a pattern with the same first segment, else the listener's first protocol.
-        """
+        This is the protocol that has a pattern with the same first segment, else the listener's first protocol."""
         first_segment = path.lstrip("/").partition("/")[0]
         return self._by_first_segment.get(first_segment, self._first)
 

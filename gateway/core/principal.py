@@ -14,8 +14,7 @@ Permission: TypeAlias = Literal["infer", "metadata", "control", "offline", "expl
 `infer`: Run models. `metadata`: Read metadata of models and servers. `control`: Load models and change server settings.
 `offline`: Take a listener offline and online. `explain`: Request explanations of responses. `admin`: Use the status
 API. `details`: See backend names and addresses in errors. `metrics`: Read the metrics page on a health port with
-authentication.
-"""
+authentication."""
 
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 
@@ -37,8 +36,7 @@ _OF_ANY_MODEL = SERVER_OPERATIONS - {Operation.ONLINE, Operation.OFFLINE}
 _MOST_REMEMBERED = 4096
 """Maximum number of cached decisions for each principal.
 
-The number is limited because clients choose the model names in them.
-"""
+The number is limited because clients choose the model names in them."""
 
 
 @frozen
@@ -78,8 +76,7 @@ class Principal:
         """Return the principal of the same name with all permissions.
 
         The gateway uses it for its own calls during the principal's requests, after it has permitted the requests.
-        Always returns the same object.
-        """
+        Always returns the same object."""
         if self.grants == (EVERYTHING,):
             return self
         if self._unrestricted is None:

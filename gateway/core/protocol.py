@@ -110,8 +110,7 @@ class CrossOrigin:
 class ListenerSettings:
     """The listener's settings that `decode_request` needs.
 
-    `model` is the model for clients that do not send a model name.
-    """
+    `model` is the model for clients that do not send a model name."""
 
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
@@ -119,8 +118,7 @@ class ListenerSettings:
     tls: Callable[[], Any] | None = None
     """Returns the `ssl.SSLContext` for the handshake of the next connection.
 
-    If it is None or returns None, the listener does not use TLS.
-    """
+    If it is None or returns None, the listener does not use TLS."""
     shares_http1: bool = False
     """True if another listener serves HTTP/1.1 at the same address."""
     relays: frozenset[str] = frozenset()
@@ -158,8 +156,7 @@ class Rows(Enum):
 class ServerTypes:
     """The server types of a protocol, which differ in their deviations from the specification.
 
-    `detect` returns the server type for a server's metadata, or for None if it has no metadata.
-    """
+    `detect` returns the server type for a server's metadata, or for None if it has no metadata."""
 
     names: tuple[str, ...]
     detect: Callable[[ServerInfo | None], str]
@@ -176,8 +173,7 @@ class Wire:
     numbers: Datatype | None = None
     """The datatype for numbers without a datatype, if metadata and configuration do not define it.
 
-    None means the datatype of their literals.
-    """
+    None means the datatype of their literals."""
     unnamed: bool = False
     """True if tensors have no names, always or optionally, so their position identifies them."""
     selects: bool = True
@@ -187,16 +183,14 @@ class Wire:
     own_parameters: frozenset[str] = frozenset()
     """Parameters of requests, responses and tensors for content of its messages that other protocols lack, such as
     `core.types.ATTACHMENT`. If only the client's or only the backend's protocol has such a parameter, the gateway
-    refuses the message.
-    """
+    refuses the message."""
     rows: Rows = Rows.FREE
     points: bool = False
     """One call is one point, so every tensor is a vector. In this case, `rows` is ONE."""
     scalars_in_rows: bool = False
     """True if `[-1]` in its servers' signatures means one element for each row, instead of a vector of any length.
 
-    In this case, `rows` is ONE.
-    """
+    In this case, `rows` is ONE."""
     derivatives: bool = False
     """True if derivatives are operations of the protocol. In other protocols they are derivative models."""
     streams: bool = False
@@ -220,24 +214,20 @@ class Models:
     companions: bool = True
     """True if a request can name other models of the same server, such as the derivative model `M.gradient` of `M`.
 
-    It is False for a protocol without INT64, because derivative models take tensor positions as INT64.
-    """
+    It is False for a protocol without INT64, because derivative models take tensor positions as INT64."""
     one_at: Callable[[str], bool] | None = None
     """Returns whether the server at an endpoint (its address as configured) has a single model and ignores the model
-    names in requests. Such a backend has no `companions`.
-    """
+    names in requests. Such a backend has no `companions`."""
     ready_as_a_whole: bool = False
     """True if a server reports readiness only for the server as a whole.
 
-    To check whether the server has a model, the gateway then requests metadata.
-    """
+    To check whether the server has a model, the gateway then requests metadata."""
     unknown_are_not_found: bool = False
     """True if the response about a model's readiness distinguishes an unknown model from a model that is not ready."""
     metadata_parts: tuple[str, ...] = ("",)
     """The requests for metadata (`Request.part`) that together give a complete Signature.
 
-    If it is empty, the protocol has no metadata, and `trusted_metadata` is False unless `signature` is set.
-    """
+    If it is empty, the protocol has no metadata, and `trusted_metadata` is False unless `signature` is set."""
     operations_part: str = ""
     """The part that requests only a model's operations. If it is empty, the operations come with the tensors."""
     trusted_metadata: bool = True
@@ -246,15 +236,13 @@ class Models:
     """The Signature of every model, if the protocol itself declares it.
 
     The gateway then does not query servers for it. If it is None, the servers report the Signature, provided that the
-    protocol has `metadata_parts`.
-    """
+    protocol has `metadata_parts`."""
     fixed_sizes: bool = False
     """True if a model's inputs and outputs have the same sizes for every `config`."""
     ordered: bool = True
     """True if its metadata lists inputs and outputs in a defined order.
 
-    If it is False, the metadata has maps, and the gateway sorts inputs and outputs by name.
-    """
+    If it is False, the metadata has maps, and the gateway sorts inputs and outputs by name."""
     platform: str = ""
     """The default of its models' `platform` in metadata."""
 
@@ -291,19 +279,16 @@ class Servers:
     one_connection: bool = False
     """True if a server serves only one connection at a time.
 
-    Every exchange then takes a slot, including exchanges that do not run a model.
-    """
+    Every exchange then takes a slot, including exchanges that do not run a model."""
     takes_many: ConcurrencyQuery | None = None
     """The query whether a server accepts any number of concurrent calls, as a gateway does.
 
     It is used if `max_in_flight` limits the calls to the protocol's other servers. If it is None, all servers accept
-    any number.
-    """
+    any number."""
     runs_to_the_end: bool = False
     """True if the server finishes a call even after the client cancels it.
 
-    The call's slot then stays taken until the response arrives.
-    """
+    The call's slot then stays taken until the response arrives."""
     probe: Operation = Operation.READY
     """The default operation of active probes: LIVE or READY."""
     states_when_loaded: frozenset[str] = frozenset()
@@ -312,8 +297,7 @@ class Servers:
     otherwise."""
     lacks_model: Callable[[Message, str], bool] | None = None
     """Returns whether the response to MODEL_READY says, in words that no other server type uses, that the server does
-    not have a model of this name. It recognizes servers without metadata. If it is None, the servers have metadata.
-    """
+    not have a model of this name. It recognizes servers without metadata. If it is None, the servers have metadata."""
 
 
 @frozen
@@ -335,8 +319,7 @@ class Framing:
 
     For multiplexed streams, `tag` reads a message's correlation number, and raises DecodeError if the number is
     missing. `retag` replaces the correlation number in a request and, if the protocol has a field for it, sets the
-    seconds until the deadline (None: no deadline).
-    """
+    seconds until the deadline (None: no deadline)."""
 
     header_size: int
     size: Callable[[Buffer], int]
@@ -346,12 +329,10 @@ class Framing:
     """Returns the number of bytes after the header that are the message's own head, limited by `limits.headers`.
 
     For a message larger than `limits.message`, the transport passes on only the head and drops the rest on arrival. The
-    codec refuses the message, and the stream continues. If this function is None, the message ends the stream.
-    """
+    codec refuses the message, and the stream continues. If this function is None, the message ends the stream."""
     stopping: Callable[[Message], GatewayError | None] | None = None
     """Returns the error in a reply which says that the server is stopping and did not run the request; None for other
-    replies. The gateway then sends the request to another endpoint, and does not use the connection again.
-    """
+    replies. The gateway then sends the request to another endpoint, and does not use the connection again."""
     is_compressed: Callable[[Message], bool] | None = None
     """Returns whether a message's content is compressed."""
     inflate: Callable[[Message, Limits, Callable[[int], None]], Message] | None = None
@@ -359,14 +340,12 @@ class Framing:
 
     Before it allocates memory, it calls its last argument with the number of bytes. That function refuses the size by
     raising an error. Transports call it, in a thread if the content is large. Codecs accept both compressed and
-    decompressed messages. It raises the errors of `decode_request`.
-    """
+    decompressed messages. It raises the errors of `decode_request`."""
     magic: bytes = b""
     """The first bytes of every message.
 
     They distinguish the protocol from other protocols at the same address. A protocol without them needs a separate
-    address.
-    """
+    address."""
 
 
 class MessageSplitter(typing.Protocol):
@@ -378,8 +357,7 @@ class MessageSplitter(typing.Protocol):
 
     def boundary(self) -> list[Buffer]:
         """Return the messages that the end of an HTTP chunk completes, because some servers write one chunk for each
-        message.
-        """
+        message."""
 
     def end(self) -> list[Buffer]:
         """Return the messages that the end of the body completes. Raises DecodeError if the body ends inside a
@@ -391,8 +369,7 @@ class StreamFraming:
     """Finds where messages begin and end in a streamed HTTP body.
 
     `wrap` turns a message's parts into the parts to write to the body. `cutter` creates a MessageSplitter; its argument
-    is the maximum size of a message in bytes.
-    """
+    is the maximum size of a message in bytes."""
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
     cutter: Callable[[int], MessageSplitter]
@@ -413,14 +390,12 @@ class HttpForm:
     """Returns whether the response to a request is a stream, based on the request's path, query and headers.
 
     The transport calls it once for equal heads, with a Message without a body. If it is None, responses are never
-    streams.
-    """
+    streams."""
     body_wants_stream: Callable[[Message], bool] | None = None
     """Returns whether a request's body asks for a stream.
 
     It is called for requests whose heads do not. The transport calls it before decompression, and refuses compressed
-    bodies. If it is None, bodies never do.
-    """
+    bodies. If it is None, bodies never do."""
     stream_framing: StreamFraming | None = None
     """Finds the start and the end of messages in a streamed body; None if the protocol does not stream bodies."""
     passthrough: "Protocol | None" = None
@@ -521,8 +496,7 @@ class ProtocolSettings:
     """The settings of a protocol.
 
     `apply` returns the protocol with these values. It returns the same object for the same values, and raises
-    SettingError.
-    """
+    SettingError."""
 
     keys: tuple[ProtocolSetting, ...]
     apply: Callable[[Mapping[str, str]], "Protocol"]
@@ -548,8 +522,7 @@ class Protocol:
     patterns: tuple[str, ...]
     """The paths that it serves: `POST /v2/models/{model}/infer`.
 
-    Over gRPC, they are `/package.Service/Method`. The tuple is empty on byte streams.
-    """
+    Over gRPC, they are `/package.Service/Method`. The tuple is empty on byte streams."""
     decode_request: DecodeRequest
     encode_response: EncodeResponse
     encode_error: EncodeError
@@ -559,37 +532,31 @@ class Protocol:
     batches: Mapping[str, Traits] = field(default_factory=dict)
     """The possible values for a backend's `batch`, with the protocol's Traits for each value.
 
-    The first is the default. It is empty if the protocol has only one batch format.
-    """
+    The first is the default. It is empty if the protocol has only one batch format."""
     payloads: tuple[str, ...] = ()
     """The possible values for a route's `payload`, which are encodings of a whole request.
 
-    The first is the default. It is empty if the protocol has only one encoding.
-    """
+    The first is the default. It is empty if the protocol has only one encoding."""
     example: Example | None = None
     """Returns an example command for users that requests a model's metadata, for an address, a model and a version.
 
     The version is empty unless the traits have `versions` and not `joined_versions`. Raises GatewayError if the
-    protocol cannot represent the name.
-    """
+    protocol cannot represent the name."""
     encode_end: Callable[[Request], Message | None] | None = None
     """Returns the message that ends a stream of responses, if the protocol has one and the client requested it."""
     parsed_size: Callable[[Message], int] | None = None
     """Returns how many bytes of a message are parsed, excluding raw tensor data, which is only referenced.
 
-    The gateway decodes a message in a thread only if this number is large. If it is None, all bytes are parsed.
-    """
+    The gateway decodes a message in a thread only if this number is large. If it is None, all bytes are parsed."""
     emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
     """The possible values for a listener's `flavor`, with the protocol variant that emulates each server for clients.
 
-    A listener without `flavor` uses this protocol itself.
-    """
+    A listener without `flavor` uses this protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
     """Returns the function that describes the protocol's paths for OpenAPI documents.
 
-    If it is None, the module `openapi` in the protocol's folder describes them, if it exists.
-    """
+    If it is None, the module `openapi` in the protocol's folder describes them, if it exists."""
     settings: ProtocolSettings | None = None
     """Protocol-specific settings for listeners and backends."""
     relay: Relay | None = None
@@ -597,8 +564,7 @@ class Protocol:
     errors_pass: bool = True
     """True if the client gets the error of an undecoded call unchanged.
 
-    If it is False, the client gets only the error's text.
-    """
+    If it is False, the client gets only the error's text."""
 
     def with_settings(self, values: Mapping[str, str]) -> "Protocol":
         """Return the protocol with these values of its `settings`. Raises SettingError."""
@@ -617,8 +583,7 @@ class Protocol:
     def may_ask(self, operation: Operation) -> bool:
         """Return whether clients can request `operation`.
 
-        The result is False only for extensions that the protocol lacks.
-        """
+        The result is False only for extensions that the protocol lacks."""
         return operation not in EXTENSION_OPERATIONS or operation in self.traits.servers.extensions
 
     @property
@@ -634,8 +599,7 @@ def without_codec(
     """Return a Protocol whose five functions raise NotImplementedError.
 
     It is used for the gateway's internal requests, which have no message, and for listeners that answer without a
-    Request.
-    """
+    Request."""
 
     def refuse(*_: object) -> Any:
         raise NotImplementedError(f"{name} has no codec")
@@ -662,8 +626,7 @@ def resolve_batch(protocol: Protocol, batch: str) -> tuple[str, Traits]:
 def traits_at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
     """Return `traits` for a backend with these endpoints.
 
-    If one of its servers has a single model, the result has no `companions`.
-    """
+    If one of its servers has a single model, the result has no `companions`."""
     models = traits.models
     has_one = models.one_at is not None and any(map(models.one_at, endpoints))
     return replace(traits, models=replace(models, companions=False)) if has_one else traits

@@ -27,8 +27,7 @@ SECONDS_HEADER = "gateway-queue-seconds"
 LATER = 1.0
 """Default number of seconds after which to retry a call that got its slot too late.
 
-It is used if the duration of calls is unknown.
-"""
+It is used if the duration of calls is unknown."""
 _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 
 
@@ -43,8 +42,7 @@ class QueueWait:
     after this number of seconds.
 
     `since` is the start of the current wait, on the loop's clock. While it is set, `seconds` counts only earlier waits.
-    `parts_were_sent` is True if this is the wait of one part of a call, and the gateway has sent other parts.
-    """
+    `parts_were_sent` is True if this is the wait of one part of a call, and the gateway has sent other parts."""
 
     place: int
     seconds: float
@@ -115,8 +113,7 @@ class PartWaits:
         """Store the longest wait of the parts as a wait of the current task's request.
 
         The parts can still be waiting. The request joined the parts at `since`, on the loop's clock. `go_on` is True if
-        the parts continue even if the request has ended.
-        """
+        the parts continue even if the request has ended."""
         found = [each.get(queue_wait) for each in self._contexts]
         waits = [each for each in found if each is not None]
         if not waits:
@@ -144,8 +141,7 @@ def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayErr
     The error text is `before`, then how much of the time the call waited in queues, then `after`. If the call left the
     last queue without a slot, the gateway did not send it, and the error contains the time after which to retry.
 
-    Call this in the task that handles the request.
-    """
+    Call this in the task that handles the request."""
     wait = queue_wait.get()
     if wait is None or wait.until <= since:
         return refusal(Reason.TIMEOUT, before + after)
@@ -160,8 +156,7 @@ def tell_wait(error: Exception) -> None:
     retry. If the gateway sent parts of the call, remove the retry time of the part that got no slot. Other errors, and
     errors of calls that did not wait, stay unchanged.
 
-    Call this in the task that handles the request.
-    """
+    Call this in the task that handles the request."""
     wait = queue_wait.get()
     if wait is None or not isinstance(error, GatewayError) or error.reason is not Reason.TIMEOUT:
         return

@@ -43,8 +43,7 @@ CACHE_HEADER = "gateway-cache"
 
 TIMED = 16
 """The gateway times the codecs of one in this many requests, chosen at random, because reading the clock four times for
-each request costs too much.
-"""
+each request costs too much."""
 
 LONGEST_TEXT = 8192
 """Maximum length of an error's text in a record, in characters."""
@@ -64,8 +63,7 @@ MISS: Final = "miss"
 CACHE_OUTCOMES = (HIT, SHARED, MISS)
 """The outcomes of the policy `cache` for a call: the cache had the response, the call shares the response to an equal
 call in flight, or the call goes to the backend. A batch that is split into several calls reports the last of these
-outcomes that occurred.
-"""
+outcomes that occurred."""
 
 STEP_PROTOCOL: Final = "graph"
 """The `in_protocol` of a request that a graph makes for one of its steps."""
@@ -81,8 +79,7 @@ Observer: TypeAlias = "Callable[[Record], None]"
 """A function that receives each Record when its request has ended, for example the access log.
 
 It must be quick, because the next reply waits for it. For example, it adds to a counter, or appends to a list that
-other code reads later.
-"""
+other code reads later."""
 
 Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 """Returns the headers of a reply that explain how the gateway has processed the request."""
@@ -93,8 +90,7 @@ class RecordDisclosure:
     """The recipients of a record's data.
 
     If `id` and `route` are set, clients get them in their replies. If `forwards` is set, backends get the id. If
-    `id_of_errors` is set, replies that report an error have the id, whatever `id` is.
-    """
+    `id_of_errors` is set, replies that report an error have the id, whatever `id` is."""
 
     id: bool = False
     route: bool = False
@@ -319,8 +315,7 @@ class Record(Struct, gc=False, eq=False):
         """Record that a batch with other requests handled this request.
 
         The batch has a separate record. `seconds` is the time from the request's arrival at the batch to the end of the
-        batch.
-        """
+        batch."""
         if batch.tries:
             self.backend, self.out_protocol, self.endpoint = batch.backend, batch.out_protocol, batch.endpoint
         self.tries += batch.tries

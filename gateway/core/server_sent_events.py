@@ -26,8 +26,7 @@ class EventCutter:
     """Splits a stream of bytes into the data of its events, each of at most `limit` bytes.
 
     Comments, fields other than `data`, and events without data are skipped. An event whose data is `end_mark` ends the
-    stream. The parser does not return it, and refuses later events.
-    """
+    stream. The parser does not return it, and refuses later events."""
 
     def __init__(self, limit: int, end_mark: bytes = b"") -> None:
         self._limit = limit

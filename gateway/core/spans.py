@@ -97,8 +97,7 @@ class Repeated:
     """One span for work that is done many times, such as on each response of a stream.
 
     It lasts from the start of the first time to the end of the last. Its facts are `times`, the number of times, and
-    `busy_seconds`, the total duration of the work. Use a `with` statement for each time.
-    """
+    `busy_seconds`, the total duration of the work. Use a `with` statement for each time."""
 
     def __init__(self, record: Spanned, name: str, parent: Span | None = None) -> None:
         self._record, self._name, self._parent = record, name, parent
@@ -144,8 +143,7 @@ _unsampled_parent: Callable[[], bytes] = map(
 ).__next__
 """Makes the `traceparent` of a new trace, whose flags ask the next services not to sample it either.
 
-The ids are a counter after random digits of this process, which costs less than random ids. No service records them.
-"""
+The ids are a counter after random digits of this process, which costs less than random ids. No service records them."""
 
 
 class Unsampled:
@@ -165,8 +163,7 @@ def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: floa
     """Return the context of a request with these headers; `parent` is the value of `traceparent`.
 
     If `parent` is missing or invalid, the request is the root of a new trace, which is sampled with the probability
-    `sample`.
-    """
+    `sample`."""
     found = _TRACEPARENT.fullmatch(parent) if parent else None
     if found is None or (found[1] == b"00" and found[5]):
         if random() >= sample:

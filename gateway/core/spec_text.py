@@ -32,8 +32,7 @@ def read_datatype(name: object, *, foreign: bool = False) -> Datatype:
     """Return the datatype of this name.
 
     If `foreign` is True, also accept a name from another system, such as `float32`. Raises DecodeError, which suggests
-    the likely datatype, if the name is unknown.
-    """
+    the likely datatype, if the name is unknown."""
     datatype = DATATYPES.get(name) if isinstance(name, str) else None
     meant = meant_by(name) if isinstance(name, str) else None
     if foreign:

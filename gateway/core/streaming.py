@@ -66,8 +66,7 @@ def answer_message(
 ) -> AsyncGenerator[Message, None]:
     """Yield the replies to one message of a client's stream.
 
-    This raises nothing, because every error becomes a reply. The message's record ends after the last reply.
-    """
+    This raises nothing, because every error becomes a reply. The message's record ends after the last reply."""
     replies = _answer_message(message, protocol, listener, select)
     return replies if message.record is UNRECORDED else _recorded(replies, message.record, protocol)
 
@@ -124,8 +123,7 @@ async def _routed(
 ) -> tuple[Request, Destination]:
     """Return the Request of a client's message and its Destination.
 
-    The Request is unread if it can be relayed without decoding.
-    """
+    The Request is unread if it can be relayed without decoding."""
     if protocol.name in listener.relays and (head := unread(message, protocol, listener)) is not None:
         destination = select(head)
         if destination.relay is protocol.relay:
@@ -165,8 +163,7 @@ def _with_wait(reply: Message, protocol: Protocol) -> Message:
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
     """Return the deadline that this module must enforce.
 
-    It is None for the deadline of a gRPC call, because gRPC itself ends the call with a status.
-    """
+    It is None for the deadline of a gRPC call, because gRPC itself ends the call with a status."""
     is_deadline_of_call = isinstance(protocol.carrier, GrpcForm) and request.deadline == message.deadline
     return None if is_deadline_of_call else request.deadline
 
@@ -249,8 +246,7 @@ async def ask_stream(
 async def _wait_for_end(replies: AsyncGenerator[Message, None]) -> None:
     """Wait for a stream to end by itself after it reported an error.
 
-    Nearly all streams end immediately, and Triton 2.51 crashes if a cancel arrives while it ends such a stream.
-    """
+    Nearly all streams end immediately, and Triton 2.51 crashes if a cancel arrives while it ends such a stream."""
     try:
         async with asyncio.timeout(SECONDS_TO_END):
             async for _ in replies:

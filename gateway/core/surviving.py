@@ -25,8 +25,7 @@ _lines = LogLimit(log, lines=1)
 @contextmanager
 def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
     """If the block raises an exception, end the block and log the exception with its traceback, once a minute for each
-    `what`. Exceptions of `expected`, cancellation and the end of the process are raised.
-    """
+    `what`. Exceptions of `expected`, cancellation and the end of the process are raised."""
     try:
         yield
     except Exception as error:
@@ -39,8 +38,7 @@ async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
     """Wait for all of these awaitables in parallel.
 
     Returns the results of the successful ones, in order; `log_and_continue` logs each failure. If the caller is
-    cancelled, all tasks are cancelled.
-    """
+    cancelled, all tasks are cancelled."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []
     for each in found:

@@ -21,8 +21,7 @@ _running: set["asyncio.Task[Any]"] = set()
 
 def spawn(coroutine: Coroutine[Any, Any, T], context: Context | None = None) -> "asyncio.Task[T]":
     """Start a task, in a copy of the current context or in `context`, and keep a reference until it is done, because
-    the event loop itself keeps only a weak reference.
-    """
+    the event loop itself keeps only a weak reference."""
     task = asyncio.get_running_loop().create_task(coroutine, context=context)
     keep(task)
     return task
@@ -53,8 +52,7 @@ async def outlived_by(task: "asyncio.Task[T]") -> T:
     If the caller was cancelled, the task's error is logged (a GatewayError in one line). This keeps a reference to the
     task until it is done.
 
-    `asyncio.shield` does the same with two more callbacks.
-    """
+    `asyncio.shield` does the same with two more callbacks."""
     waiter: asyncio.Future[T] = task.get_loop().create_future()
     _running.add(task)
     task.add_done_callback(partial(_ended, waiter))

@@ -26,8 +26,7 @@ class Destination:
     `translate` are the settings for encoding the response. `route` is the route's name (for a graph, `models.NAME`) and
     `backend` the name of its (first) backend. `route` and `backend` are empty for responses from the gateway itself.
     `relay` relays clients' messages without decoding them. If it is None, the gateway decodes them, and `reads` is the
-    reason: the first configuration key that needs their content.
-    """
+    reason: the first configuration key that needs their content."""
 
     handler: Handler | None = None
     translate: Translate = Translate()
@@ -106,8 +105,7 @@ class Exchanges:
     """The functions that a Listener calls with the messages that it receives.
 
     `ready` is the response of the transport's own health service, if it has one (gRPC), until `announce_end` is called.
-    `record` is None if there are no observers. `admit` is None if clients need no credentials.
-    """
+    `record` is None if there are no observers. `admit` is None if clients need no credentials."""
 
     exchange: Exchange
     stream: ExchangeStream
@@ -121,8 +119,7 @@ FixedFields: TypeAlias = tuple[tuple[bytes, bytes], ...]
 """Headers that a Connector sends with every message, by their names in lower case.
 
 They replace the message's headers of the same names. The value of HOST is the host name to use in requests to the
-endpoint, instead of its address.
-"""
+endpoint, instead of its address."""
 HOST = "host"
 
 
@@ -161,8 +158,7 @@ class ListenerCounts(typing.Protocol):
     @property
     def unrecognised_connections(self) -> int:
         """The number of connections, to an address that several transports share, whose first bytes matched none of
-        these transports.
-        """
+        these transports."""
 
     @property
     def open_connections(self) -> int:
@@ -172,8 +168,7 @@ class ListenerCounts(typing.Protocol):
     def unanswered_requests(self) -> int:
         """The number of requests that have begun to arrive and do not have a reply yet.
 
-        It is safe to read this from any thread.
-        """
+        It is safe to read this from any thread."""
 
 
 class Listener(ListenerCounts, typing.Protocol):
@@ -196,8 +191,7 @@ class Listener(ListenerCounts, typing.Protocol):
         arguments of the constructor. A request starts when its message has arrived in full.
 
         Returns the tasks of the requests in flight that have one message each; they continue with the previous
-        arguments.
-        """
+        arguments."""
 
     async def stop_accepting(self) -> None:
         """Stop accepting, and let each connection end after its last reply. When this returns, the address is free."""
@@ -209,5 +203,4 @@ class Listener(ListenerCounts, typing.Protocol):
     async def drain(self, seconds: float) -> int:
         """Stop accepting, let requests in flight finish for at most `seconds`, then close.
 
-        Return the number of cancelled requests. The call can be cancelled and repeated with less time.
-        """
+        Return the number of cancelled requests. The call can be cancelled and repeated with less time."""

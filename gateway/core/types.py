@@ -254,8 +254,7 @@ class TensorSpec:
 
     `content_type` has the values of `Tensor.content_type`. If it is empty, a tensor keeps its own. `description` is the
     server's text for users. An `optional` input can be missing in a request. An `image` is an input of numbers for
-    which the server also accepts image files, one element of BYTES for each row.
-    """
+    which the server also accepts image files, one element of BYTES for each row."""
 
     name: str
     datatype: Datatype
@@ -278,8 +277,7 @@ class Signature:
     """A model's inputs, outputs and other metadata: the response to `metadata`.
 
     Fields that were not requested, or that the server does not report, are empty. `operations` are the operations that
-    the model supports.
-    """
+    the model supports."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -296,8 +294,7 @@ class Signature:
     def with_images(self) -> "Signature":
         """Return the signature of a model whose server decodes image files itself.
 
-        Each input with rows of three dimensions (height, width and channels in some order) can be an `image`.
-        """
+        Each input with rows of three dimensions (height, width and channels in some order) can be an `image`."""
         inputs = (
             dataclasses.replace(each, image=len(each.shape) == 4 and each.datatype is not BYTES) for each in self.inputs
         )
@@ -362,8 +359,7 @@ class Statistics:
 class Metric(Enum):
     """The quantity that a Series measures.
 
-    Latencies are in milliseconds. Shares and usage are in percent; 100% CPU usage is one core.
-    """
+    Latencies are in milliseconds. Shares and usage are in percent; 100% CPU usage is one core."""
 
     REQUESTS = "requests that ended in the second"
     FAILED = "the share of these requests that failed"
@@ -397,8 +393,7 @@ CLASSIFICATION = "classification"
 ATTACHMENT = "brpc attachment"
 """The parameter of a request or a response for the bytes that baidu_std sends next to a message.
 
-It is a text of one character for each byte (Latin-1). The name contains a space, so clients are unlikely to use it.
-"""
+It is a text of one character for each byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
 
 
 @frozen
@@ -417,8 +412,7 @@ BytesForm: TypeAlias = Literal["text", "base64"]
 class Translate:
     """The keys of a route's `translate` section that codecs read.
 
-    The YAML keys have the same names, types, defaults and docstrings.
-    """
+    The YAML keys have the same names, types, defaults and docstrings."""
 
     nan: Nan | None = None
     """Representation of NaN and infinities in JSON: an error (`error`), the literals NaN and Infinity (`literal`),
@@ -440,8 +434,7 @@ DEFAULT_TRANSLATE = Translate()
 class Tries:
     """The rules for the attempts of a call; an attempt sends the call to one endpoint.
 
-    Policies set the rules, the Backend follows them.
-    """
+    Policies set the rules, the Backend follows them."""
 
     seconds: float | None = None
     """Maximum time of one attempt at its endpoint, in seconds: includes connecting, excludes waiting in a queue."""
@@ -467,8 +460,7 @@ class Tries:
 class CallsLeft:
     """The remaining number of calls that graph steps can make for one client request, and whether a call `has_run`.
 
-    All steps share it.
-    """
+    All steps share it."""
 
     __slots__ = ("has_run", "number")
 
@@ -482,8 +474,7 @@ class Head(Struct, frozen=True):
 
     The fields are the same as in Request.
 
-    `found` has additional results, for the Relay's own use.
-    """
+    `found` has additional results, for the Relay's own use."""
 
     operation: Operation
     model: str
@@ -528,8 +519,7 @@ NOT_READ: Any = _NotRead()
 class MissingNumbers(str):
     """The `flaw` of a request that has null among its numbers.
 
-    The decoded request has NaN in their place. A route with `translate: {nan: null}` accepts it.
-    """
+    The decoded request has NaN in their place. A route with `translate: {nan: null}` accepts it."""
 
     __slots__ = ()
 
@@ -538,8 +528,7 @@ class UnequalRows(str):
     """The `flaw` of a request without `inputs`, in which the rows of an input differ in length.
 
     A backend with one row per call (`Rows.ONE`) can take these rows. For each input, `columns` has either a single
-    tensor, or one tensor per row with a first dimension of 1.
-    """
+    tensor, or one tensor per row with a first dimension of 1."""
 
     __slots__ = ("columns",)
 
@@ -556,8 +545,7 @@ class Request(Struct, frozen=True):
 
     There are three groups of fields. The codec reads the fields up to `flaw` from the message. `exchange.decoded` sets
     `listener` to `peer`, which describe the request's origin, for all protocols. The route and its policies set
-    `translate` and the following fields.
-    """
+    `translate` and the following fields."""
 
     operation: Operation
     model: str = ""
@@ -577,13 +565,11 @@ class Request(Struct, frozen=True):
     schemaless: bool = False
     """True if inputs and parameters came as members of one JSON object, which only the model's signature can
     distinguish. Until then, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's
-    shape.
-    """
+    shape."""
     flaw: str = ""
     """An error in the message that is reported later, in protocols whose servers check the model's name first
     (UM-Bridge), so an unknown model is reported instead of this error. It can also be MissingNumbers. The gateway never
-    sends a request with a flaw to a backend.
-    """
+    sends a request with a flaw to a backend."""
     listener: str = ""
     """The name of the listener for this request."""
     protocol: str = ""
@@ -610,8 +596,7 @@ class Request(Struct, frozen=True):
     unread: Unread | None = None
     """The message itself, if it goes to the server without decoding.
 
-    `inputs`, `outputs` and `parameters` are then NOT_READ.
-    """
+    `inputs`, `outputs` and `parameters` are then NOT_READ."""
 
     def __eq__(self, other: object) -> bool:
         return equal_without(_OBSERVING, self, other)
@@ -633,8 +618,7 @@ class ControlRequest(Request, frozen=True):
 
     `settings` are the parameters of `load` and `unload` (`config` as JSON text, `file:PATH` as bytes, and
     `unload_dependents`), or the trace or log settings to change. None resets a trace setting. A request without
-    settings queries the current settings.
-    """
+    settings queries the current settings."""
 
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 

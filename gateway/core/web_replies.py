@@ -41,8 +41,7 @@ def _is_page(reply: Message) -> bool:
 def page_text(reply: Message) -> str:
     """Describe a page by its title, for example `a web page (text/html), '500 Internal Server Error'`.
 
-    The rest of the page can be long, and show paths and variables of the server.
-    """
+    The rest of the page can be long, and show paths and variables of the server."""
     page = bytes(memoryview(reply.body)[:_MOST_READ])
     found = next(filter(None, (_element(page, name) for name in _TITLES)), b"").decode("utf-8", "replace")
     title = " ".join(readable(html.unescape(_TAG.sub(" ", found))).split())
@@ -52,8 +51,7 @@ def page_text(reply: Message) -> str:
 def _element(page: bytes, name: bytes) -> bytes:
     """Return the content of the first element `name`, or an empty text.
 
-    The time is linear in the size of the page for any content. A regular expression would start again at each `<`.
-    """
+    The time is linear in the size of the page for any content. A regular expression would start again at each `<`."""
     lower = page.lower()
     start = lower.find(b"<" + name)
     begin = lower.find(b">", start) if start >= 0 else -1
@@ -64,8 +62,7 @@ def _element(page: bytes, name: bytes) -> bytes:
 def web_error(reply: Message, asked: str) -> str:
     """Return the error in a reply to a request for the path `asked`, if the reply is a redirect or an error page.
 
-    Return an empty text for other replies, which their codecs decode.
-    """
+    Return an empty text for other replies, which their codecs decode."""
     if 300 <= reply.status < 400:
         return f"status {reply.status}, expected 200{_redirect(reply, asked)}"
     if reply.status >= 400 and _is_page(reply):

@@ -29,8 +29,7 @@ def has_word(body: Buffer, word: bytes, letter: int) -> bool:
 def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
     """Return True if `body` contains one of `words`.
 
-    Each word comes with the position of its letter, as in `has_word`.
-    """
+    Each word comes with the position of its letter, as in `has_word`."""
     if type(body) is not bytes:
         longest = max(len(word) for word, _ in words)
         return any(_has_word(piece, *each) for piece in _pieces(body, longest - 1) for each in words)

@@ -30,8 +30,7 @@ def compressed(batch: bytes) -> bytes:
 class Collector:
     """The collector at `url`. Use it in one thread at a time.
 
-    `headers` are the headers of each request. `timeout` is the time limit for all attempts of a batch, in seconds.
-    """
+    `headers` are the headers of each request. `timeout` is the time limit for all attempts of a batch, in seconds."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
         self._url = url

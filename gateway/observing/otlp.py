@@ -38,8 +38,7 @@ _SERVER_FAULTS = frozenset(
 class OtlpExporter:
     """Exports spans by `send`, which takes an ExportTraceServiceRequest and returns the reason for a failed export.
 
-    `service`, `version`: the resource's `service.name` and `service.version`.
-    """
+    `service`, `version`: the resource's `service.name` and `service.version`."""
 
     def __init__(self, send: Callable[[bytes], str], service: str, version: str) -> None:
         self._send = send

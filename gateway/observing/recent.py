@@ -39,8 +39,7 @@ class RecentRequest(Struct, frozen=True):
 
     `ended` is on the clock `time.monotonic`. `seconds` is the time from the request's arrival to the end of the
     response; `queued` and `upstream` are the parts of this time in queues of backends and in calls to endpoints.
-    `client`: `host:port`. `losses`: the losses of a conversion. The other fields are the same as in a Record.
-    """
+    `client`: `host:port`. `losses`: the losses of a conversion. The other fields are the same as in a Record."""
 
     kind: RequestKind
     id: str

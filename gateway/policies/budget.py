@@ -14,8 +14,7 @@ class Budget:
     """The number of additional calls that a policy can make: at most `share` for each client call of the last 10 to 20
     s, plus `least`.
 
-    If there were no budget, a server that fails because it is overloaded would get several times as many calls.
-    """
+    If there were no budget, a server that fails because it is overloaded would get several times as many calls."""
 
     __slots__ = ("_begin", "_calls", "_clock", "_earlier", "_share", "_spent", "least")
 

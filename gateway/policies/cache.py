@@ -337,8 +337,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Return a Handler that calls `handler` once for equal calls.
 
     The Handler raises:
-        GatewayError: the error of `handler`.
-    """
+        GatewayError: the error of `handler`."""
     cache = state(settings)
     # Done once for all Handlers of the entry.
     context.hidden_state(settings, lambda: context.on_new_models(cache.clear))

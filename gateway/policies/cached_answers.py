@@ -27,8 +27,7 @@ def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
 
     Tensors are compared as bytes: 0.0 and -0.0 differ, as do two NaNs with different payloads. The key excludes the
     caller, the time, the id and the deadline. On most processors, which have instructions for SHA-256, it is the
-    fastest strong hash (1.9 GB/s; BLAKE2b: 1.3 GB/s).
-    """
+    fastest strong hash (1.9 GB/s; BLAKE2b: 1.3 GB/s)."""
     inputs, translate = request.inputs, request.translate
     # `repr` of texts and numbers in tuples is unambiguous and fast. It includes the size of each tensor, so bytes of
     # one tensor cannot pass for bytes of the next.

@@ -172,8 +172,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     """Return a Handler that refuses calls to models that keep failing.
 
     The Handler raises:
-        GatewayError: UNAVAILABLE (circuit-open).
-    """
+        GatewayError: UNAVAILABLE (circuit-open)."""
     breaker = state(settings)
 
     def with_breaker(request: Request) -> Awaitable[Answer]:

@@ -41,8 +41,7 @@ class Circuit:
     """The state of one model under `circuit_breaker`: it gets all calls (closed), no calls (open), or one trial call
     (half-open).
 
-    `epoch` counts the changes of state. The result of a call that began before the last change is ignored.
-    """
+    `epoch` counts the changes of state. The result of a call that began before the last change is ignored."""
 
     __slots__ = ("_openings", "_recent", "_row", "_rules", "epoch", "state", "until")
 
@@ -111,8 +110,7 @@ class Circuits:
     """The circuits of the models that failed recently. A model without failures has no circuit, so a call to it costs
     only one lookup.
 
-    `changed` is called with the model and its Circuit when a circuit opens or closes.
-    """
+    `changed` is called with the model and its Circuit when a circuit opens or closes."""
 
     def __init__(
         self, rules: CircuitRules, clock: Callable[[], float], changed: Callable[[Hashable, Circuit], None]

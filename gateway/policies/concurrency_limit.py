@@ -156,8 +156,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     """Return `handler` with a limit on the calls in flight.
 
     The Handler raises:
-        GatewayError: RESOURCE_EXHAUSTED (overloaded).
-    """
+        GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
     concurrency = state(settings)
 
     async def with_limit(request: Request) -> Answer:

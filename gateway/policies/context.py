@@ -19,8 +19,7 @@ class OtherBackend:
     """A backend in addition to the route's own backend, with its names for models and tensors. None means the same name
     as in the route's own backend.
 
-    `inputs` and `outputs` are pairs of a tensor's name for clients and its name in the backend.
-    """
+    `inputs` and `outputs` are pairs of a tensor's name for clients and its name in the backend."""
 
     name: str
     model: str | None = None
@@ -117,8 +116,7 @@ class PolicyContext:
         shows, see ShownStates.) `make` makes the state for the first Handler. The state ends with this context.
 
         A route has many Handlers (for each client protocol, for streams, ...), and `wrap` runs for each. `settings`
-        identifies the item.
-        """
+        identifies the item."""
         if id(settings) not in self._hidden_states:
             self._hidden_states[id(settings)] = settings, make()
         made: T = self._hidden_states[id(settings)][1]
@@ -135,8 +133,7 @@ class PolicyContext:
         """Return True if the gateway can send `request` again after a server might have seen it.
 
         Calls that run a model need `safe`, and must not belong to a sequence, whose state they change. Queries, for
-        example for metadata, are always repeatable; changes of a server (CONTROL_OPERATIONS) never are.
-        """
+        example for metadata, are always repeatable; changes of a server (CONTROL_OPERATIONS) never are."""
         if request.operation in CALLS:
             has_sequence = request.unread is None and request.parameters.get("sequence_id")
             return self.safe and not has_sequence

@@ -695,7 +695,6 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     The Handler raises:
         GatewayError: the request's own error, or the error of its batch if the batch cannot be repeated in parts;
             DEADLINE_EXCEEDED, the request's deadline has passed; INTERNAL (invalid-output), the response to a batch
-            cannot be split.
-    """
+            cannot be split."""
     shown = state(settings)
     return Gathering(handler, settings, context, lambda: shown.counts).answer

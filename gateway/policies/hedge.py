@@ -113,8 +113,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Return `handler` with a second attempt of slow calls.
 
     The Handler raises:
-        GatewayError: the error of the first attempt, if the second attempt also failed.
-    """
+        GatewayError: the error of the first attempt, if the second attempt also failed."""
     hedges = context.hidden_state(settings, lambda: Hedges(settings, context))
 
     async def with_hedges(request: Request) -> Answer:

@@ -30,8 +30,7 @@ def rows_of(request: Request) -> int | None:
     """Return the number of rows in a request that is joinable, or None for other requests.
 
     A joinable request is an inference outside of sequences, without attachments, and not a repeated attempt. Its
-    message is joinable, and the first dimension of all its tensors counts rows.
-    """
+    message is joinable, and the first dimension of all its tensors counts rows."""
     inputs = request.inputs
     if request.operation is not Operation.INFER or not inputs or request.schemaless:
         return None
@@ -94,8 +93,7 @@ def join(requests: Sequence[Request], record: Record = UNRECORDED) -> Request:
     """Join requests with the same key into one: the rows of the first request, then the rows of the second, and so on.
 
     The joined request has no id, and has the latest of the deadlines. The joined request has a client only if all
-    requests come from the same client. `record` notes the result of the joined request.
-    """
+    requests come from the same client. `record` notes the result of the joined request."""
     first = requests[0]
     client = first.client
     of_one = all(each.client == client for each in requests)

@@ -388,8 +388,7 @@ METRICS = (
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
     """Return `handler`; a share of its calls is also sent to the mirror's backend.
 
-    The Handler raises the errors of `handler`.
-    """
+    The Handler raises the errors of `handler`."""
     mirror = state(settings)
     rename = settings.rename
     there = OtherBackend(

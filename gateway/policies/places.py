@@ -89,8 +89,7 @@ class StateMetric:
     for example from several workers, are added.
 
     The labels of a place are `place` and `route` (both are a route's name, or `backends.NAME`), and `backend`, which is
-    the `backend` in the state's JSON, or, if there is none, the backend that has the policy.
-    """
+    the `backend` in the state's JSON, or, if there is none, the backend that has the policy."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -131,8 +130,7 @@ class ShownStates(Generic[S, T]):
     entry is no longer in effect. The class makes a state when it is first needed, and keeps the state with the entry's
     settings. (For a state that only the Handlers use, see `hidden_state` of PolicyContext.)
 
-    Entries are distinguished by identity, so two entries with equal settings have two states.
-    """
+    Entries are distinguished by identity, so two entries with equal settings have two states."""
 
     def __init__(self, make: Callable[[S], T]) -> None:
         self._make = make

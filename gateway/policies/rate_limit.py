@@ -235,8 +235,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     """Return `handler` with a limit on the requests of each client.
 
     The Handler raises:
-        GatewayError: RESOURCE_EXHAUSTED (rate-limited); UNAVAILABLE (not-ready) with `without_redis: refuse`.
-    """
+        GatewayError: RESOURCE_EXHAUSTED (rate-limited); UNAVAILABLE (not-ready) with `without_redis: refuse`."""
     limit = state(settings)
 
     async def with_limit(request: Request) -> Answer:

@@ -119,8 +119,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
     """Return `handler` with more attempts if a stream fails before its first response.
 
     The stream raises:
-        GatewayError: the error of the last attempt.
-    """
+        GatewayError: the error of the last attempt."""
     retries = context.hidden_state(settings, lambda: Retries(settings, context))
 
     async def with_retries(request: Request) -> AsyncGenerator[Response, None]:
@@ -152,8 +151,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Return `handler` with more attempts if a call fails.
 
     The Handler raises:
-        GatewayError: the error of the last attempt.
-    """
+        GatewayError: the error of the last attempt."""
     retries = context.hidden_state(settings, lambda: Retries(settings, context))
 
     async def with_retries(request: Request) -> Answer:

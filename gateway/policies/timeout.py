@@ -47,8 +47,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
     """Return a StreamHandler that cancels `handler` if the wait for one response exceeds `settings.seconds`.
 
     The stream raises:
-        GatewayError: DEADLINE_EXCEEDED (timeout).
-    """
+        GatewayError: DEADLINE_EXCEEDED (timeout)."""
     seconds, per_try = settings.seconds, settings.per_try
 
     async def with_timeout(request: Request) -> AsyncGenerator[Response, None]:
@@ -74,8 +73,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     time, so the next server knows the limit.
 
     The Handler raises:
-        GatewayError: DEADLINE_EXCEEDED (timeout).
-    """
+        GatewayError: DEADLINE_EXCEEDED (timeout)."""
     seconds, per_try = settings.seconds, settings.per_try
 
     limit = TimeLimit()

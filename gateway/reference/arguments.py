@@ -73,8 +73,7 @@ def _remove_derivative(
 
 def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
     """Return the position in an index tensor, which is INT64 `[1]` for all rows, or `[B,1]` with the same value in
-    every row. The position is 0 if the tensor is missing or empty.
-    """
+    every row. The position is 0 if the tensor is missing or empty."""
     if tensor is None or tensor.elements == 0:
         return 0
     if tensor.datatype is not Datatype.INT64:
@@ -91,8 +90,7 @@ def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
 def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Signature) -> None:
     """Raise GatewayError if batched tensors differ in their number of rows.
 
-    `sens` and `vec` are batched if an input is batched.
-    """
+    `sens` and `vec` are batched if an input is batched."""
     batched = [tensor for tensor, spec in zip(inputs, signature.inputs, strict=True) if is_batch(spec.shape)]
     if not batched:
         return

@@ -22,8 +22,7 @@ _ATTRIBUTE = "__gateway_signature__"
 class Declaration:
     """The declaration that `@signature` makes.
 
-    `derivatives` has the callable of each derivative. `workers` is the maximum number of concurrent calls.
-    """
+    `derivatives` has the callable of each derivative. `workers` is the maximum number of concurrent calls."""
 
     inputs: Specs = ()
     outputs: Specs = ()

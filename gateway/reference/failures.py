@@ -11,8 +11,7 @@ def model_error(name: str, error: BaseException) -> GatewayError:
     """Return the error for an exception of model `name`, with the text `ValueError: message`. The traceback goes to the
     log.
 
-    A MemoryError becomes RESOURCE_EXHAUSTED (overloaded), which MIP encodes as ERROR_MEMORY.
-    """
+    A MemoryError becomes RESOURCE_EXHAUSTED (overloaded), which MIP encodes as ERROR_MEMORY."""
     log.error("model %r failed", name, exc_info=error)
     message = without_traceback(str(error))
     reason = Reason.OVERLOADED if isinstance(error, MemoryError) else Reason.MODEL_ERROR

@@ -25,8 +25,7 @@ _END = object()
 def is_generator(function: Callable[..., Any]) -> bool:
     """Return whether `function` is a generator function, `async` or not.
 
-    It also is for instances whose `__call__` is a generator function.
-    """
+    It also is for instances whose `__call__` is a generator function."""
     candidates = (function, getattr(function, "__call__", None))  # noqa: B004
     return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in candidates)
 
@@ -34,8 +33,7 @@ def is_generator(function: Callable[..., Any]) -> bool:
 def from_generator(function: Callable[..., Any], start: Start, finish: Finish, workers: Executor) -> Stream:
     """Return a Stream of a generator function.
 
-    An `async` generator runs on the event loop, any other generator in threads.
-    """
+    An `async` generator runs on the event loop, any other generator in threads."""
     call = getattr(function, "__call__", None)  # noqa: B004
     if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(call):
         return _on_event_loop(start, finish)

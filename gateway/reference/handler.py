@@ -57,8 +57,7 @@ def handler(models: Sequence[Model], *, points: bool = False, path: str = "") ->
     The Handler raises:
         GatewayError: NOT_FOUND for an unknown model or version. UNIMPLEMENTED for an operation that the model does not
             offer. INVALID_ARGUMENT for wrong tensors, outputs or parameters. INTERNAL (model-error) for an exception of
-            the model. INTERNAL (invalid-output) for results that differ from the model's declaration.
-    """
+            the model. INTERNAL (invalid-output) for results that differ from the model's declaration."""
     served = by_name(models, points=points)
     entries = tuple(ModelEntry(name, VERSION, "READY") for name in served)
 

@@ -29,8 +29,7 @@ Function: TypeAlias = Callable[[Arguments, Config], Outputs | Awaitable[Outputs]
 
 The arguments are the inputs in the order of the Signature, then the tensors that DERIVATIVES lists for the operation.
 They are already checked against the Signature. Raises GatewayError for values that it refuses. Any other exception
-becomes a model error.
-"""
+becomes a model error."""
 
 Stream: TypeAlias = Callable[[Arguments, Config], AsyncGenerator[Outputs, None]]
 """Like a Function, but computes any number of responses to one request."""
@@ -72,8 +71,7 @@ def build(
     If `stream` is set, the Signature also lists `stream`, and the model refuses `infer`.
 
     `points` has the inputs and outputs for one-point protocols. You can omit `points` if every size in `inputs` and
-    `outputs` is fixed.
-    """
+    `outputs` is fixed."""
     operations = frozenset(functions)
     if stream is not None:
         operations |= {Operation.STREAM}

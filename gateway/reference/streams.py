@@ -19,8 +19,7 @@ def stream_handler(models: Sequence[Model], *, points: bool = False) -> StreamHa
 
     A streaming model yields each of its responses, and any other model yields its one response.
 
-    The StreamHandler raises the same errors as the Handler, also after some responses.
-    """
+    The StreamHandler raises the same errors as the Handler, also after some responses."""
     served = by_name(models, points=points)
     unary = handler(models, points=points)
 

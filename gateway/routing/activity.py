@@ -53,8 +53,7 @@ class Activity:
 
     def seconds_active(self, idle: float) -> float:
         """Return for how many more seconds the backend counts as active: `idle` while calls run, and up to `idle`
-        seconds after the last call. If the result is 0 or less, the backend is inactive.
-        """
+        seconds after the last call. If the result is 0 or less, the backend is inactive."""
         return idle if self.calls else self._ended_at + idle - self._clock()
 
     def next_call(self) -> "asyncio.Future[None]":

@@ -58,8 +58,7 @@ _NOTHING = Done()
 class Backend:
     """A named group of model servers with the same protocol, and the Handler that sends each Request to one of them.
 
-    `sender` sends the attempts; `slots` choose the endpoint and the time.
-    """
+    `sender` sends the attempts; `slots` choose the endpoint and the time."""
 
     def __init__(self, sender: Sender, slots: Slots) -> None:
         self.name = sender.name
@@ -119,8 +118,7 @@ class Backend:
     def waiting(self) -> int:
         """The number of waiting calls, including calls in the queues of the backends that it replaced.
 
-        While the backend has no endpoints, this includes calls that wait for the response to another call.
-        """
+        While the backend has no endpoints, this includes calls that wait for the response to another call."""
         waiting = self.local.waiting + sum(len(each.queue) for each in self._replaced)
         return waiting if self.serving else waiting + sum(each.local.joined for each in self._replaced)
 
@@ -142,8 +140,7 @@ class Backend:
         """Return whether at least one endpoint is ready.
 
         If its endpoints are probed, the results of the probes decide. Otherwise the backend queries all endpoints in
-        parallel; their responses do not affect the health of endpoints.
-        """
+        parallel; their responses do not affect the health of endpoints."""
         if (known := await self.slots.is_ready()) is not None:
             return known
         if self.is_probed:

@@ -30,8 +30,7 @@ SMALLEST_SHARE = 0.05
 class Candidate(Hashable, Protocol):
     """The data of an endpoint that strategies use.
 
-    `since` is the time when the endpoint returned after an ejection, or was added.
-    """
+    `since` is the time when the endpoint returned after an ejection, or was added."""
 
     in_flight: int
     since: float
@@ -53,8 +52,7 @@ class Weights:
     later, but not from equal to unequal weights.
 
     In the first `slow_start` seconds after `Candidate.since`, a weight grows linearly from SMALLEST_SHARE of its value
-    to the full value.
-    """
+    to the full value."""
 
     def __init__(
         self,

@@ -43,8 +43,7 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 class Branch:
     """One backend of a route, for the clients of one protocol.
 
-    `safe` is True if the gateway can repeat its calls even after it has sent them.
-    """
+    `safe` is True if the gateway can repeat its calls even after it has sent them."""
 
     backend: str
     handler: Handler

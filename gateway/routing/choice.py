@@ -67,8 +67,7 @@ class EndpointChoice:
     def none_there(self, waited: float | None = None) -> TransportError:
         """Return the error of a call for which the backend has no endpoint.
 
-        `waited` is the time that the call waited for an endpoint, in seconds.
-        """
+        `waited` is the time that the call waited for an endpoint, in seconds."""
         text = f"backend {self.name!r} has no endpoint at the moment"
         if self.drained:
             text = (

@@ -39,8 +39,7 @@ class InputCondition:
         what is wrong).
 
         Return False for a schemaless request, whose inputs are not known yet. A route can accept a request with null
-        among its numbers, or with unequal rows, so the function compares the inputs of such requests.
-        """
+        among its numbers, or with unequal rows, so the function compares the inputs of such requests."""
         if request.operation not in CALLS:
             return True
         if isinstance(request.flaw, UnequalRows):
@@ -72,8 +71,7 @@ class Conditions:
     """The conditions in `match` of a route. Empty fields match every request.
 
     `model` is a name or a glob. `path` is exact or ends with `*`. `headers` are pairs of a lower-case name and a value,
-    where None matches any value.
-    """
+    where None matches any value."""
 
     listener: str = ""
     protocol: str = ""

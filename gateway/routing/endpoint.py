@@ -73,8 +73,7 @@ class Endpoint:
         """The task of the running probe."""
         self.since = -inf
         """The beginning of its slow start, which is the time when it returned after its last ejection or was added to a
-        running gateway.
-        """
+        running gateway."""
         self.drain: Drain | None = None
         """The endpoint's drain; None while it serves."""
         self.takes_calls = True
@@ -187,8 +186,7 @@ class Endpoint:
     def give_back(self, answered: bool = False) -> None:
         """Subtract a call from the number of calls in flight, and offer its slot to the backends.
 
-        This method is a `slots.Ended`; the endpoint ignores `answered`.
-        """
+        This method is a `slots.Ended`; the endpoint ignores `answered`."""
         self.in_flight -= 1
         if self._on_free:
             self.offer()
@@ -300,8 +298,7 @@ class Endpoint:
 
         A refused request and a reply beyond a limit count as responses. Attempt handles expired deadlines. If a proxy
         reports that it gets no reply, that counts as a single failure, because the call of one client might crash the
-        server or take too long.
-        """
+        server or take too long."""
         if error.answered:
             self.note_answer()
         elif error.status is Status.UNAVAILABLE:
@@ -382,8 +379,7 @@ class PassthroughConnector:
 
 def adopt_drains(endpoints: Iterable[Endpoint], previous: Iterable[Endpoint]) -> None:
     """If the gateway now reaches an address in another way, for example over TLS, apply the drain of the previous
-    endpoint to the endpoint in `endpoints` with that address.
-    """
+    endpoint to the endpoint in `endpoints` with that address."""
     drains = {each.address: each.drain for each in previous if each.drain is not None}
     for each in endpoints:
         if each.drain is None and each.address in drains:

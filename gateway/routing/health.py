@@ -82,8 +82,7 @@ class Ejection:
 
     `failures` is the number of failures in a row after which an endpoint is ejected. `seconds` is the length of the
     first ejection. `most` is the maximum share of a backend's endpoints that can be left out at the same time, rounded
-    up. The last endpoint is left out only if the share is 1.
-    """
+    up. The last endpoint is left out only if the share is 1."""
 
     failures: int = 5
     seconds: float = 10.0
@@ -151,8 +150,7 @@ class EndpointHealth:
         """True if the server responded to the last failed probe, by reporting that it is not ready."""
         self.on_answer: Callable[[], None] | None = None
         """Callback before a response to a call that changes the state, which is the first response or a response after
-        a failure.
-        """
+        a failure."""
         self._ejection = ejection
         self._clock = clock
         self._log = log
@@ -221,8 +219,7 @@ class EndpointHealth:
     def failed(self, why: str, *, unreachable: bool) -> bool:
         """Record a failed call, and return True if this ejected the endpoint.
 
-        `unreachable` is True if the connection attempt failed or the connection broke.
-        """
+        `unreachable` is True if the connection attempt failed or the connection broke."""
         before = self.state
         self._note_failure(why)
         self._failures += 1
@@ -238,8 +235,7 @@ class EndpointHealth:
     def try_again(self) -> None:
         """Record that the gateway sends a call to the endpoint although it is down.
 
-        Either its ejection is over and this call is a trial, or too many endpoints are down.
-        """
+        Either its ejection is over and this call is a trial, or too many endpoints are down."""
         if not self.is_left_out:
             self._is_on_trial = True
             self._until = self._clock() + max(self._seconds, self._ejection.seconds)
@@ -248,8 +244,7 @@ class EndpointHealth:
         """Record a passed probe.
 
         After a failed probe, `healthy` passed probes in a row bring the endpoint up. Return whether the endpoint was
-        down before and is up now.
-        """
+        down before and is up now."""
         if self._is_doubted:
             self._probe_failures = 0
             self._probes_passed += 1
@@ -262,8 +257,7 @@ class EndpointHealth:
         """Record a failed probe.
 
         `unhealthy` failed probes in a row take the endpoint down. `refused` is True if the server responded that it is
-        not ready.
-        """
+        not ready."""
         before = self.state
         self._note_failure(why)
         self._probe_failures += 1

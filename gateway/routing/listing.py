@@ -40,8 +40,7 @@ class Remembered(Generic[Known]):
     """A cached response of a backend to one operation on its server.
 
     The cache keeps the response for SECONDS_KEPT, and longer while the backend is down. `nothing` is the value before
-    the first response.
-    """
+    the first response."""
 
     def __init__(
         self,
@@ -54,8 +53,7 @@ class Remembered(Generic[Known]):
     ) -> None:
         """`wait` is how long `get` waits, in seconds.
 
-        `first_wait` is how long it waits before the first response, if that is different.
-        """
+        `first_wait` is how long it waits before the first response, if that is different."""
         self._backend = backend
         self._question = Request(operation)
         self._clock = clock
@@ -73,8 +71,7 @@ class Remembered(Generic[Known]):
 
         Fetch the response if it is unknown or old. If that fails or takes too long, return the last known response.
         This query can itself show that the backend is up again, which invalidates the value. In that case, query once
-        more.
-        """
+        more."""
         wait = self._wait if self._first_wait is None else self._first_wait
         deadline = asyncio.get_running_loop().time() + wait
         forgotten = self._times_forgotten
@@ -207,8 +204,7 @@ class Listing:
 async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
     """Return the backend models behind globs, with their routes.
 
-    `has_others` is True if the list also has other models.
-    """
+    `has_others` is True if the list also has other models."""
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
     await _ask(backends, starting, has_others=has_others)
@@ -224,8 +220,7 @@ async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others
     """Query all backends in parallel, so that several slow backends cost one wait.
 
     Once a model is known, the result omits backends that have not responded after `starting` seconds. Their queries
-    continue, and later lists use the results.
-    """
+    continue, and later lists use the results."""
     loop = asyncio.get_running_loop()
     left_out_at = loop.time() + starting
     pending = {spawn(each.get()) for each in backends}

@@ -72,8 +72,7 @@ class CountedEndpoint(Endpoint):
         """Count from zero for a new server.
 
         `on_limit` is called after `most_calls` calls (0 means no limit), before another call gets the slot of the last
-        one.
-        """
+        one."""
         self.calls, self.last_used = 0, self.clock()
         self.most_calls, self.on_limit = most_calls, on_limit
 
@@ -143,8 +142,7 @@ class StartedSlots:
         """See `Slots.again`.
 
         The error of a call that fails with its server explains why the server is gone. If the server cannot have
-        received the call, another server gets the call.
-        """
+        received the call, another server gets the call."""
         if may_try_another(error, tried, self.local.serving):
             return None
         failed = await self._explained(error)

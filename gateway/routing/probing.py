@@ -27,8 +27,7 @@ class Probes:
 
     `operation` is LIVE or READY. `interval` and `timeout` are in seconds. `unhealthy` is the number of failed probes in
     a row after which an endpoint is down. `healthy` is the number of passed probes in a row after which it is up again.
-    `jitter` is the share of `interval` by which each wait is randomly longer or shorter.
-    """
+    `jitter` is the share of `interval` by which each wait is randomly longer or shorter."""
 
     operation: Operation
     interval: float = 5.0
@@ -41,8 +40,7 @@ class Probes:
 class Prober:
     """Probes the current endpoints of one backend. Each endpoint has at most one probe at a time.
 
-    `randomly` returns numbers from 0 to 1.
-    """
+    `randomly` returns numbers from 0 to 1."""
 
     def __init__(
         self,

@@ -36,8 +36,7 @@ Waiter: TypeAlias = asyncio.Future[T]
 Waiters: TypeAlias = deque[Waiter[T]]
 """A line of waiting calls of one client for the same thing, the oldest first.
 
-In this module, that is the same model.
-"""
+In this module, that is the same model."""
 Fits: TypeAlias = Callable[[Hashable], bool]
 """Returns whether the waiters in a line can use the free slot."""
 
@@ -51,8 +50,7 @@ class QueueSettings:
     """`length` is the maximum number of waiting calls.
 
     `timeout` is the maximum wait of a call, in seconds; None means no limit. `wait_for_endpoints` is the maximum wait
-    for the first endpoint, in seconds; None means that calls do not wait.
-    """
+    for the first endpoint, in seconds; None means that calls do not wait."""
 
     length: int = 1000
     timeout: float | None = None
@@ -75,8 +73,7 @@ class SlotTimes:
 
     def until(self, place: int, slots: int) -> float | None:
         """Return the estimated seconds until the call at this place of a queue (1 is the next one) gets one of `slots`;
-        None if unknown.
-        """
+        None if unknown."""
         return self.mean * place / slots if self.mean is not None and slots else None
 
 
@@ -97,8 +94,7 @@ def _unknown(place: int) -> float | None:
 class FairQueue(Generic[T]):
     """The queue of a backend without free slots: at most `limit` waiting calls, with one line per client.
 
-    `until` estimates the seconds until the waiter at a place (1 is the next one) gets its slot; None if unknown.
-    """
+    `until` estimates the seconds until the waiter at a place (1 is the next one) gets its slot; None if unknown."""
 
     def __init__(self, name: str, limit: int, until: Callable[[int], float | None] = _unknown) -> None:
         self._name = name
@@ -146,8 +142,7 @@ class FairQueue(Generic[T]):
         1 means that it would be the next to get a slot.
 
         A client's n-th call waits for the first n - 1 calls of all other clients, and for the n-th call of the clients
-        whose turn is sooner. The same holds for a client's lines.
-        """
+        whose turn is sooner. The same holds for a client's lines."""
         entry = self._clients.get(client)
         if entry is None:
             return len(self._clients) + 1
@@ -219,8 +214,7 @@ def _sooner(waiting: dict[K, int], own: K, turn: int) -> int:
     """Return how many waiters of others come before waiter number `turn` (0 is the first) of `own`.
 
     `waiting` has the number of waiters of each, in the order of their turns. If `own` is missing in it, `own` comes
-    last.
-    """
+    last."""
     count, is_before = 0, True
     for name, number in waiting.items():
         if name == own:

@@ -33,8 +33,7 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
 async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target: Callable[[Endpoint], Target]) -> bool:
     """Return whether at least one of the endpoints is ready.
 
-    All endpoints are queried in parallel; the responses do not affect their health.
-    """
+    All endpoints are queried in parallel; the responses do not affect their health."""
     asking = [spawn(is_endpoint_ready(protocol, each, target(each))) for each in endpoints]
     try:
         for each in asyncio.as_completed(asking):
@@ -190,8 +189,7 @@ class Readiness:
     async def with_backends(self, request: Request) -> Answer:
         """Return whether both the listener and the required backends are ready.
 
-        NotReady gives the reason why they are not.
-        """
+        NotReady gives the reason why they are not."""
         if not self.of(request):
             return False
         why = await self._backends() if self._backends else ""
@@ -200,8 +198,7 @@ class Readiness:
     def online(self, request: Request) -> bool:
         """Take the listener online.
 
-        Raises GatewayError (PERMISSION_DENIED) if its clients are not allowed to do that.
-        """
+        Raises GatewayError (PERMISSION_DENIED) if its clients are not allowed to do that."""
         self._check(request)
         self._switched(request.listener, is_online=True)
         return True
@@ -209,8 +206,7 @@ class Readiness:
     def offline(self, request: Request) -> bool:
         """Take the listener offline.
 
-        Raises GatewayError (PERMISSION_DENIED) if its clients are not allowed to do that.
-        """
+        Raises GatewayError (PERMISSION_DENIED) if its clients are not allowed to do that."""
         self._check(request)
         self._switched(request.listener, is_online=False)
         return True

@@ -68,8 +68,7 @@ class Route:
     It has Destinations by client protocol: `whole` for the model itself and `companions` for its
     derivatives.
 
-    `joins_versions` is True if the backend's protocol writes a model and its version as one name.
-    """
+    `joins_versions` is True if the backend's protocol writes a model and its version as one name."""
 
     conditions: Conditions
     whole: Mapping[str, Destination]
@@ -81,8 +80,7 @@ class Route:
 class Reading:
     """One way to read the names in a request: as `model`, or as its derivative model that computes `derivative`.
 
-    `key` has the names in this reading; if the name has a version, it is split off.
-    """
+    `key` has the names in this reading; if the name has a version, it is split off."""
 
     key: RoutingKey
     model: str
@@ -188,8 +186,7 @@ class Router:
     def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
         """Return the possible readings of the names in `key`.
 
-        There is one reading, or there are two: a whole name, and a name with a version suffix.
-        """
+        There is one reading, or there are two: a whole name, and a name with a version suffix."""
         if self._is_named(key):
             return (Reading(key, key.model),)
         split = split_version(key.model) if key.protocol in self._joined and not key.version else None

@@ -29,8 +29,7 @@ class Sender:
 
     It knows their Targets or determines them first. A Sender does not manage slots.
 
-    `has_tls` is True if all endpoints use TLS, independent of the schemes of their addresses.
-    """
+    `has_tls` is True if all endpoints use TLS, independent of the schemes of their addresses."""
 
     def __init__(
         self,
@@ -81,8 +80,7 @@ class Sender:
     ) -> AsyncGenerator[Response, None]:
         """Return the responses of an endpoint as `streaming.ask_stream` yields them.
 
-        If `passthrough` is True, they are in the protocol's passthrough form. Raises the errors of `Targets.find`.
-        """
+        If `passthrough` is True, they are in the protocol's passthrough form. Raises the errors of `Targets.find`."""
         protocol = self.protocol.http.passthrough if passthrough else self.protocol
         connector = endpoint.passthrough if passthrough else endpoint
         assert protocol is not None

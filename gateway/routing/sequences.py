@@ -38,8 +38,7 @@ def sequence_of(request: Request) -> SequenceKey | None:
 
 class Sequences:
     """The endpoints of sequences, in which requests with the same `sequence_id` go to the endpoint that has the
-    state.
-    """
+    state."""
 
     def __init__(self) -> None:
         self._endpoints: OrderedDict[SequenceKey, Endpoint] = OrderedDict()

@@ -45,8 +45,7 @@ from gateway.routing.waiting import WaitingCalls
 Ended: TypeAlias = Callable[[bool], None]
 """A callback that is called once at the end of a request, with True if the request got an answer.
 
-It returns the slot, if the request has one.
-"""
+It returns the slot, if the request has one."""
 
 OwnAnswer: TypeAlias = Callable[[Request], Awaitable[Answer | None]]
 """Returns the response to a request that does not simply go to one endpoint, or None if the request does."""
@@ -112,8 +111,7 @@ class LocalSlots:
     """The slots that this process manages.
 
     Each endpoint runs at most `max_in_flight` parallel calls (0 means no limit). `servers` are the traits of the
-    backend's protocol.
-    """
+    backend's protocol."""
 
     answers: Mapping[Operation, OwnAnswer] = {}
 
@@ -194,8 +192,7 @@ class LocalSlots:
     def waiting(self) -> int:
         """The number of waiting calls.
 
-        If there are no endpoints, this includes calls that wait for the response to another call.
-        """
+        If there are no endpoints, this includes calls that wait for the response to another call."""
         return self.calls.number if self.serving else self.calls.number + self.joined
 
     def count_joined(self, change: int) -> None:
@@ -208,8 +205,7 @@ class LocalSlots:
     def is_busy(self, endpoint: Endpoint) -> bool:
         """Return whether the endpoint runs a call and cannot respond to anything else during that time.
 
-        This is true for servers that take one call at a time, or that compute each call to its end.
-        """
+        This is true for servers that take one call at a time, or that compute each call to its end."""
         return self._one_at_a_time and endpoint.in_flight > 0
 
     # --- slots ---
@@ -270,8 +266,7 @@ class LocalSlots:
     def note_sequence(self, request: Request, endpoint: Endpoint) -> None:
         """Record a request that has waited and got a slot of `endpoint`.
 
-        If the request belongs to a sequence, the state is there now.
-        """
+        If the request belongs to a sequence, the state is there now."""
         if (sequence := sequence_of(request)) is not None:
             self.sequences.note(request, sequence, endpoint)
 
@@ -309,8 +304,7 @@ class LocalSlots:
         """Also offer the slots of `endpoint`, which waiting calls get immediately.
 
         The first endpoint of a backend without endpoints might have other models than the last one, so it counts as an
-        endpoint that has returned.
-        """
+        endpoint that has returned."""
         for watcher in self.on_join:
             watcher(endpoint)
         endpoint.health.used_by(self.name)
@@ -386,8 +380,7 @@ class LocalSlots:
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
     """Return True if a request that failed with `error` can go to another of the endpoints that are `able` to serve it.
 
-    This requires that the gateway could send nothing to the failed endpoint, and that one of them is not in `tried`.
-    """
+    This requires that the gateway could send nothing to the failed endpoint, and that one of them is not in `tried`."""
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 

@@ -10,8 +10,7 @@ from gateway.core.types import Answer, Message, Request, bytes_of
 def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
     """Return a copy of `protocol` whose `encode_request` and `decode_response` record their spans in `record`, as
     children of `parent`. All responses in a stream share one span. Messages that are relayed without decoding do not
-    have their own spans; `parent` has their data.
-    """
+    have their own spans; `parent` has their data."""
     decoding = Repeated(record, "decode reply", parent) if is_stream else None
     received = 0
 

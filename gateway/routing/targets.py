@@ -33,8 +33,7 @@ _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 """Errors of a server, or of a proxy in front of it, that do not depend on its server type.
 
-The gateway queries the server again later.
-"""
+The gateway queries the server again later."""
 
 _NOTHING_TOLD = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INTERNAL, Status.UNKNOWN})
 """Errors that do not show the server type. The first two come from a server, or from a proxy in front of it, that
@@ -81,8 +80,7 @@ class Targets:
         self.changes: dict[Endpoint, int] = {}
         """For each endpoint, how many times another server was found there.
 
-        An endpoint is missing until the first time.
-        """
+        An endpoint is missing until the first time."""
         for endpoint in endpoints:
             self.add(endpoint)
 
@@ -100,8 +98,7 @@ class Targets:
 
     def forget(self, endpoint: Endpoint) -> None:
         """Forget the server type of an endpoint that is unreachable or has returned, because another server might
-        respond to the next call.
-        """
+        respond to the next call."""
         if self._flavors:
             self.known.pop(endpoint, None)
 
@@ -111,8 +108,7 @@ class Targets:
         If its server type could explain the error, query the server. `changes` is the value of the endpoint's `changes`
         before the call.
 
-        A request is never repeated if the model might have run.
-        """
+        A request is never repeated if the model might have run."""
         if self._flavors is None or not (error.status in _REFUSED or error.status in _BROKEN):
             return False
         if endpoint not in self._unflavored or isinstance(error, TransportError):
@@ -195,8 +191,7 @@ class Targets:
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
         """Return the server's metadata, or None if it has none.
 
-        Raises GatewayError (UNAVAILABLE or DEADLINE_EXCEEDED) or _NothingReportedError.
-        """
+        Raises GatewayError (UNAVAILABLE or DEADLINE_EXCEEDED) or _NothingReportedError."""
         try:
             async with asyncio.timeout(self._seconds):
                 info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)

@@ -52,8 +52,7 @@ class UnknownModels:
         """Return the error for `request`.
 
         It is INVALID_ARGUMENT if the conditions on names of one of `candidates` hold and only its inputs do not match;
-        otherwise it is NOT_FOUND.
-        """
+        otherwise it is NOT_FOUND."""
         if any(each.input and each.holds_but_for_input(request) for each in candidates):
             return invalid_input(_text_for_inputs(request))
         if not request.model:
@@ -70,8 +69,7 @@ class UnknownModels:
     ) -> str | None:
         """Return another model that the client might mean by `model` and that the principal is allowed to use.
 
-        Return None if routes name `model` itself or have no similar name.
-        """
+        Return None if routes name `model` itself or have no similar name."""
         visible = self._visible(listener, protocol)
         if model in visible.versions:
             return None
@@ -106,8 +104,7 @@ class UnknownModels:
 
 def suggesting(handler: Handler, name: str) -> Handler:
     """Return `handler` with a wrapper that adds a similar name to its errors about a model that the server does not
-    have.
-    """
+    have."""
 
     async def suggest(request: Request) -> Answer:
         try:
@@ -137,8 +134,7 @@ def variants(name: str) -> Iterator[str]:
     characters removed.
 
     Two names that share a variant differ by one character that is added, removed or replaced, or by two adjacent
-    characters in swapped order.
-    """
+    characters in swapped order."""
     if not _SHORTEST_SUGGESTED <= len(name) <= LONGEST_SUGGESTED:
         return
     folded = name.lower().replace("-", "_")

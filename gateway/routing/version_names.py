@@ -48,8 +48,7 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
 def whole_or_version(whole: Destination, split: Destination) -> Destination:
     """Return a Destination that uses `whole`, and then `split` if the backend does not have the model of `whole`.
 
-    If the backend has neither, the error is about the whole name, which the client used.
-    """
+    If the backend has neither, the error is about the whole name, which the client used."""
 
     async def handler(request: Request) -> Answer:
         assert whole.handler is not None
@@ -89,8 +88,7 @@ def whole_or_version(whole: Destination, split: Destination) -> Destination:
 def _second_attempt(unknown: GatewayError) -> Iterator[None]:
     """Run the second attempt.
 
-    If the backend does not have its model either, raise `unknown`, the first not-found error.
-    """
+    If the backend does not have its model either, raise `unknown`, the first not-found error."""
     try:
         yield
     except GatewayError as error:

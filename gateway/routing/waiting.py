@@ -43,8 +43,7 @@ class Lines:
 class WaitingCalls:
     """The waiting calls of one backend.
 
-    `slots` is the maximum number of parallel calls on each endpoint (0 means no limit).
-    """
+    `slots` is the maximum number of parallel calls on each endpoint (0 means no limit)."""
 
     def __init__(self, settings: QueueSettings, choice: EndpointChoice, slots: int, clock: Callable[[], float]) -> None:
         self._name = choice.name
@@ -75,8 +74,7 @@ class WaitingCalls:
     def seconds_until(self, place: int) -> float | None:
         """Return the estimated seconds until the call at this place of the queue (1 is the next one) gets a slot.
 
-        Return None before the first call has ended, and if the number of slots is not limited.
-        """
+        Return None before the first call has ended, and if the number of slots is not limited."""
         return self.times.until(place, self.slots * len(self._choice.endpoints))
 
     def waits_for_endpoint(self, request: Request) -> bool:
@@ -94,8 +92,7 @@ class WaitingCalls:
         Return whether there was such a call.
 
         An endpoint that is left out gets no call while another endpoint is only busy and will return its slot, because
-        it would fail all waiting calls one by one.
-        """
+        it would fail all waiting calls one by one."""
         if not self.queue or self.is_full(endpoint) or not endpoint.takes_calls:
             return False
         if not endpoint.health.is_up:
@@ -172,8 +169,7 @@ class WaitingCalls:
 def note_waiting(request: Request, backend: str, place: int, seconds: float, retry_after: float | None = None) -> None:
     """Record that the request has waited for `seconds` seconds, beginning at this place of the backend's queue.
 
-    `retry_after` is set if the request got no slot.
-    """
+    `retry_after` is set if the request got no slot."""
     note_wait(place, seconds, retry_after)
     request.record.waited(seconds, backend, place)
 

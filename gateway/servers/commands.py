@@ -22,8 +22,7 @@ async def run(engine: str, *words: str, seconds: float, environment: Mapping[str
     cancelled.
 
     Raises CommandError with the command's last message, and EngineError if the command does not start, or takes longer
-    than `seconds`.
-    """
+    than `seconds`."""
     name = words[0]
     try:
         process = await asyncio.create_subprocess_exec(

@@ -31,8 +31,7 @@ def wanted_starts(demand: Demand, *, starting: int, serving: int, existing: int,
 
     An additional server is worth its start if the waiting calls would still be waiting when it is ready, or if they
     have together waited longer than a start takes. While these times are unknown, start one server for each group of
-    calls that could run in parallel.
-    """
+    calls that could run in parallel."""
     room = max(most - existing, 0)
     below = max(least - starting - serving, 0)
     return min(max(_for_queue(demand, starting, serving), below), room)

@@ -32,8 +32,7 @@ CIPHERS = ":".join(
 )
 """The TLS 1.2 ciphers of Mozilla's "Server Side TLS" 5.7, intermediate.
 
-TLS 1.3 has its own ciphers, which are all allowed.
-"""
+TLS 1.3 has its own ciphers, which are all allowed."""
 
 
 def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: Sequence[str] = ()) -> ssl.SSLContext:
@@ -141,8 +140,7 @@ def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
 
 def _check_end(text: str, key: FileKey) -> None:
     """Check that a file does not end inside a certificate, for example because another program is still writing it or
-    the disk is full. OpenSSL ignores an incomplete certificate.
-    """
+    the disk is full. OpenSSL ignores an incomplete certificate."""
     if text.count("-----BEGIN ") != text.count("-----END "):
         raise CertificateError(key, "it ends within a certificate; write the whole file")
 

@@ -25,8 +25,7 @@ class ConnectorConnections(Generic[C]):
     Each connection calls `opened` once its socket is connected and `lost` once the socket is closed.
 
     A connector that opens a connection by itself calls `lost` if that fails or is cancelled. `opened` might have been
-    called before, and uvloop closes the socket of a cancelled connection attempt without notifying the connection.
-    """
+    called before, and uvloop closes the socket of a cancelled connection attempt without notifying the connection."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -42,8 +41,7 @@ class ConnectorConnections(Generic[C]):
     async def open(self, connection: C, place: Address, secured: Secured | None) -> None:
         """Connect it to a TCP address or a unix socket, over TLS if `secured` is set.
 
-        Raises the errors of `tls.connect`.
-        """
+        Raises the errors of `tls.connect`."""
         loop, protocol = asyncio.get_running_loop(), cast(asyncio.BaseProtocol, connection)
         try:
             if place.path:

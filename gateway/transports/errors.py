@@ -52,8 +52,7 @@ def not_connected(
 
     If `seconds` is less than the connect timeout `limit`, the call's deadline has shortened the time. In this case, a
     timeout is DEADLINE_EXCEEDED instead of UNAVAILABLE, because a short deadline does not mean that the endpoint is
-    unreachable.
-    """
+    unreachable."""
     if isinstance(error, TimeoutError):
         text = f"no connection within {seconds:.3g} s"
         if limit is None or seconds >= limit:
@@ -72,8 +71,7 @@ def not_connected(
 def how_lost(error: Exception | None) -> str:
     """Return how a connection ended, for texts such as "the connection was reset without a reply".
 
-    A server that requires another client certificate often reports this only with an alert after the handshake.
-    """
+    A server that requires another client certificate often reports this only with an alert after the handshake."""
     if isinstance(error, ssl.SSLError):
         return f"ended by TLS ({refusal_text(error)})"
     return "closed" if error is None else "reset"

@@ -35,8 +35,7 @@ class Opening:
     """The beginning of connections of one transport.
 
     `magic` is empty for HTTP/1.1, which begins with any method. `alpn` is the name that both sides announce over TLS,
-    or empty.
-    """
+    or empty."""
 
     magic: bytes = b""
     alpn: str = ""
@@ -86,8 +85,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
 
     The connection counts for the listener, can be silent for the same time as an idle connection, and has
     `Timeouts.head` seconds from its first byte. If it exceeds the connection limit, the transport that it turns out to
-    use sends the error. In this case, both times are `Timeouts.grace` seconds.
-    """
+    use sends the error. In this case, both times are `Timeouts.grace` seconds."""
 
     HEAD_NAME = "the first bytes"
 

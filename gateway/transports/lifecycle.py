@@ -75,8 +75,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     A subclass receives messages and sends replies. It sets `_phase`, and sets `_alarm` to the time limit of the new
     phase. It implements `reject` and `proceed`, and can extend the other public methods. This class, the listener and
-    the event loop call them when their docstrings say.
-    """
+    the event loop call them when their docstrings say."""
 
     HEAD_NAME = "the message's head"
     BODY_NAME = "the message"
@@ -134,8 +133,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def reject(self, error: GatewayError) -> None:
         """Refuse the message that is arriving, because its end is unknown or not worth waiting for.
 
-        Write an error reply, then linger.
-        """
+        Write an error reply, then linger."""
 
     @abstractmethod
     def proceed(self) -> None:
@@ -286,8 +284,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def unread_bytes(self) -> int:
         """The number of bytes of replies that wait because the client reads too slowly.
 
-        While the client keeps up, there are few such bytes, and they count as 0.
-        """
+        While the client keeps up, there are few such bytes, and they count as 0."""
         return 0 if self._writable else self._transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -314,8 +311,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         Until the client also closes it, drop the data that the client still sends, for at most `Timeouts.linger`. If
         the gateway closed the connection immediately, the system would send a reset, and a client that is still sending
         would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed, so the loop drops the
-        remaining data there. If the client has closed its side, close.
-        """
+        remaining data there. If the client has closed its side, close."""
         if self._has_peer_ended:
             self.close()
             return
@@ -339,8 +335,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     def close_idle(self) -> None:
         """Close the connection, unless the next message has arrived and is still unread, because a busy loop runs its
-        timers before it reads.
-        """
+        timers before it reads."""
         if has_unread(self._transport.get_extra_info("socket")):
             self._alarm.set(self._idle_seconds)
         else:

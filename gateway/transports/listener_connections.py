@@ -33,8 +33,7 @@ DEFAULT_LIMIT = 10_000
 DEFAULT_HANDSHAKES = 500
 """The maximum number of parallel TLS handshakes.
 
-They take 50 MiB together, and end within a second unless their clients stall.
-"""
+They take 50 MiB together, and end within a second unless their clients stall."""
 _MIN_RESERVED = 64
 _RESERVED_SHARE = 10
 
@@ -91,8 +90,7 @@ class Handshakes:
     """Limits TLS handshakes to `limit` in parallel.
 
     The other handshakes wait for their turn, in the order in which they arrive. A handshake takes about 100 KiB, and is
-    cancelled after `Timeouts.handshake`, which begins when the client connects.
-    """
+    cancelled after `Timeouts.handshake`, which begins when the client connects."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -102,8 +100,7 @@ class Handshakes:
     def enter(self, begin: Callable[[], None]) -> None:
         """Call `begin` when its turn has come, which is now or after other handshakes have ended.
 
-        A call of `end` must follow.
-        """
+        A call of `end` must follow."""
         self._waiting[begin] = None
         self._begin_waiting()
 
@@ -132,8 +129,7 @@ oldest one that waits for its client, so every probe gets a connection."""
 class ConnectionLimit:
     """The limits of client connections that several listeners share: `limit` in total, and `per_client` for each
     client. If `makes_room` is True, a new connection replaces the oldest connection that waits for its client, if there
-    is one.
-    """
+    is one."""
 
     def __init__(self, limit: int, per_client: int | None = None, *, makes_room: bool = False) -> None:
         self.limit = limit
@@ -149,8 +145,7 @@ class ConnectionLimit:
     def fit(self, configured: int) -> None:
         """Set the limit to `configured`.
 
-        If the system's limit of descriptors allows fewer, set it to that number and log a warning.
-        """
+        If the system's limit of descriptors allows fewer, set it to that number and log a warning."""
         available = descriptors()
         self.limit = min(configured, max(1, available - reserve(available)))
         if self.limit < configured:
@@ -197,16 +192,14 @@ class AcceptedConnection(typing.Protocol):
 
     def terminate(self) -> None:
         """End all requests in flight, and close the connection immediately or after the client has received the
-        error.
-        """
+        error."""
 
 
 class ListenerConnections:
     """The open connections of the listener `name`.
 
     There are at most `limit`, at most `per_client` for each client (None means no own limit), and together with other
-    listeners at most `shared_limit`.
-    """
+    listeners at most `shared_limit`."""
 
     def __init__(
         self,
@@ -251,16 +244,14 @@ class ListenerConnections:
 
     def add_created(self, connection: object) -> None:
         """Note a connection that the event loop is about to announce, because a reload in between must also reach
-        it.
-        """
+        it."""
         self._created.add(connection)
 
     def renew(self, settings: ListenerSettings) -> tuple[object, ...]:
         """Change the listener's name and limits.
 
         Return the open connections, and the connections that open in the next turn of the loop. Connections beyond a
-        lower limit stay open.
-        """
+        lower limit stay open."""
         limits = settings.limits
         self._name, self._limit, self._clients.limit = settings.name, limits.connections, limits.connections_per_client
         return (*self._open, *self._created)

@@ -45,24 +45,20 @@ MIN_COUNTED = 16 * 2**10
 """Minimum size of a body to count, in bytes. Counting costs about 1 us, which is too much for smaller bodies."""
 UNCOUNTED = 64 * 2**10
 """Size of a connection's `ConnectionMemory` that is not counted, in bytes, so one small call at a time costs
-nothing.
-"""
+nothing."""
 FIELD_BYTES = 200
 """The memory of a header field in addition to its text, in bytes: two byte strings, a pair, and entries in a list and
-in a dictionary.
-"""
+in a dictionary."""
 CALL_BYTES = 32 * 2**10
 """The memory of a waiting call with a body below MIN_COUNTED, in bytes: its task, the request in the forms of both
-sides, and its part of a connection to a model server.
-"""
+sides, and its part of a connection to a model server."""
 _WAITING_BYTES = 512
 """The memory of a waiting message in addition to its content, in bytes."""
 FIRST_BUFFER = 2**20
 """The size of the first buffer for a larger body, in bytes.
 
 The second buffer has the body's full size. The kernel allocates a page at its first write. For arrays of 4 MiB and
-more, it allocates 2 MiB at a time. Therefore the large array is created after 1 MiB has arrived.
-"""
+more, it allocates 2 MiB at a time. Therefore the large array is created after 1 MiB has arrived."""
 STEP = 64 * 2**10
 """Memory counts an arriving body in steps of this number of bytes."""
 
@@ -106,8 +102,7 @@ class Memory:
         """Return the counter for messages of the client at `peer` (`host:port`).
 
         If there is a limit per client and the client has an address, this is a ClientMemory, which all connections of
-        the client share.
-        """
+        the client share."""
         client = client_of(peer) if self.per_client is not None else ""
         if self.per_client is None or not client:
             return self
@@ -302,8 +297,7 @@ def machine_memory() -> int:
 def default_limit() -> int:
     """Return the default of `limits.memory`.
 
-    This is half of the memory that this process can use, because a body is copied at most once on its way through.
-    """
+    This is half of the memory that this process can use, because a body is copied at most once on its way through."""
     return machine_memory() // 2
 
 
@@ -330,8 +324,7 @@ def set_allocator() -> None:
 
 async def give_back(memory: Memory) -> None:
     """Return free memory to the system after large messages and many connections, in an endless loop. glibc would keep
-    the memory; 6 requests of 40 MiB left 280 MiB.
-    """
+    the memory; 6 requests of 40 MiB left 280 MiB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(TRIM_SECONDS)
@@ -428,8 +421,7 @@ class ArrivingBody:
 
     The caller adds bytes with `append`, or receives them into `unfilled` and reports them with `filled`; `reserve`
     makes more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not
-    counted.
-    """
+    counted."""
 
     __slots__ = ("_buffer", "_is_counted", "_share", "filled_bytes", "size")
 

@@ -29,8 +29,7 @@ def foreign(first: bytes, expected: str = "") -> str:
     """Return the protocol that the server seems to use, as text for the end of an error.
 
     `first` are the first bytes of a connection that does not begin like a valid reply. The text is empty if the
-    protocol is unknown, or is the `expected` transport, `http` or `grpc`.
-    """
+    protocol is unknown, or is the `expected` transport, `http` or `grpc`."""
     transport, found = _of_another_transport(first)
     if expected and transport == expected:
         return ""
@@ -43,8 +42,7 @@ def foreign(first: bytes, expected: str = "") -> str:
 def foreign_to_byte_streams(first: bytes) -> str:
     """Return the same for the first bytes of any connection of a byte stream, even if they could be a valid reply.
 
-    For example, the bytes of an HTTP/2 server could be a MIP error.
-    """
+    For example, the bytes of an HTTP/2 server could be a MIP error."""
     _, found = _of_another_transport(first)
     return f"; {found}" if found else ""
 

@@ -21,8 +21,7 @@ class ReplyProgress:
         """Return whether the client, with `unread` bytes left, is too slow.
 
         It is too slow if it read nothing for `Timeouts.write` seconds, read less than `Timeouts.rate` on average after
-        them, or needs more than `Timeouts.message` in total.
-        """
+        them, or needs more than `Timeouts.message` in total."""
         if unread < self._unread:
             self._taken += self._unread - unread
             self._moved = now

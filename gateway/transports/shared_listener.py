@@ -36,8 +36,7 @@ class Part(Listener, typing.Protocol):
 def parts(rows: Rows) -> dict[str, Rows]:
     """Return the rows of each part, by the part's name.
 
-    The name is the transport, or the protocol for byte streams, which do not name their protocol.
-    """
+    The name is the transport, or the protocol for byte streams, which do not name their protocol."""
     found: dict[str, list[tuple[Protocol, str]]] = {}
     for protocol, prefix in rows:
         name = protocol.name if isinstance(protocol.carrier, StreamForm) else protocol.transport
@@ -48,8 +47,7 @@ def parts(rows: Rows) -> dict[str, Rows]:
 def settings_of_parts(settings: ListenerSettings, names: Collection[str]) -> ListenerSettings:
     """Return the settings of the parts with these names.
 
-    They have no TLS, because the handshake is over when a part takes over.
-    """
+    They have no TLS, because the handshake is over when a part takes over."""
     return replace(settings, tls=None, shares_http1="http" in names)
 
 
@@ -57,8 +55,7 @@ class SharedListener(BaseListener):
     """Accepts the clients of `listeners`, its parts by name.
 
     The parts have `settings_of_parts`, because this listener makes the TLS handshake before the first bytes. They all
-    have `connections`.
-    """
+    have `connections`."""
 
     def __init__(
         self,
@@ -84,8 +81,7 @@ class SharedListener(BaseListener):
     def why_not_renewed(self, protocols: Rows) -> str:
         """Return why it cannot be renewed.
 
-        Its parts cannot change, because open connections belong to them, but the protocols of the parts can.
-        """
+        Its parts cannot change, because open connections belong to them, but the protocols of the parts can."""
         wanted, own = parts(protocols), self._listeners
         if set(wanted) != set(own):
             return f"the parts of the address cannot change from {', '.join(own)} to {', '.join(wanted)}"

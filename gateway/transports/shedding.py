@@ -67,8 +67,7 @@ class Shedding:
     """The load shedding of the process.
 
     `lag` is the maximum lateness of the event loop, in seconds. `memory` is the maximum share of `limits.memory` for
-    messages, and of the cgroup's limit for the process.
-    """
+    messages, and of the cgroup's limit for the process."""
 
     def __init__(self, lag: float, memory: float) -> None:
         self.level = Level.NOTHING
@@ -86,8 +85,7 @@ class Shedding:
 
     def refusal(self, size: int | None) -> GatewayError | None:
         """Return the error for a new request with a body of `size` bytes (None means unknown), or None to serve the
-        request.
-        """
+        request."""
         level = self.level
         if level < Level.LARGE or size == 0:
             return None

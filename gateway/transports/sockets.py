@@ -23,8 +23,7 @@ if sys.platform != "win32":  # only the client runs on Windows
 BACKLOG = 2048
 """The number of connections that the kernel can complete before the gateway accepts them.
 
-Linux limits it to net.core.somaxconn.
-"""
+Linux limits it to net.core.somaxconn."""
 
 _SO_ATTACH_FILTER = 26
 
@@ -48,8 +47,7 @@ _DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
 def keep_probing(sock: socket.socket | TransportSocket) -> None:
     """Enable TCP keepalive, so the kernel notices a peer that has disappeared.
 
-    Accepted sockets inherit it from the listening socket. TCP_NODELAY is the event loops' default.
-    """
+    Accepted sockets inherit it from the listening socket. TCP_NODELAY is the event loops' default."""
     if sock.family == _UNIX:
         return
     # uvloop's socket duplicates its descriptor for each option, which takes 3 us
@@ -90,8 +88,7 @@ class Polled(Protocol):
     def poll(self, timeout: float, /) -> list[Any]:
         """Return an empty list while the peer has neither closed nor sent unread data.
 
-        If `timeout` is 0, do not wait.
-        """
+        If `timeout` is 0, do not wait."""
 
 
 def listening_to(descriptor: int) -> Polled:
@@ -149,8 +146,7 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
     """Accept the connections that wait in the queues of the server's sockets, then close these sockets.
 
     Its client sees a waiting connection as established, and closing the socket would reset it. When this returns,
-    `protocol` and `connection_made` have run for every accepted connection.
-    """
+    `protocol` and `connection_made` have run for every accepted connection."""
     loop = asyncio.get_running_loop()
     copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
     for each in copies:
@@ -174,8 +170,7 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
 def _refuse_handshakes(listening: socket.socket) -> None:
     """Make the kernel drop new SYNs (Linux), because a connection that is established between the last `accept` and
     `close` would be reset. The client repeats its SYN after a second, and is then refused. Handshakes in progress are
-    completed.
-    """
+    completed."""
     if sys.platform != "linux" or listening.family == _UNIX:
         return
     # This is classic BPF. Offset 0 is the TCP header, whose byte 13 has the flags. SYN is 0x02, ACK 0x10.

@@ -19,8 +19,7 @@ class Timeouts:
     """A number of bytes per second (not seconds).
 
     It is the minimum average rate at which the rest of a message must arrive after the first `body` seconds, and at
-    which the client must read a reply after the first `write` seconds.
-    """
+    which the client must read a reply after the first `write` seconds."""
     handshake: float = 10.0
     """The maximum time for the complete TLS handshake, from the time when the client connects."""
     first_byte: float = 75.0
@@ -30,8 +29,7 @@ class Timeouts:
 
     A client that multiplexes requests keeps its idle connection without a limit after it has sent one request. brpc
     needs this, because its server never closes an idle connection, and its client fails calls for 3 s after the
-    connection closes.
-    """
+    connection closes."""
     write: float = 30.0
     """Maximum time in which the client reads no byte of its reply."""
     grace: float = 1.0
@@ -83,6 +81,5 @@ HTTP_TIMEOUTS, GRPC_TIMEOUTS = HttpEndpointTimeouts(), GrpcEndpointTimeouts()
 def connect_seconds(limit: float, deadline: float | None, now: float) -> float:
     """Return how long a call with `deadline` can wait for a connection.
 
-    This is `limit`, but at most half of the remaining time, because the rest is reserved for another endpoint.
-    """
+    This is `limit`, but at most half of the remaining time, because the rest is reserved for another endpoint."""
     return limit if deadline is None else min(limit, max(deadline - now, 0.0) / 2)

@@ -45,8 +45,7 @@ _RECORD_BYTES = 16 * 2**10
 _MOST_EARLY = 2 * _RECORD_BYTES
 """The maximum number of bytes that a client can send before the handshake begins.
 
-This is its first message, which is one record.
-"""
+This is its first message, which is one record."""
 HANDSHAKE_BYTES = 100 * 2**10
 """The approximate memory of a handshake, and of a connection with TLS after it, in bytes."""
 
@@ -56,8 +55,7 @@ IDENTITY = "identity"
 HELLO = b"\x16"
 """The first byte of a TLS client, which is the type of a record with a handshake.
 
-No other supported protocol begins with it.
-"""
+No other supported protocol begins with it."""
 
 _HTTP_TEXT = b"This port is served over TLS: use https\n"
 _HTTP_REPLY = (
@@ -73,8 +71,7 @@ class ClientTls:
     """TLS to an endpoint.
 
     `context` returns the context of the next handshake, and follows changes of the files. `server_name` is the required
-    name in the endpoint's certificate, if it differs from the endpoint's host.
-    """
+    name in the endpoint's certificate, if it differs from the endpoint's host."""
 
     context: Callable[[], ssl.SSLContext]
     server_name: str = ""
@@ -98,8 +95,7 @@ class Secured:
 def default_tls(alpn: str = "") -> ClientTls:
     """Return TLS with the certificates of the system.
 
-    It is created once, because reading the certificates takes 10 ms.
-    """
+    It is created once, because reading the certificates takes 10 ms."""
     context = client_context(alpn=(alpn,) if alpn else ())
     return ClientTls(lambda: context)
 
@@ -107,8 +103,7 @@ def default_tls(alpn: str = "") -> ClientTls:
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """The transport of a gateway protocol, over TLS. The loop uses it as the protocol of the connection `raw`.
 
-    `scratch` is the buffer for protocols that take `bytes`. All connections of a loop can share it.
-    """
+    `scratch` is the buffer for protocols that take `bytes`. All connections of a loop can share it."""
 
     def __init__(self, raw: asyncio.Transport, scratch: memoryview) -> None:
         super().__init__()
@@ -219,8 +214,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def write_eof(self) -> None:
         """End the stream, and close the connection when the peer has closed it, because TLS connections of the loop
-        cannot be half-closed.
-        """
+        cannot be half-closed."""
         if not self._is_closing:
             self._is_closing = True
             if not self._unwritten and self._tls is not None:
@@ -359,8 +353,7 @@ class ServerHandshake(asyncio.Protocol):
     """An accepted connection until its TLS handshake is over.
 
     After that, `protocol()` serves it. The connection counts for the listener from the beginning. If the connection
-    exceeds the limits, the gateway closes it before the handshake, which costs far more than a refusal.
-    """
+    exceeds the limits, the gateway closes it before the handshake, which costs far more than a refusal."""
 
     unanswered = 0
     awaits_client = True
@@ -461,8 +454,7 @@ def accepting(
 ) -> Callable[[], asyncio.BaseProtocol]:
     """Return the factory of the protocol for each accepted connection.
 
-    It makes its `protocol`, or the TLS handshake before it.
-    """
+    It makes its `protocol`, or the TLS handshake before it."""
     tls = settings.tls
     if tls is None:
         return protocol
@@ -521,8 +513,7 @@ async def _start(
 
     The loop has no place for `early`, so it is handed to the protocol that the loop sets on `raw`. The order of the
     calls puts it before all data that is still to be received. `start_tls` begins, and schedules the connection of its
-    protocol and the resumption of reading on `raw`. `_feed` is scheduled after these, for the same turn of the loop.
-    """
+    protocol and the resumption of reading on `raw`. `_feed` is scheduled after these, for the same turn of the loop."""
     loop = asyncio.get_running_loop()
     handshake = spawn(loop.start_tls(raw, transport, context, **side))
     loop.call_soon(loop.call_soon, _feed, raw, early)

@@ -28,8 +28,7 @@ class RouteTried:
     """One route.
 
     `unmet` are the conditions that do not hold. A route without unmet conditions that comes after the matching route is
-    not `taken`.
-    """
+    not `taken`."""
 
     route: str
     taken: bool
@@ -41,8 +40,7 @@ class BackendNames:
     """A backend that the request might go to, and its names for the model.
 
     `role` is `backend`, `split` with a weight, or `fallback`. `error` is the reason why the backend cannot have this
-    model.
-    """
+    model."""
 
     backend: str
     protocol: str
@@ -55,8 +53,7 @@ class BackendNames:
 @frozen
 class StepTaken:
     """A step of a graph, the model that it calls, the values of its inputs (`x = $theta`), and the route and the
-    backends of its requests. `error` is the reason why there is no route.
-    """
+    backends of its requests. `error` is the reason why there is no route."""
 
     step: str
     model: str
@@ -71,8 +68,7 @@ class Decision:
     """The route of a request.
 
     `readings` are the possible meanings of the names in the request, if the gateway changes the names. `error` is the
-    text that the client gets if no route matches.
-    """
+    text that the client gets if no route matches."""
 
     listener: str
     protocol: str
@@ -86,8 +82,7 @@ class Decision:
     """The steps in their order, if the model is a graph."""
     passes_unread: bool = False
     """True if messages of this kind are relayed to the servers without decoding, unless a message has content that the
-    gateway must process.
-    """
+    gateway must process."""
     reads: str = ""
     """The first configuration key that makes the gateway decode the messages."""
     readings: tuple[str, ...] = ()
@@ -99,8 +94,7 @@ def decide(request: Request, config: Config, assembly: Assembly, *, passthrough:
     """Return the decision for `request`.
 
     If `passthrough` is True, only the routes with `passthrough` are evaluated; otherwise, only the other routes. For a
-    request that is not decoded, only the names are evaluated.
-    """
+    request that is not decoded, only the names are evaluated."""
     if request.unread is not None:
         request = replace(request, inputs=(), outputs=(), parameters={}, unread=None)
     decision = Decision(request.listener, request.protocol, request.operation.value, request.model, request.version)
@@ -149,8 +143,7 @@ def _tried(
 ) -> tuple[tuple[RouteTried, ...], str | None]:
     """Return every route that the client has permission to see, and the name of the matching route.
 
-    `places` has their names by identity.
-    """
+    `places` has their names by identity."""
     found: list[RouteTried] = []
     taken: str | None = None
     for route, destination in router.tried(_key(request)):

@@ -41,8 +41,7 @@ _FITTED = (("fit", "inputs"), ("fit reply", "outputs"))
 class LiveExplanation:
     """The explanation of one request: the data that its record does not have.
 
-    `needed` are the permissions that the client must have to see it.
-    """
+    `needed` are the permissions that the client must have to see it."""
 
     def __init__(self, needed: tuple[Permission, ...]) -> None:
         self.decision: Decision | None = None
@@ -63,16 +62,14 @@ class LiveExplanation:
 
 def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
     """Return the permissions that clients need for explanations, on listeners that require credentials and on listeners
-    whose errors do not name backends.
-    """
+    whose errors do not name backends."""
     needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
     return (*needed, "details") if listener.errors.detail == "brief" else needed
 
 
 def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
     """Return the function that explains the request of a new Record, if the client requests that and has the
-    permissions `needed`.
-    """
+    permissions `needed`."""
 
     def start(record: Record, message: Message, protocol: Protocol) -> None:
         if message.headers.get(ASKED.decode()) == "1":

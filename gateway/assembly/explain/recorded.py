@@ -63,8 +63,7 @@ class Arrival:
     """A request on arrival.
 
     `refused` is the reason why the transport refuses the request before a codec reads it. `notes` describe parts of the
-    file that a real request does not have.
-    """
+    file that a real request does not have."""
 
     listener: ListenerConfig
     protocol: Protocol

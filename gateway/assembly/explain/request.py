@@ -79,8 +79,7 @@ class ErrorShown:
 class CallShown:
     """A message to a backend.
 
-    `reply`, `error` and the seconds after `encode` have values only after the request was sent to the backend.
-    """
+    `reply`, `error` and the seconds after `encode` have values only after the request was sent to the backend."""
 
     backend: str
     endpoint: str
@@ -141,8 +140,7 @@ class Watch:
         self._awaited: dict[int, Call] = {}
         """The Calls by the identity of the message or response that the next step gets.
 
-        The Call keeps this object alive.
-        """
+        The Call keeps this object alive."""
         self.backend_of: Callable[[str], str] = lambda address: ""
         """Returns the backend name for an address."""
 
@@ -186,8 +184,7 @@ class Watch:
     def call(self, message: Message, address: str, headers: FixedFields) -> Call:
         """Return the Call of this message, with its `headers`.
 
-        Create a new Call if no codec encoded the message because it is relayed without decoding.
-        """
+        Create a new Call if no codec encoded the message because it is relayed without decoding."""
         call = self._awaited.get(id(message))
         if call is None:
             call = Call(Target(self.backend_of(address), address), None, message, 0.0)
@@ -288,8 +285,7 @@ class _Journey:
 
     async def end(self) -> Explanation:
         """Return the explanation at the end of the request, which is a response, a refusal, or the point before
-        sending.
-        """
+        sending."""
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:
@@ -354,8 +350,7 @@ class _Journey:
     def _passing(self, message: Message, protocol: Protocol, settings: ListenerSettings) -> Request | None:
         """Return the request if it is relayed without decoding.
 
-        The explanation shows its content if it can be decoded.
-        """
+        The explanation shows its content if it can be decoded."""
         request = unread(message, protocol, settings)
         if request is None or self._assembly.router.select(request).relay is not protocol.relay:
             return None
@@ -517,8 +512,7 @@ def shown_message(message: Message) -> MessageShown:
 def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:
     """Return `message` with references instead of texts from files or variables, which could be secrets.
 
-    A form can have such texts in headers and bodies.
-    """
+    A form can have such texts in headers and bodies."""
     beginning = message.beginning
     for text, reference in references.items():
         beginning = beginning.replace(json.dumps(text), json.dumps(reference))

@@ -44,8 +44,7 @@ CALLS_COUNTED, ERRORS, CANCELLED, FALLBACKS, SECONDS = "calls", "errors", "cance
 """The counters of one step.
 
 The first four count completed calls, failed calls, calls that were cancelled because the client left or another step
-failed, and calls to a `fallback` model. The last is the total duration of all calls.
-"""
+failed, and calls to a `fallback` model. The last is the total duration of all calls."""
 
 _ANSWERED = ""
 """The result of a call that is neither ERRORS nor CANCELLED."""
@@ -241,8 +240,7 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
     """Return a step's request.
 
     The step's request has only the deadline, headers, address and principal name of the client's request. So fair
-    queueing treats it like a request from that client. It has permission for every model that the graph calls.
-    """
+    queueing treats it like a request from that client. It has permission for every model that the graph calls."""
     if operation in CALLS:
         parameters = dict(step.parameters)
     else:
@@ -311,8 +309,7 @@ def _has_run(request: Request) -> bool:
 def of_step(error: GatewayError, step: GraphStep, model: str, *, others_ran: bool = False) -> GatewayError:
     """Return the error of a step's model, with the names of both.
 
-    `others_ran` is True if an earlier step has run, so a retry policy must not treat the request as unsent.
-    """
+    `others_ran` is True if an earlier step has run, so a retry policy must not treat the request as unsent."""
     text = f"step {step.name!r} (model {model!r}): {error.message}"
     if isinstance(error, DetailedError):
         brief = f"step {step.name!r} (model {model!r}): {error.brief}"

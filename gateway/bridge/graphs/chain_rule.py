@@ -51,8 +51,7 @@ class Way:
 class ChainRule:
     """The derivatives of `output` at the values of a GraphEvaluation, whose steps have these `signatures`.
 
-    `rows` is the number of rows in the request's tensors; None if they have no batch dimension.
-    """
+    `rows` is the number of rows in the request's tensors; None if they have no batch dimension."""
 
     def __init__(
         self, sweep: GraphEvaluation, signatures: Mapping[str, Signature], output: Expression, rows: int | None
@@ -86,8 +85,7 @@ class ChainRule:
         """Return the product of a Hessian with `vector`, which belongs to `second`.
 
         It is the Hessian of the output weighted by `sens`, with respect to the inputs `first` and `second`. Raises
-        GatewayError.
-        """
+        GatewayError."""
         back, forth = (Way(self._graph, each, self._output) for each in (first, second))
         await self._evaluate(back)
         await self._evaluate(forth)
@@ -129,8 +127,7 @@ class ChainRule:
     async def _back(self, way: Way, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
         """Propagate `sens` from the output back to the input.
 
-        Return the gradient and, if there are tangents, the tangent of the gradient.
-        """
+        Return the gradient and, if there are tangents, the tangent of the gradient."""
         bars: list[dict[Place, Array]] = [{} for _ in sens]
         for bar, vector in zip(bars, sens, strict=True):
             self._pull(self._output, vector, bar, way)
@@ -308,8 +305,7 @@ class ChainRule:
 
     def _shape_of_result(self, step: GraphStep, given: Iterable[Tensor], derivative: "_Derivative") -> Shape | None:
         """Return the shape of the tensor that has the size of a derivative, which is the input, or the output for
-        ApplyJacobian. Return None if that tensor was not computed and the metadata does not report its shape.
-        """
+        ApplyJacobian. Return None if that tensor was not computed and the metadata does not report its shape."""
         if derivative.operation is not Operation.APPLY_JACOBIAN:
             return next(each.shape for each in given if each.name == derivative.inputs[0])
         if self._sweep.was_run(step.name):
@@ -362,8 +358,7 @@ def _shaped(vector: Array, shape: Shape) -> Array:
 def _has_elements(shape: Shape, wanted: Shape | None, rows: int | None) -> bool:
     """Return True if a vector has the length of a tensor of the shape `wanted`, row by row.
 
-    If the shape is unknown, return True if the vector has the right number of rows.
-    """
+    If the shape is unknown, return True if the vector has the right number of rows."""
     if rows is not None and shape[:1] != (rows,):
         return False
     return wanted is None or prod(shape) == prod(wanted)

@@ -49,8 +49,7 @@ class EvaluationPlan:
     """The order in which steps of a graph run.
 
     `steps` includes all steps that they need, except steps that already ran. The plan drops the outputs of a step after
-    their last use, unless the step is in `kept`. If `kept` is None, the plan keeps all outputs.
-    """
+    their last use, unless the step is in `kept`. If `kept` is None, the plan keeps all outputs."""
 
     def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
         waits_for = graph.waits_for(steps)
@@ -93,8 +92,7 @@ class GraphEvaluation:
         self._is_closed = False
         self._holding = Lock()
         """A lock for the counting, because transforms of large tensors run in threads, which continue after the client
-        has left.
-        """
+        has left."""
         self._outputs: dict[str, Mapping[str, Tensor]] = {}
         """The outputs of each completed step, by its name."""
         self._taken: dict[str, tuple[Tensor, ...]] = {}
@@ -104,15 +102,13 @@ class GraphEvaluation:
         self._users: dict[str, int] | None = None
         """For each step, the number of other steps that still wait for its outputs.
 
-        If it is None, the plan keeps all outputs.
-        """
+        If it is None, the plan keeps all outputs."""
 
     def hold(self, size: int) -> None:
         """Count `size` bytes of this request.
 
         Raises GatewayError: RESOURCE_EXHAUSTED (overloaded), or CANCELLED after `close`, because the bytes would never
-        be subtracted.
-        """
+        be subtracted."""
         if size < MIN_COUNTED:
             return
         with self._holding:
@@ -244,8 +240,7 @@ class GraphEvaluation:
         """Return the values of one response in the stream of `step`.
 
         All values must be outputs of `step`. Raise GatewayError if a value is missing or contradicts the model's
-        metadata.
-        """
+        metadata."""
         self._check_promised(step, response.outputs)
         self._outputs[step.name] = {each.name: each for each in response.outputs}
         found = self._tensors(values)
@@ -321,8 +316,7 @@ class GraphEvaluation:
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
         """Return a constant in the datatype of another argument.
 
-        If the transform is elementwise, it also has that argument's shape, otherwise its number of rows.
-        """
+        If the transform is elementwise, it also has that argument's shape, otherwise its number of rows."""
         try:
             if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
                 array = cast(array, datatype_of(other.dtype), "the constant")
@@ -351,8 +345,7 @@ class GraphEvaluation:
     def _error(self, text: str, value: Expression) -> GatewayError:
         """Return the error for a value that does not match.
 
-        It is the client's fault if the value depends only on the request.
-        """
+        It is the client's fault if the value depends only on the request."""
         from_steps = any(each.step for each in references(value))
         return (invalid_output if from_steps else invalid_input)(f"model {self.graph.name!r}: {text}")
 

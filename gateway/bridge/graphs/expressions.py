@@ -26,8 +26,7 @@ DEEPEST = 32
 MOST_VALUES = 1000
 """Maximum number of values in one value after all names are expanded.
 
-A name can refer to several values that refer to other names.
-"""
+A name can refer to several values that refer to other names."""
 
 
 @frozen
@@ -63,8 +62,7 @@ class Transformed:
     """A transform of other values.
 
     `name` is its name in YAML. `options` are its own options, as text. `place` leads from the model to it. `parts` are
-    the different tensors in it.
-    """
+    the different tensors in it."""
 
     name: str
     transform: Transform

@@ -177,8 +177,7 @@ class GraphStep:
 class Graph:
     """A model that calls other models, with steps, which call models, and values between the steps.
 
-    `steps` are in an order in which each step comes after the steps that it needs. `keys` is its configuration.
-    """
+    `steps` are in an order in which each step comes after the steps that it needs. `keys` is its configuration."""
 
     name: str
     keys: GraphKeys
@@ -265,8 +264,7 @@ def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Co
 def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
     """Return the steps in an order in which each step comes after the steps that it needs.
 
-    Raise GraphError for a cycle.
-    """
+    Raise GraphError for a cycle."""
     waits_for = {name: set(step.waits_for) for name, step in steps.items()}
     waiting: dict[str, list[str]] = {}
     for name, others in waits_for.items():
@@ -335,8 +333,7 @@ def _certain(graph: Graph, taken: set[str]) -> set[str]:
 
 def _choices(graph: Graph, certain: set[str]) -> Iterator[tuple[str, str]]:
     """Yield pairs of steps of which always exactly one runs, because the same tensor or parameter either equals a value
-    or differs from it.
-    """
+    or differs from it."""
     seen: dict[object, tuple[str, str]] = {}
     for name, step in graph.steps.items():
         when = step.when

@@ -202,8 +202,7 @@ class GraphModel:
     def _differentiated(self, given: Mapping[str, Tensor], name: str, types: Types) -> str:
         """Return the name of the output or input at the position in the index tensor `name`.
 
-        Raise GatewayError if that tensor has no floats, and DecodeError if it does not exist.
-        """
+        Raise GatewayError if that tensor has no floats, and DecodeError if it does not exist."""
         if name == "out_wrt":
             role, specs = "output", {each: types.of(value) for each, value in self.graph.outputs.items()}
         else:
@@ -222,8 +221,7 @@ class GraphModel:
         self, given: Mapping[str, Tensor], name: str, rows: int | None, of: TensorSpec | Tensor
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         """Return the vector `name`, which has the length of a tensor of the type `of`, or an empty vector if it is
-        missing. Raise GatewayError if it has another length.
-        """
+        missing. Raise GatewayError if it has another length."""
         if name not in given:
             return np.zeros(0)
         tensor = given[name]

@@ -23,8 +23,7 @@ Kind = Literal["input", "step", "output"]
 class Box:
     """An input, a step or an output.
 
-    `about` is the model of a step. For other boxes, it is the value or, if it is known, the type.
-    """
+    `about` is the model of a step. For other boxes, it is the value or, if it is known, the type."""
 
     name: str
     kind: Kind
@@ -39,8 +38,7 @@ class Arrow:
     """A tensor between two boxes, by their names in `Picture.boxes`.
 
     `tensor` is its name at the source and, if signatures are available, its datatype and shape. `into` is the input
-    that it becomes or is part of. `by` are the transforms on its way.
-    """
+    that it becomes or is part of. `by` are the transforms on its way."""
 
     start: str
     end: str
@@ -90,8 +88,7 @@ def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> 
 def _columns(graph: Graph) -> dict[str, int]:
     """Return the column of each step, which follows the column of the last step that it needs.
 
-    Steps in one column run in parallel.
-    """
+    Steps in one column run in parallel."""
     columns: dict[str, int] = {}
     for name, step in graph.steps.items():
         columns[name] = 1 + max((columns[each.step] for each in step.needs if each.step), default=0)
@@ -205,8 +202,7 @@ def _quoted(text: str) -> str:
 
 WIDTH, _LINE, _GAP_X, _GAP_Y, _MARGIN = 190, 16, 170, 26, 14
 """The sizes of the SVG in pixels: a box's width, the height of a line of text, the gaps between columns and between
-boxes, and the margin.
-"""
+boxes, and the margin."""
 _MOST_LETTERS = 28
 """Maximum number of letters of a line in a box. A longer text is truncated there, but complete in the title."""
 
@@ -281,8 +277,7 @@ class PictureLayout:
 
     def points(self, at: int) -> list[tuple[int, int]]:
         """Return the points of arrow number `at`: its start, its way past the columns in between (left and right), and
-        its end.
-        """
+        its end."""
         arrow, (begin, end) = self._arrows[at], self._ends[at]
         first, last = self._columns[arrow.start], self._columns[arrow.end]
         points = [(self._left(first) + WIDTH, begin)]

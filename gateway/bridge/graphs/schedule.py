@@ -13,8 +13,7 @@ class Order(Generic[K]):
     """The order of tasks by key.
 
     `waits_for` has the keys that each task depends on. Keys that are not in `waits_for` count as done. There must be no
-    cycles.
-    """
+    cycles."""
 
     def __init__(self, waits_for: Mapping[K, Set[K]]) -> None:
         self._missing = {name: len(others & waits_for.keys()) for name, others in waits_for.items()}
@@ -48,8 +47,7 @@ class Order(Generic[K]):
         """Run `work` for each key, at most `most` in parallel.
 
         If a task fails, cancel all running tasks and then raise the first error. The same happens if the caller is
-        cancelled.
-        """
+        cancelled."""
         if self._chain is not None:  # a chain needs no tasks
             for name in self._chain:
                 await work(name)

@@ -27,8 +27,7 @@ OPERATIONS = "operations"
 SECONDS_UNSURE = 1.0
 """Seconds for which a mismatch of tensors, or a failed query of a model, is stored.
 
-In this time, the model's own call reports the cause.
-"""
+In this time, the model's own call reports the cause."""
 
 Outcome: TypeAlias = Types | GatewayError
 Ask: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
@@ -39,8 +38,7 @@ class StepSignatures:
     """Returns the types of one graph.
 
     Stored types are queried again after SECONDS_KEPT, or after `forget`. Requests that arrive during the queries wait
-    for the same responses. The queries continue if the first request is cancelled.
-    """
+    for the same responses. The queries continue if the first request is cancelled."""
 
     def __init__(self, graph: Graph, calls: StepCalls, clock: Callable[[], float]) -> None:
         self._graph = graph

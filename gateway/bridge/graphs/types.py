@@ -21,8 +21,7 @@ class UnknownSignatureError(GraphError):
 class Types:
     """The types of a graph whose steps call models with these signatures, by step.
 
-    A step is missing if its model's inputs and outputs are unknown. Its tensors cannot be checked.
-    """
+    A step is missing if its model's inputs and outputs are unknown. Its tensors cannot be checked."""
 
     def __init__(self, graph: Graph, signatures: Mapping[str, Signature]) -> None:
         self.graph = graph
@@ -89,8 +88,7 @@ class Types:
         """Return the datatypes and shapes of a transform's arguments.
 
         Constants have the datatype of the other arguments. If the transform is elementwise, they also have the shape of
-        these arguments, otherwise their number of rows.
-        """
+        these arguments, otherwise their number of rows."""
         specs = [self.of(each, expression.place) for each in expression.arguments]
         pairs = list(zip(specs, expression.arguments, strict=True))
         others = [spec for spec, each in pairs if not isinstance(each, ConstantTensor)]
@@ -105,8 +103,7 @@ class Types:
 
     def check(self) -> None:
         """Raise GraphError if a tensor does not match its place, or if the graph mixes batch rows although its
-        `derivatives` do not allow that.
-        """
+        `derivatives` do not allow that."""
         for step in self.graph.steps.values():
             self._check_step(step)
         for name, value in self.graph.outputs.items():
@@ -117,8 +114,7 @@ class Types:
     def _check_rows(self) -> None:
         """Raise GraphError if the types show that the value of a row depends on other rows.
 
-        This matters because finite differences put their points in the rows of one batch.
-        """
+        This matters because finite differences put their points in the rows of one batch."""
         for step in self.graph.steps.values():
             self._check_rows_of(step)
             for value in step.inputs.values():
@@ -209,8 +205,7 @@ class Types:
     def _has(self, operation: Operation) -> bool:
         """Return True if the derivative exists for every float output that depends on a float input.
 
-        For a batch, it must exist row by row.
-        """
+        For a batch, it must exist row by row."""
         inputs = [each for each in self.graph.inputs if _is_float(each)]
         outputs = [each for each in self.graph.outputs.values() if _is_float(self.of(each))]
         has_rows = any(is_batch(each.shape) for each in self.graph.inputs)
@@ -240,8 +235,7 @@ class Types:
     def _is_differentiable(self, expression: Expression, has_rows: bool) -> bool:
         """Return True if a value is a differentiable function of the tensors in it.
 
-        If `has_rows` is True, it must be so row by row.
-        """
+        If `has_rows` is True, it must be so row by row."""
         match expression:
             case Transformed() if self._depends(expression):
                 specs = self.arguments(expression)

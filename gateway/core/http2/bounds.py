@@ -10,8 +10,7 @@ TURN = 0.002
 SHORT_TURN = 0.0005
 """Like TURN, for a connection without more frames at the moment.
 
-If it did not pause, uvloop would receive data for it up to 32 times in a row.
-"""
+If it did not pause, uvloop would receive data for it up to 32 times in a row."""
 
 TOGETHER = 16
 """Maximum number of requests or replies that one write combines. One write to a socket takes a tenth of the total time
@@ -19,8 +18,7 @@ of a small call."""
 
 MOST_CREDIT, CREDIT_PER_SECOND = 5000.0, 500.0
 """Credit for frames without content: pings, settings, priorities, DATA of fewer than SMALL_DATA bytes, window updates,
-and frames of closed streams.
-"""
+and frames of closed streams."""
 SMALL_DATA = 64
 """Size of small DATA frames, in bytes. A DATA frame with fewer bytes counts as a frame without content."""
 
@@ -28,8 +26,7 @@ SMALL_DATA = 64
 class FloodError(Exception):
     """The peer has used up its credit.
 
-    `connection` spends the credit, and ends the connection with GOAWAY(ENHANCE_YOUR_CALM).
-    """
+    `connection` spends the credit, and ends the connection with GOAWAY(ENHANCE_YOUR_CALM)."""
 
 
 class Credit:
@@ -37,8 +34,7 @@ class Credit:
 
     It grows by the amount that `earn` adds. If that is not enough, it also grows by `per_second` for the elapsed time,
     up to `most`. A peer that was quiet for long can spend twice `most` in one burst. Times are in seconds, from any
-    clock.
-    """
+    clock."""
 
     __slots__ = ("_at", "_left", "_most", "_per_second")
 

@@ -113,8 +113,7 @@ class Http2Client(Http2Connection):
     """The client's side of a connection.
 
     `header_limit` is the maximum size of a reply's header fields, in bytes. A larger block arrives truncated, but still
-    longer than the limit.
-    """
+    longer than the limit."""
 
     def __init__(self, header_limit: int, now: float = 0.0) -> None:
         super().__init__(_OPENING, WINDOW, header_limit, _BYTES_PER_CREDIT, now)

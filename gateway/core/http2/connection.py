@@ -124,8 +124,7 @@ class Stream:
         self.closing: bytes | None = None
         """The frames that end this side after `unsent`.
 
-        It is empty if the stream's last DATA frame ends it, and None if more data follows.
-        """
+        It is empty if the stream's last DATA frame ends it, and None if more data follows."""
         self.heard = now
         """When the peer last sent data."""
         self.handler: Any = None
@@ -134,8 +133,7 @@ class Stream:
 class DataReceived(NamedTuple):
     """Bytes of a stream.
 
-    They are valid until the next `receive`. `ends` is True if the stream ends with these bytes.
-    """
+    They are valid until the next `receive`. `ends` is True if the stream ends with these bytes."""
 
     stream: Stream
     data: memoryview
@@ -145,8 +143,7 @@ class DataReceived(NamedTuple):
 class StreamReset(NamedTuple):
     """The peer cancelled the stream, or broke a rule on it.
 
-    `code` is the peer's ErrorCode, or the code that this side has sent.
-    """
+    `code` is the peer's ErrorCode, or the code that this side has sent."""
 
     stream: Stream
     code: int
@@ -167,8 +164,7 @@ class _ContinuedBlock:
 
     It stores only as much of the block as is needed to show that the block is too large. If a block is too large, this
     side skips it, so the connection's other streams can continue. If the block is longer than _MOST times the limit,
-    the connection ends.
-    """
+    the connection ends."""
 
     _MOST = 16
     """Multiple of the limit up to which a block is skipped."""
@@ -201,8 +197,7 @@ class Http2Connection:
     `bytes_per_credit` is the number of sent bytes that allow the peer one more frame without content.
 
     A side implements the methods that raise NotImplementedError here. It can extend the handlers of frames (`on_data`
-    and the others), `dropped`, `unexpected` and `sends`, which then also call the method of this class.
-    """
+    and the others), `dropped`, `unexpected` and `sends`, which then also call the method of this class."""
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:
         self.events: deque[Any] = deque()
@@ -292,8 +287,7 @@ class Http2Connection:
         """Process the complete frames at the start of `data`, and append their events to `events`.
 
         Return the number of processed bytes. Call this again with the rest of the bytes and the bytes that follow. If
-        `has_more` is True, call it again with the rest alone.
-        """
+        `has_more` is True, call it again with the rest alone."""
         self._now = now
         self.has_more = False
         if self.is_closed:
@@ -343,8 +337,7 @@ class Http2Connection:
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Process a whole message in one step, which is possible for most messages: its HEADERS frame, whose header
         block is from `start` to `at`, and the frames directly after it. Return their end. Return 0 if the frames have a
-        different pattern and must be processed one by one.
-        """
+        different pattern and must be processed one by one."""
         raise NotImplementedError
 
     def _widen_room(self) -> None:
@@ -382,8 +375,7 @@ class Http2Connection:
     def _breaks_length(self, stream: Stream, size: int, ends: bool) -> bool:
         """Return whether `size` more bytes of data violate the head's content-length.
 
-        If they do, break off the stream (section 8.1.1).
-        """
+        If they do, break off the stream (section 8.1.1)."""
         assert stream.announced is not None
         stream.announced -= size
         if stream.announced < 0 or (ends and stream.announced):
@@ -394,8 +386,7 @@ class Http2Connection:
 
     def refund_small_data(self) -> None:
         """Give back the credit for a DataReceived of fewer than SMALL_DATA bytes that does not end its stream, because
-        its data was useful.
-        """
+        its data was useful."""
         self._credit.earn(1)
 
     def on_headers(self, flags: int, number: int, payload: memoryview) -> None:
@@ -508,8 +499,7 @@ class Http2Connection:
     def _answer(self, frame: bytes) -> None:
         """Queue the response to a frame.
 
-        Raises DecodeError if the peer causes more and more responses and does not read them.
-        """
+        Raises DecodeError if the peer causes more and more responses and does not read them."""
         self.queued.append(frame)
         if self.is_paused:
             self._owed += len(frame)
@@ -537,8 +527,7 @@ class Http2Connection:
     def grant(self, stream: Stream, held: int, window: int = 0) -> None:
         """Let the peer send enough to make `window` (by default the initial window of streams) together with the `held`
         bytes, which have arrived and are not consumed yet. The peer gets a window update only if the update is at least
-        half of the initial window.
-        """
+        half of the initial window."""
         due = (window or self._stream_room) - stream.room - held
         if due >= self._stream_room // 2 and stream.is_receiving:
             stream.room += due

@@ -25,8 +25,7 @@ LAST_STREAM = 2**31 - 1
 
 HEADER = Struct(">LBL")
 """A frame's header: 24 bits for the payload's size and 8 bits for the type as one number, then the flags, and the
-stream with a reserved bit.
-"""
+stream with a reserved bit."""
 HEADER_SIZE = HEADER.size
 read_header = HEADER.unpack_from
 read_expected = Struct(">BQ").unpack_from
@@ -152,8 +151,7 @@ def go_away(code: ErrorCode, last: int = 0, text: str = "") -> bytes:
     """Return a GOAWAY frame.
 
     The server still processes the peer's streams up to `last` (0 for a client, because servers open no streams). `text`
-    is for logs and users.
-    """
+    is for logs and users."""
     return frame(GOAWAY, 0, 0, UNSIGNED.pack(last) + UNSIGNED.pack(code) + text.encode())
 
 

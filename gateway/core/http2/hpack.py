@@ -58,8 +58,7 @@ _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, nam
 NO_TABLE = b"\x20"
 """Section 6.3, at the beginning of a connection's first block: the writer's dynamic table has size 0.
 
-Only peers that announce a table smaller than the initial table need this, and these peers require it.
-"""
+Only peers that announce a table smaller than the initial table need this, and these peers require it."""
 
 _OVERHEAD = 32
 """Number of bytes that a field counts in addition to its name and its value: RFC 9113 section 6.5.2, RFC 7541 section
@@ -85,8 +84,7 @@ class Decoder:
     """Reads the header blocks of one connection, in the order in which they arrive.
 
     `limit` is the maximum size of a block's fields, in bytes, counted in the same way as for
-    SETTINGS_MAX_HEADER_LIST_SIZE. `table_size` is the maximum size of the peer's dynamic table, in bytes.
-    """
+    SETTINGS_MAX_HEADER_LIST_SIZE. `table_size` is the maximum size of the peer's dynamic table, in bytes."""
 
     __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size", "is_stateless")
 
@@ -104,8 +102,7 @@ class Decoder:
         """Apply a limit that the peer has acknowledged.
 
         The peer's next block announces the new table size (section 4.2). If it does not announce one, the peer keeps
-        its current table.
-        """
+        its current table."""
         self._allowed = table_size
 
     def read(self, block: bytes) -> list[Field]:

@@ -55,8 +55,7 @@ _Prefix = tuple[int, int]
 _BEGINNING: _Prefix = 0, 0
 _NEVER: _Prefix = _LONGEST, 0
 """The state of an invalid string: no code starts with these bits, and every transition from this state leads back to
-it.
-"""
+it."""
 
 
 @cache

@@ -15,8 +15,7 @@ from gateway.core.types import Buffer
 
 LARGEST_FRAME = 2**18
 """Maximum number of data bytes to hand over in one step, even if the peer accepts larger frames, because the
-transport's buffer does not hold more.
-"""
+transport's buffer does not hold more."""
 
 
 class PeerSettings:

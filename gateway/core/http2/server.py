@@ -73,12 +73,10 @@ MAX_STREAMS = 100
 MAX_RUNNING = 2 * MAX_STREAMS
 """Like MAX_STREAMS, but including cancelled requests that still run.
 
-A client counts "only those in the "open" or "half-closed" state" (RFC 9113 section 5.1.2).
-"""
+A client counts "only those in the "open" or "half-closed" state" (RFC 9113 section 5.1.2)."""
 WINDOW = 2**20
 """Maximum number of bytes that a client can send on one stream before this side consumes them and sends a window
-update.
-"""
+update."""
 
 _BYTES_PER_CREDIT = 4096
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
@@ -89,8 +87,7 @@ _MOST_PING_STRIKES = 2
 _MOST_ABANDONED = 256
 """Maximum number of streams in the list of the latest resets by this side: frames for these streams can still arrive.
 
-A client assumes that at most MAX_STREAMS streams are open.
-"""
+A client assumes that at most MAX_STREAMS streams are open."""
 _MOST_SKIPPED = 16
 """Maximum number of stored gaps in the stream numbers."""
 
@@ -133,22 +130,19 @@ class Http2Server(Http2Connection, Generic[Head]):
     `heads` reads the heads of requests. Clients that use HTTP/1 get `http1_reply`.
 
     It creates these events: RequestReceived, or RequestStarted and DataReceived for a request that arrives in several
-    parts; StreamReset; DataSent.
-    """
+    parts; StreamReset; DataSent."""
 
     def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
         super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
         self.ping_interval = 0.0
         """Minimum time between two pings of a client that has no stream open and gets no frames in between, in seconds.
 
-        0 means no minimum. The caller sets it. All other pings are limited only by the credit.
-        """
+        0 means no minimum. The caller sets it. All other pings are limited only by the credit."""
         self.still_running = 0
         """Requests that still run on closed streams.
 
         The caller sets it. If there are MAX_STREAMS or more, the caller processes no more frames for one turn of the
-        event loop, because most of these requests end in the next turn.
-        """
+        event loop, because most of these requests end in the next turn."""
         self._preamble = NO_TABLE
         """The bytes before the connection's first header block."""
         self._is_begun = False
@@ -159,8 +153,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._skipped: deque[range] = deque(maxlen=_MOST_SKIPPED)
         """Stream numbers that the client has skipped.
 
-        These streams are closed although they were never open (section 5.1.1).
-        """
+        These streams are closed although they were never open (section 5.1.1)."""
         self._abandoned: dict[int, None] = {}
         """Streams that this side has reset, the oldest first."""
         self._is_full = False
@@ -191,8 +184,7 @@ class Http2Server(Http2Connection, Generic[Head]):
 
         The frames are the HEADERS of a new stream and one DATA frame that ends it. Alternatively, an empty DATA frame
         directly after that ends the stream, which is what HTTP libraries write that stream every body. In between,
-        grpcio widens the stream's window and then the connection's window. None of this spends or earns credit.
-        """
+        grpcio widens the stream's window and then the connection's window. None of this spends or earns credit."""
         begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
@@ -306,8 +298,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         """Same as in Http2Connection.
 
         Ignore HEADERS and DATA only if the client might still consider the stream open. Otherwise end the connection,
-        so the client learns of every lost request.
-        """
+        so the client learns of every lost request."""
         if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
             is_skipped = any(number in each for each in self._skipped)
             code = ErrorCode.PROTOCOL_ERROR if is_skipped and what == "HEADERS" else ErrorCode.STREAM_CLOSED
@@ -424,8 +415,7 @@ class Http2Server(Http2Connection, Generic[Head]):
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
         """Send a part of the data of such a reply.
 
-        No other part can follow while `stream.unsent` is set; DataSent reports when all data has been sent.
-        """
+        No other part can follow while `stream.unsent` is set; DataSent reports when all data has been sent."""
         if stream.is_closed:
             return
         size = sum(map(len, data))
@@ -492,8 +482,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         """Refuse a connection from its start, with GOAWAY alone.
 
         If the gateway sent SETTINGS, gRPC clients would regard the connection as successful, reset their backoff, and
-        reconnect immediately, thousands of times a second. After GOAWAY alone, they regard the connection as failed.
-        """
+        reconnect immediately, thousands of times a second. After GOAWAY alone, they regard the connection as failed."""
         self.queued.clear()
         self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
 

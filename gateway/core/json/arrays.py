@@ -17,8 +17,7 @@ _COMMA = ord(",")
 _PIECE = 2**20
 """Number of bytes that one call into C compares.
 
-No other thread runs during the call; a call for 64 MiB would take 60 ms.
-"""
+No other thread runs during the call; a call for 64 MiB would take 60 ms."""
 
 
 class ArrayForm(Enum):
@@ -36,8 +35,7 @@ class Array(Struct, frozen=True):
 
     `shape` is () for a scalar. `values` are flat and row-major, as a numpy array. Its type is int64, uint64 (if a
     literal is above INT64), float64 (if a literal has a fraction or an exponent) or bool. Strings are bytes, in the raw
-    format of BYTES with UTF-8. The type of an array without elements is int64.
-    """
+    format of BYTES with UTF-8. The type of an array without elements is int64."""
 
     values: Numbers | bytes
     shape: Shape
@@ -62,8 +60,7 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
 def nesting(text: bytes, leaves: int) -> Shape:
     """Return the shape of a nested list of `leaves` numbers.
 
-    Raises DecodeError if the list is ragged, or nested too deep.
-    """
+    Raises DecodeError if the list is ragged, or nested too deep."""
     rank, close = text.rfind(b"[") + 1, text.find(b"]")
     if text.startswith(_OPENINGS[:rank]) and len(text) - close == rank <= MAX_DEPTH and text.endswith(_CLOSINGS[:rank]):
         return (*_ONES[: rank - 1], leaves)  # a single row

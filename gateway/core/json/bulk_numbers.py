@@ -171,8 +171,7 @@ class _Piece:
     """The numbers of one piece of the text.
 
     `beyond` is an error text. It is set if no 64-bit type has the range for all integers of the piece. The error
-    applies only if all literals of the whole array are integers; otherwise the array has doubles.
-    """
+    applies only if all literals of the whole array are integers; otherwise the array has doubles."""
 
     numbers: Numbers
     beyond: str = ""
@@ -255,8 +254,7 @@ def _occurrences(text: bytes, mark: bytes) -> int:
     """Return how often the byte `mark` is in `text`.
 
     Usually it occurs once or never, and finding a byte takes a twentieth of the time of `bytes.count`. For more
-    occurrences, numpy counts in a fifth of that time.
-    """
+    occurrences, numpy counts in a fifth of that time."""
     first = text.find(mark)
     if first < 0:
         return 0
@@ -334,8 +332,7 @@ def _refuse_constant(name: str) -> float:
 class _Constant(float):
     """NaN, Infinity or -Infinity from a literal of that name.
 
-    Any other infinite float was a finite number in the text.
-    """
+    Any other infinite float was a finite number in the text."""
 
 
 _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -22,8 +22,7 @@ _PIECE = 2**12  # bytes; larger pieces are not faster
 _LONG = 2**20
 """Minimum size for reading a string in steps, in bytes.
 
-Reading a string of 64 MiB in one step would stop all other threads for 80 ms.
-"""
+Reading a string of 64 MiB in one step would stop all other threads for 80 ms."""
 _ESCAPED = 12
 """Length of the longest escape, in bytes: two halves of a surrogate pair."""
 _SECOND_HALF = re.compile(rb"\\u[dD][c-fC-F]")
@@ -114,8 +113,7 @@ def _piece_end(text: Text, at: int) -> int:
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
     """For a piece in which no string ends, return the last comma before the next string and `stop`, or the end of that
-    string if there is no comma.
-    """
+    string if there is no comma."""
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:

@@ -27,13 +27,11 @@ LETTERS = {
 }  # fmt: skip
 """The letters of `struct` for the datatypes that `struct` converts correctly.
 
-`struct` rounds floats to nearest and refuses values that are out of range, as `casting` does.
-"""
+`struct` rounds floats to nearest and refuses values that are out of range, as `casting` does."""
 
 _FEW_READ = 64
 """Maximum count for which orjson and `struct` make raw data faster than simdjson and numpy, if the numbers need
-conversion.
-"""
+conversion."""
 _PACKERS = {
     datatype: [Struct(f"<{count}{letter}").pack for count in range(_FEW_READ + 1)]
     for datatype, letter in LETTERS.items()
@@ -41,8 +39,7 @@ _PACKERS = {
 }
 """Functions that pack a given number of numbers.
 
-The table is needed because `struct` itself caches only 100 formats, for all datatypes together.
-"""
+The table is needed because `struct` itself caches only 100 formats, for all datatypes together."""
 _POINT, _SMALL_E, _OPENING = b".e["  # finding a number among bytes takes a quarter of the time that a text takes
 _FEW_WRITTEN = 64
 """Maximum count for which orjson writes Python's numbers faster than numpy's."""
@@ -54,8 +51,7 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
 
     Returns None for every other text, and for FP16, BF16, BOOL and BYTES. `array` then reads the text or reports the
     error. The data is the same as the result of `array` followed by `cast`. Memory is allocated only for as many
-    numbers as the text can contain.
-    """
+    numbers as the text can contain."""
     letter = LETTERS.get(datatype)
     if letter is None or not count:
         return None
@@ -91,8 +87,7 @@ def shaped(text: bytes, datatype: Datatype) -> tuple[Buffer, Shape] | None:
     integers for an integer datatype, any numbers for a float.
 
     Returns None for every other text, and for FP16, BF16, BOOL and BYTES, like `packed`. Raises DecodeError if the list
-    is ragged.
-    """
+    is ragged."""
     letter = LETTERS.get(datatype)
     if letter is None or len(text) > PIECE:
         return None
@@ -165,8 +160,7 @@ _N = ord("n")
 def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
     """Return raw data of numbers or booleans as a flat JSON list, in pieces of text.
 
-    The arguments and errors are the same as for `number_pieces`.
-    """
+    The arguments and errors are the same as for `number_pieces`."""
     letter = LETTERS.get(datatype)
     if letter is not None and len(data) <= _FEW_WRITTEN * datatype.size:
         text = orjson.dumps(unpack(f"<{len(data) // datatype.size}{letter}", data))

@@ -80,8 +80,7 @@ class Walk:
 
     `convert` returns the array for a key and its plain value. `members` and `values` count items outside the arrays.
     `has_large` is True if, outside the arrays, there is a float that orjson might have made from an integer beyond 64
-    bits.
-    """
+    bits."""
 
     __slots__ = ("_convert", "_items", "_wanted", "has_large", "members")
 
@@ -101,8 +100,7 @@ class Walk:
     def document(self, node: Any) -> None:
         """Walk through the document `node`.
 
-        Raises DecodeError if nesting exceeds MAX_DEPTH, or if the document is not an object.
-        """
+        Raises DecodeError if nesting exceeds MAX_DEPTH, or if the document is not an object."""
         if type(node) is not dict:
             raise DecodeError(f"expected a JSON object, found {_NAMES[type(node)]}")
         self._object(node, 1)
@@ -243,8 +241,7 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     """Return `body` with 0 for the value of every wanted key, and the texts of these values.
 
     The function does not validate them. A cut text contains no string, or is exactly the text between the colon of a
-    key and the next key or `}`. So the body is JSON if and only if the rest and every cut text are.
-    """
+    key and the next key or `}`. So the body is JSON if and only if the rest and every cut text are."""
     find, match, level = _finder(wanted.arrays), _STRING.match, wanted.level
     counter = _LimitCounter(values)
     pieces, cuts, kept, at = [], [], 0, 0
@@ -281,8 +278,7 @@ def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tup
     """Return the end of the string at `quote`.
 
     If the string is a key, also return the end of the colon and blanks after it, otherwise a negative number. `string`
-    is the match of `_STRING` in the first _PIECE bytes.
-    """
+    is the match of `_STRING` in the first _PIECE bytes."""
     end = string.end(1) + 1 if string else string_end(body, quote)
     colon = _COLON.match(body, end) if end >= 0 else None
     return end, colon.end() if colon else -1
@@ -291,8 +287,7 @@ def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tup
 class _LimitCounter:
     """Counts strings and the tokens between them, so no more values are created than the limit allows.
 
-    It also tracks the level.
-    """
+    It also tracks the level."""
 
     def __init__(self, values: int) -> None:
         self._values = values
@@ -365,8 +360,7 @@ def _strings_at(body: bytes, start: int) -> Text:
 
 def _run_end(body: bytes, at: int) -> tuple[int, int]:
     """Return the end of the run of strings and the tokens between them, and the start of its last string (negative if
-    the run has no string). The text is matched in pieces, because other threads wait during a match.
-    """
+    the run has no string). The text is matched in pieces, because other threads wait during a match."""
     last = -1
     while True:
         run = _RUN.match(body, at, at + _PIECE)
@@ -425,5 +419,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 """Keeps integers exact, and refuses duplicate keys.
 
-This is slower than orjson, which has already checked the grammar.
-"""
+This is slower than orjson, which has already checked the grammar."""

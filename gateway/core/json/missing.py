@@ -31,8 +31,7 @@ def as_nan(text: Buffer, *, members: bool) -> bytes | None:
     If `members` is True, also replace each null that is a member of an object. Returns None if nothing was replaced, if
     a string contains the word null, or if the text has a backslash, after which a quote does not end a string. The time
     and the memory are linear in the size of the text, whatever the number of nulls and strings. This is necessary
-    because clients choose these numbers.
-    """
+    because clients choose these numbers."""
     text = bytes(text)
     if _NULL not in text or b"\\" in text:
         return None
@@ -108,8 +107,7 @@ def flaw(error: DecodeError) -> MissingNumbers:
 
 def clearer_error(error: DecodeError, other: Exception) -> DecodeError:
     """Return the clearer of two errors: `error`, about a text, and `other`, about the same text with NaN instead of
-    null. The second is clearer if it is about a missing integer.
-    """
+    null. The second is clearer if it is about a missing integer."""
     if ", nan, " not in str(other):
         return error
     return DecodeError(f"{other}; null is read as NaN, which no integer can be")

@@ -46,8 +46,7 @@ Content: TypeAlias = Mapping[str, Media]
 class Parameter:
     """A query parameter (`place` is `query`) or a header (`place` is `header`).
 
-    `example`: a value of the parameter; None if there is no example.
-    """
+    `example`: a value of the parameter; None if there is no example."""
 
     place: str
     name: str
@@ -90,8 +89,7 @@ class DescribedModel:
 
 DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None, str], HttpOperation | None]
 """Describes a pattern of a protocol (`POST /v2/models/{model}/infer`), for any model or for one model, on a listener
-with this server type. If the result is None, the document has only the path.
-"""
+with this server type. If the result is None, the document has only the path."""
 
 
 # --- Schemas ---
@@ -131,8 +129,7 @@ def element(datatype: Datatype, nan: Nan = "error") -> Schema:
     """Return the schema of one element in JSON.
 
     `nan` is the representation of NaN and infinities for floats. If it is `literal`, they are not JSON, so the schema
-    does not allow them.
-    """
+    does not allow them."""
     if datatype is Datatype.BYTES:
         return {"type": "string"}
     if datatype is Datatype.BOOL:
@@ -186,8 +183,7 @@ def example_shape(shape: Shape) -> Shape:
 def has_example(specs: Sequence[TensorSpec]) -> bool:
     """Return whether all these tensors can have examples that are small enough.
 
-    Files, such as images, cannot have examples.
-    """
+    Files, such as images, cannot have examples."""
     sizes = [prod(example_shape(spec.shape)) for spec in specs]
     return max(sizes, default=0) <= MOST_EXAMPLE_ELEMENTS and not any(spec.content_type for spec in specs)
 

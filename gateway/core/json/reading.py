@@ -13,8 +13,7 @@ from gateway.core.types import Buffer
 _SMALL = 8192
 """Maximum size of a document that `small` reads, in bytes.
 
-`small` makes Python numbers, which costs more for larger documents than cutting the arrays out.
-"""
+`small` makes Python numbers, which costs more for larger documents than cutting the arrays out."""
 
 
 def read(

@@ -24,8 +24,7 @@ _MOST_CUT = 1000
 _LARGEST = 2**16
 """Maximum size of a document in bytes, excluding the arrays that were cut out.
 
-The general reader counts the values of a larger document before it creates objects for them.
-"""
+The general reader counts the values of a larger document before it creates objects for them."""
 _BACKSLASH = ord("\\")
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 

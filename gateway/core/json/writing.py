@@ -19,8 +19,7 @@ PIECE = 2**14
 """Number of numbers that one call of orjson writes.
 
 The call blocks all other threads: for this number it takes 0.4 ms, for 15 million 0.4 s. The next call can reuse the
-memory of the text.
-"""
+memory of the text."""
 
 _FEW = 64
 """Maximum count for which orjson writes Python's numbers faster than numpy's."""
@@ -28,8 +27,7 @@ _FEW = 64
 _JOINED = 64 * 2**10
 """Maximum size of a value whose pieces the writer joins, in bytes.
 
-Up to this size, copying costs less than handling several parts.
-"""
+Up to this size, copying costs less than handling several parts."""
 
 
 def write(document: Json) -> bytes:
@@ -42,8 +40,7 @@ def write(document: Json) -> bytes:
 
 def _with_large_integers(document: Json) -> Json:
     """Return `document` with its integers beyond 64 bits replaced by their digits, because orjson limits integers
-    although JSON does not.
-    """
+    although JSON does not."""
     if isinstance(document, dict):
         return {key: _with_large_integers(each) for key, each in document.items()}
     if isinstance(document, (list, tuple)):
@@ -65,8 +62,7 @@ class Pieces:
 def write_message(message: Any) -> tuple[bytes, ...]:
     """Return compact JSON text of a message (msgspec Structs, or plain Python values) that contains the values of
     `placed`. The result is a sequence of parts to send one after the other, because the writer does not join the
-    pieces.
-    """
+    pieces."""
     try:
         return (_encode(message),)
     except TypeError:
@@ -109,8 +105,7 @@ _RAW_PLACE = Raw(_MARK)
 def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces":
     """Return `array` as a value in a message for `write_message`.
 
-    The arguments and errors are the same as for `number_pieces`.
-    """
+    The arguments and errors are the same as for `number_pieces`."""
     if array.size <= _FEW and array.dtype.kind in "biuf":
         plain: list[Any] = array.tolist()
         if array.ndim == 1 and isfinite(sum(plain)):
@@ -131,8 +126,7 @@ def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
 
 def nested_string_pieces(lists: Iterable[list[str]], shape: Shape) -> Iterator[bytes]:
     """Yield the strings of all `lists` as a JSON array nested like `shape`, of rank 1 or more, in pieces of about PIECE
-    strings. Python lists of all strings and rows would take a hundred bytes for two bytes of JSON.
-    """
+    strings. Python lists of all strings and rows would take a hundred bytes for two bytes of JSON."""
     yield (yield from _nested_pieces(_Strings(lists), shape, b""))
 
 
@@ -201,8 +195,7 @@ def kept(text: bytes) -> bytes:
     """Return a text that orjson wrote, for storage together with many other texts.
 
     This copies a short text, because orjson writes into a kilobyte, whose unused part would stay allocated while the
-    text exists.
-    """
+    text exists."""
     return text if len(text) > _LONG else bytes(memoryview(text))
 
 

@@ -10,8 +10,7 @@ from gateway.core.types import Buffer
 
 class MessageAllowance(Allowance):
     """The remaining allowance of a message: fields outside tensor data (`spend`), and bytes of tensors in memory
-    (`spend_tensor`). One encoded byte can become eight bytes of INT64.
-    """
+    (`spend_tensor`). One encoded byte can become eight bytes of INT64."""
 
     __slots__ = ("_limit", "_tensor_bytes")
 
@@ -30,8 +29,7 @@ class MessageAllowance(Allowance):
 class FieldCount:
     """The remaining number of fields that a message can have if each becomes a separate object, including fields of
     embedded messages. Together they take at most `limit` bytes of memory. An encoded field can be as short as two
-    bytes.
-    """
+    bytes."""
 
     BYTES = 128
 

@@ -31,8 +31,7 @@ _LISTS = {Kind.SIGNED: ("int64", 1), Kind.UNSIGNED: ("uint64", 2), Kind.BOOL: ("
 """The name and number of a list in `_Lists`, for each kind of integer.
 
 The encoding is the same for all widths. The module reads integers as 64 bits to detect numbers that are too large for a
-narrower type, because protobuf would drop their high bits.
-"""
+narrower type, because protobuf would drop their high bits."""
 
 
 _KEYS = {number: key(number) for _, number in _LISTS.values()}
@@ -133,8 +132,7 @@ def _write_blocks(numbers: "np.ndarray[Any, Any]") -> Iterator[Octets]:
 def _write_varints(numbers: Varints) -> Octets:
     """Return the varints of `numbers`.
 
-    They are computed in a table with a column for each number and a row for each byte of a varint.
-    """
+    They are computed in a table with a column for each number and a row for each byte of a varint."""
     places = max(1, -(-int(numbers.max()).bit_length() // 7))
     octets = np.empty((places, len(numbers)), np.uint8)
     is_used = np.ones((places, len(numbers)), np.bool_)

@@ -20,8 +20,7 @@ class TensorFields:
 
     Protobuf libraries ignore a field with another wire type. Here, it is an error. `lists` are the fields with
     elements, and `strings` is the field for BYTES elements. If `is_text` is True, these must be UTF-8. `contents` are
-    the tags of fields with tensor data, which the allowance does not count.
-    """
+    the tags of fields with tensor data, which the allowance does not count."""
 
     def __init__(
         self,
@@ -55,8 +54,7 @@ class TensorFields:
 Scanned: TypeAlias = tuple[dict[int, list[Buffer]], bytearray, int]
 """The occurrences of each field, by number, without empty pieces of lists.
 
-Also the strings in the raw form of BYTES, with their number.
-"""
+Also the strings in the raw form of BYTES, with their number."""
 
 
 def scan(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -> Scanned:

@@ -121,8 +121,7 @@ def read_int64s(packed: Buffer) -> Sequence[int]:
 def varint(number: int) -> bytes:
     """Return `number`, at least 0, as a varint.
 
-    The cache saves 0.3 us for each size above 127; each tensor has one such size.
-    """
+    The cache saves 0.3 us for each size above 127; each tensor has one such size."""
     octets = bytearray()
     while number > 0x7F:
         octets.append(number & 0x7F | 0x80)
@@ -140,13 +139,11 @@ class Allowance:
     """The number of bytes that a message can still have outside tensor data.
 
     It limits memory and time. upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two bytes), and
-    each field costs time in this module.
-    """
+    each field costs time in this module."""
 
     BYTES = 2 * 2**20
     """The initial number of bytes, twice the default of `limits.config`, because `config` is the only parameter that is
-    meant to be long.
-    """
+    meant to be long."""
     PER_FIELD = 32
     ALWAYS = 2 * (BYTES // (PER_FIELD + 2))
     """Size of a message up to which any content is within the allowance, in bytes, because a field takes at least two.

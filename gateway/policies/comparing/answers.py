@@ -86,8 +86,7 @@ def compare(
     Errors are equal if their statuses are equal, because each server has its own texts. The function pairs outputs by
     name, or by position if `by_position` is set, or if a side has unnamed outputs or two outputs with the same name.
     For each pair, it compares the datatypes, then the shapes, then the elements. The result has the values of the first
-    `shown` differing elements. Model names, versions, ids and parameters do not count.
-    """
+    `shown` differing elements. Model names, versions, ids and parameters do not count."""
     if isinstance(expected, Response) and isinstance(actual, Response):
         return _compared(expected.outputs, actual.outputs, tolerance, shown, by_position=by_position)
     statuses = _status(expected), _status(actual)

@@ -13,8 +13,7 @@ class Tolerance:
     |expected|`, or there are at most `ulp` steps between them. If all limits are 0, values must be equal.
 
     The tolerance applies to floats. Integers, BOOL, BYTES and infinities must be equal. `nan` determines whether NaN is
-    `equal` to NaN or `different` from all values. 0 and -0 are equal.
-    """
+    `equal` to NaN or `different` from all values. 0 and -0 are equal."""
 
     rtol: float = 0.0
     atol: float = 0.0

@@ -50,8 +50,7 @@ def _path(model: str, address: str) -> str:
     """Return the path of requests to an endpoint.
 
     The gateway uses the path in the endpoint's URL unchanged, because real servers serve one model, at any path. If the
-    URL has no path, the path is the model's name, which other gateways expect.
-    """
+    URL has no path, the path is the model's name, which other gateways expect."""
     if has_one_model(address):
         return "/" if address.endswith("/") else ""
     if not model:

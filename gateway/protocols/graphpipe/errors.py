@@ -23,8 +23,7 @@ Errors: TypeAlias = tuple[tuple[int, str], ...]
 class GraphPipeError(GatewayError):
     """Error for the `errors` of a backend.
 
-    GraphPipe clients get these errors unchanged; other clients get one Reason and all texts.
-    """
+    GraphPipe clients get these errors unchanged; other clients get one Reason and all texts."""
 
     def __init__(self, reason: Reason, message: str, errors: Errors) -> None:
         super().__init__(reason.status, reason, message)
@@ -43,8 +42,7 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the response that reports `error`.
 
-    It is plain text for GET, which people read, and for Go's client, which prints it.
-    """
+    It is plain text for GET, which people read, and for Go's client, which prints it."""
     code = http_status.number(error)
     about = error_fields(error)
     text = error.message.encode("utf-8", "replace")

@@ -94,8 +94,7 @@ class Flatbuffer:
 class Table:
     """One table. A missing field is 0, empty or None, because every field is optional in this schema.
 
-    Every method raises DecodeError if the field lies outside the table, or its target lies outside the message.
-    """
+    Every method raises DecodeError if the field lies outside the table, or its target lies outside the message."""
 
     __slots__ = ("_at", "_buffer", "_vtable")
 
@@ -183,8 +182,7 @@ class Table:
     def elements(self, slot: int) -> tuple[int, Buffer]:
         """Return the number of elements of a vector of strings, and the elements in the raw form of BYTES.
 
-        Flatbuffers use the same form: four bytes of length, then the bytes.
-        """
+        Flatbuffers use the same form: four bytes of length, then the bytes."""
         start, count = self._vector(slot, 4)
         raw, view, follow, vector = bytearray(), self._buffer.view, self._buffer.follow, self._buffer.vector
         for at in range(start, start + 4 * count, 4):

@@ -48,8 +48,7 @@ class Writer:
     """Writes the structure of one message, starting with the root table.
 
     The argument `at` of the methods is the position of a field. The field is the number itself, or the offset to the
-    written object.
-    """
+    written object."""
 
     def __init__(self) -> None:
         self._out = bytearray(4)

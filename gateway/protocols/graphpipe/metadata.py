@@ -50,8 +50,7 @@ def _decode_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
 def encode_metadata(signature: Signature) -> bytes:
     """Return the MetadataResponse of a Signature.
 
-    No field is left out, because the Python client needs every name and shape.
-    """
+    No field is left out, because the Python client needs every name and shape."""
     writer = Writer()
     root, offsets = writer.table(schema.METADATA_RESPONSE_LAYOUT), schema.METADATA_RESPONSE_LAYOUT.offsets
     for slot, text in (

@@ -41,8 +41,7 @@ _UNDER_200 = Parameter(
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
     """Return the operation of a path pattern, for `model` or for any model.
 
-    GET requests metadata, and POST runs the model.
-    """
+    GET requests metadata, and POST runs the model."""
     if pattern.startswith("GET "):
         about = answered(_METADATA)
         return HttpOperation("The model's inputs and outputs", about, {TEXT: Media(STRING)})

@@ -83,15 +83,13 @@ def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -
 _MAX_CHECKED = 64
 """Maximum number of tensors or names of a usual message.
 
-A message with more tensors or names counts as parsed completely.
-"""
+A message with more tensors or names counts as parsed completely."""
 
 
 def parsed_size(message: Message) -> int:
     """Return the number of bytes of a message that are parsed, which are all bytes except the numbers of its tensors.
 
-    The whole body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names.
-    """
+    The whole body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names."""
     try:
         root = Flatbuffer(message.body).root()
         size = _response_size(root) if message.status else _request_size(root)
@@ -172,8 +170,7 @@ _NULS = tuple(bytes(4 - size) for size in range(4))
 def _encode_strings(raw: Buffer) -> bytes:
     """Return the elements of a vector of strings, from BYTES in raw form.
 
-    The result has the offsets, then the strings that they point to.
-    """
+    The result has the offsets, then the strings that they point to."""
     count = bytes_elements.count(raw)
     if len(raw) + count * _STRING_OVERHEAD >= MAX_MESSAGE:
         raise refusal(Reason.TOO_LARGE, TOO_LARGE)

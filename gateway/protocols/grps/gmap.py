@@ -42,8 +42,7 @@ Keys: TypeAlias = Mapping[str, GmapPlace]
 """The map and key by tensor name.
 
 It has tensors whose name is not their key (see `with_distinct_names`), and tensors of `s_b`, because a model with
-another protocol does not distinguish bytes from text.
-"""
+another protocol does not distinguish bytes from text."""
 NO_KEYS: Keys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
@@ -52,8 +51,7 @@ _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is
 def entry(map_name: str, key: str, value: object) -> Tensor:
     """Return an entry of a map as a tensor.
 
-    `value` has the map's type and is in its range; the codec has checked both.
-    """
+    `value` has the map's type and is in its range; the codec has checked both."""
     datatype = MAPS[map_name]
     if datatype is not Datatype.BYTES:
         return Tensor(key, datatype, (1,), np.array([value], datatype.dtype).tobytes())
@@ -84,8 +82,7 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
 
     The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, otherwise to
     `s_b`. BYTES from `s_b` return to `s_b` even if they are UTF-8. These are BYTES without a content type that came
-    `from_gmap`, and BYTES with a place in `keys`.
-    """
+    `from_gmap`, and BYTES with a place in `keys`."""
     if tensor.elements != 1 or not tensor.name:
         return None
     place = keys.get(tensor.name)

@@ -25,8 +25,7 @@ _MAX_DIGITS = 19
 MAX_SIZE = 64 * 1024
 """Maximum characters of a backend's metadata.
 
-The configurations of real servers have a few thousand. PyYAML reads 100 characters per millisecond.
-"""
+The configurations of real servers have a few thousand. PyYAML reads 100 characters per millisecond."""
 MAX_DEPTH = 16
 """Maximum nesting of a backend's metadata."""
 

@@ -71,8 +71,7 @@ class ClientMessage(Message, frozen=True):
     """A client's message, with the fields that determine the payload of the response.
 
     These are its own `payload` (None if it had no data), `returns_ndarray` (whether it requests an ndarray), and the
-    `keys` of its gmap.
-    """
+    `keys` of its gmap."""
 
     payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False
@@ -131,8 +130,7 @@ def gmap_keys(*origins: Message | None) -> gmap.Keys:
 def client_payload(origin: Message | None) -> Payload | None:
     """Return the payload that the client sent.
 
-    It is None for a message without data, and gtensors for a client of another protocol.
-    """
+    It is None for a message without data, and gtensors for a client of another protocol."""
     return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
 
 
@@ -147,8 +145,7 @@ def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.Keys, *
     is not UTF-8. The result for gtensors and ndarray is always None, because gtensors takes any tensors, and servers
     convert an ndarray to gtensors.
 
-    `keys` are the `gmap_keys` of the tensors' origins. `from_gmap` has the same meaning as in `gmap.fit`.
-    """
+    `keys` are the `gmap_keys` of the tensors' origins. `from_gmap` has the same meaning as in `gmap.fit`."""
     if payload is None:
         return None if tensors else (None, ())
     if payload is Payload.GMAP:

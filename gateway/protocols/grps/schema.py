@@ -37,8 +37,7 @@ UNKNOWN, SUCCESS, FAILURE = range(3)
 
 class GrpsStatus(Struct, frozen=True):
     """`Status`, which has an HTTP status code, a text (`msg`), and the flag (`status`) that distinguishes success from
-    failure.
-    """
+    failure."""
 
     code: int = 0
     text: str = ""

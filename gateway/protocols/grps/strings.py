@@ -32,8 +32,7 @@ def _is_utf8(element: bytes) -> bool:
 def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tensor, ...]:
     """Return `as_string` of each tensor.
 
-    Errors name a tensor by `role` (input, output) and its name, or otherwise its position.
-    """
+    Errors name a tensor by `role` (input, output) and its name, or otherwise its position."""
     if Datatype.BYTES not in [each.datatype for each in tensors]:
         return tensors
     return tuple([as_string(each, form, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)])

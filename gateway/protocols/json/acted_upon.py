@@ -44,8 +44,7 @@ class ActedUpon:
     """Finds words in the bodies of some templates.
 
     A body must match one of `types`. `names` finds every spelling of a member's name. If it is None, bodies contain no
-    words.
-    """
+    words."""
 
     types: tuple[BodyType, ...] = ()
     names: re.Pattern[bytes] | None = None
@@ -56,8 +55,7 @@ class ActedUpon:
         """Return the words in a body.
 
         Return None if the body must be read completely because it does not match, is ambiguous, or is too long to
-        search on the event loop.
-        """
+        search on the event loop."""
         if self.names is None:
             return {}
         if len(body) > LARGE:  # a thread decodes it
@@ -94,8 +92,7 @@ def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
 def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
     """Return an ActedUpon that finds the words in bodies with one of the templates of `bodies`.
 
-    Return None if such bodies must be read completely.
-    """
+    Return None if such bodies must be read completely."""
     kept: list[Node | None] = []
     for body in bodies:
         for node in body.nodes:

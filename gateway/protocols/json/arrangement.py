@@ -18,8 +18,7 @@ class Arrangement:
     """The places of one template.
 
     `role` is the word for its tensors in errors, `input` or `output`. `places` are the names of the tensors that have a
-    place.
-    """
+    place."""
 
     def __init__(self, node: Node, role: str, *, declared: bool) -> None:
         self._role = role

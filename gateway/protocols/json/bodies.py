@@ -110,8 +110,7 @@ class JsonBody(MessageBody):
     nan = ""
     """How NaN and infinities are written, unless the route or the form sets another way.
 
-    If it is empty, they are refused.
-    """
+    If it is empty, they are refused."""
     spelling = "JSON"
     """The name of the bodies in errors."""
 
@@ -280,8 +279,7 @@ class PartsCodec(Protocol):
 class FormData(JsonBody):
     """Form data, with a part for each member of the object.
 
-    `$x` of BYTES is a file, other texts are texts, and everything else is JSON.
-    """
+    `$x` of BYTES is a file, other texts are texts, and everything else is JSON."""
 
     spelling = "form data"
 

@@ -193,8 +193,7 @@ _ELEMENTS = frozenset({Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES})
 def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool) -> None:
     """Raise FormError if a place for one element, outside of rows, belongs to a tensor that can have several elements.
 
-    `in_row` is True if the body is the body of one row.
-    """
+    `in_row` is True if the body is the body of one row."""
     if isinstance(node, RowList):
         return
     for child in children(node):

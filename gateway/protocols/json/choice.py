@@ -15,15 +15,13 @@ from gateway.protocols.json.media.media_types import MediaType
 _LONGEST_REMEMBERED = 256
 """Maximum length of a header for which the choice is cached, in characters.
 
-It is limited because clients choose the headers.
-"""
+It is limited because clients choose the headers."""
 
 
 class Choice:
     """Chooses among exchanges by the result of `type_of`, which is the type of a body.
 
-    A body without a Content-Type has the `default` type.
-    """
+    A body without a Content-Type has the `default` type."""
 
     def __init__(
         self,
@@ -72,8 +70,7 @@ class Choice:
     def replying(self, exchange: CompiledExchange, accept: str) -> CompiledExchange:
         """Return the exchange that writes the response to a request that `exchange` has read.
 
-        It is `exchange` itself, or another exchange if the client accepts only the type of that one.
-        """
+        It is `exchange` itself, or another exchange if the client accepts only the type of that one."""
         if not accept:
             return exchange
         find = self._preferred if len(accept) > _LONGEST_REMEMBERED else self._replies

@@ -41,8 +41,7 @@ _MAX_TEXT = 8192
 _TRACEBACK = "Traceback (most recent call last):"
 """The text that Python writes before a traceback.
 
-Servers such as SageMaker's write the error's text, and then the traceback.
-"""
+Servers such as SageMaker's write the error's text, and then the traceback."""
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 _TEXTS_OF_FIELDS = _TEXTS - {Spelling.BYTES}
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
@@ -91,8 +90,7 @@ class FormClient:
     def _ask_anything(self, request: Request) -> Message:
         """Return a GET request that runs no model.
 
-        It goes to the path of the first exchange, if that exchange has another method.
-        """
+        It goes to the path of the first exchange, if that exchange has another method."""
         first = self._form.exchanges[0].form
         try:
             path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
@@ -152,8 +150,7 @@ class FormClient:
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
         """Return the response in a message that caused `error`, with NaN for each null, if the route or the form maps
-        null to NaN. Raises `error` if the message cannot be read in this way either.
-        """
+        null to NaN. Raises `error` if the message cannot be read in this way either."""
         takes = "null" in (request.translate.nan, self._form.form.nan)
         text = json.missing.as_nan(reply.body, members=True) if takes else None
         if text is None:
@@ -220,8 +217,7 @@ def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchan
     """Return the exchanges that can write the request.
 
     If several have the same request, the gateway uses the exchange whose response type is the request type, because,
-    for example, a `.npy` file can hold values that JSON cannot.
-    """
+    for example, a `.npy` file can hold values that JSON cannot."""
     replied_alike = [_request(each) for each in exchanges if _replies_alike(each)]
     return [each for each in exchanges if _replies_alike(each) or _request(each) not in replied_alike]
 
@@ -239,8 +235,7 @@ def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchan
     """Return the exchanges in the order in which they are tried for one BYTES element.
 
     Exchanges with raw bytes as the body come first, whether the element is text or not, unless another exchange has a
-    place for texts. A file in form data is not a place for texts.
-    """
+    place for texts. A file in form data is not a place for texts."""
     of_bytes = [each for each in exchanges if type(each.request) is RawBytes]
     others = [each for each in exchanges if type(each.request) is not RawBytes]
     have_texts = any(

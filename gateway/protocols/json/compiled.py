@@ -29,8 +29,7 @@ class FormMessage(Message, frozen=True):
     """The origin of a request or a response that came in a declared form.
 
     `texts` are its parameters that are the JSON text of a list or an object. `response` and `response_headers` describe
-    the response to a request.
-    """
+    the response to a request."""
 
     texts: Mapping[str, str] = NO_TEXTS
     response: MessageBody | None = None
@@ -42,8 +41,7 @@ class FormMessage(Message, frozen=True):
 def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) -> str:
     """Return the text of an error if outputs do not have as many columns as the parameter `name` says.
 
-    Otherwise return an empty text.
-    """
+    Otherwise return an empty text."""
     asked = parameters.get(name)
     if type(asked) is not int:  # the parameter is absent, or is something that only the server understands
         return ""

@@ -24,8 +24,7 @@ PREFIX = "json:"
 JSON_TYPE: Final = "application/json"
 STREAMS = ("sse", "openai", "jsonl")
 """How a streamed response is split into messages: server-sent events, server-sent events with `[DONE]` at the end, or
-one line for each message.
-"""
+one line for each message."""
 BATCHES = ("each",)
 """The values of `batch`, for servers that do not take complete batches. `each` means one call for each row."""
 MOST_EXCHANGES = 32
@@ -98,8 +97,7 @@ class Exchange:
 class Probe:
     """A GET request with the response status `status`.
 
-    If there is a template `response`, the body must match the template.
-    """
+    If there is a template `response`, the body must match the template."""
 
     paths: tuple[str, ...]
     status: int = 200
@@ -112,8 +110,7 @@ class ModelListing:
     """A GET request for the model list, in which `$model` is the place of a name.
 
     Any of `paths` is accepted; the first is written. `one_paths` contain `{model}`: a GET request there returns `one`,
-    which describes that model only.
-    """
+    which describes that model only."""
 
     paths: tuple[str, ...]
     response: Template
@@ -126,8 +123,7 @@ class ModelListing:
 class FailureReply:
     """An error whose status is not the usual HTTP status of its `reason`.
 
-    If there is a template `error`, only errors with a matching body count.
-    """
+    If there is a template `error`, only errors with a matching body count."""
 
     status: int
     reason: Reason

@@ -40,8 +40,7 @@ class NamesAsKeys(MessageBody):
     """An object whose keys are model names with the prefix `prefix`.
 
     When it is read, the values are dropped. When it is written, each value is the model's name. Keys without the prefix
-    are ignored.
-    """
+    are ignored."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -29,8 +29,7 @@ def mark(text: bytes) -> bytes | None:
 def replaced(pattern: "re.Pattern[bytes]", replacement: Callable[[bytes], bytes], text: bytes) -> bytes:
     """Return the text with the replacement of each match of `pattern` that is not a string.
 
-    The pattern also matches strings, which stay. `re.sub` would take a hundred bytes for each match until it ends.
-    """
+    The pattern also matches strings, which stay. `re.sub` would take a hundred bytes for each match until it ends."""
     result, at = bytearray(), 0
     for found in pattern.finditer(text):
         start = found.start()

@@ -10,8 +10,7 @@ from gateway.core.errors import DecodeError, ElementError, GatewayError
 Place: TypeAlias = tuple[int, int]
 """The position of a body's first difference from its template.
 
-It has the depth in objects and lists, and the approximate offset in bytes.
-"""
+It has the depth in objects and lists, and the approximate offset in bytes."""
 
 TOP: Place = (0, 0)
 STRUCTURE: Place = (100, 0)
@@ -23,8 +22,7 @@ class MisfitError(DecodeError):
 
     Any other DecodeError means that this is the right template, and that the body is wrong.
 
-    `place` is the first difference. The deeper it is, the closer the template is to the body.
-    """
+    `place` is the first difference. The deeper it is, the closer the template is to the body."""
 
     def __init__(self, text: str, place: Place = TOP) -> None:
         super().__init__(text)
@@ -33,8 +31,7 @@ class MisfitError(DecodeError):
 
 def without_frames(error: DecodeError) -> DecodeError:
     """Return the error without its causes and the frames that they came through, because the variables of each frame
-    hold copies of the body. The error is kept while other templates are tried.
-    """
+    hold copies of the body. The error is kept while other templates are tried."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
@@ -42,8 +39,7 @@ def without_frames(error: DecodeError) -> DecodeError:
 def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
     """Return one error for a body that matches none of several `what`.
 
-    It is the first error of a type other than MisfitError, or otherwise an error that lists the deepest differences.
-    """
+    It is the first error of a type other than MisfitError, or otherwise an error that lists the deepest differences."""
     inside = next((error for error in errors if not isinstance(error, MisfitError)), None)
     if inside is not None:
         return inside

@@ -53,8 +53,7 @@ def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> D
 def writing_one_row(encode: EncodeResponse) -> EncodeResponse:
     """Return an `encode` for responses that hold one row.
 
-    If there is any other number of rows, it raises an error: INTERNAL (invalid-output).
-    """
+    If there is any other number of rows, it raises an error: INTERNAL (invalid-output)."""
 
     def write(answer: Answer, request: Request, translate: Translate) -> Message:
         if isinstance(answer, Response):

@@ -59,8 +59,7 @@ class BodyReading:
         """True if NaN and infinities in the text are marked (`literals`)."""
         self.members = 0
         """Number of object members that are not in the body's type, because they are in parameters, in messages or in
-        ignored values.
-        """
+        ignored values."""
         self.tensors: list[Tensor] = []
         self.shapes: dict[str, Shape] = {}
         self.names: list[str] | None = None

@@ -96,8 +96,7 @@ def _unescaped(key: bytes) -> bytes:
 def to_parameter(value: Json) -> ParameterValue:
     """Return a JSON value as a parameter.
 
-    A scalar is unchanged. Any other JSON, and integers beyond 64 bits, become text.
-    """
+    A scalar is unchanged. Any other JSON, and integers beyond 64 bits, become text."""
     if isinstance(value, str | bool | float) or (isinstance(value, int) and INT64_MIN <= value <= INT64_MAX):
         return value
     return write(value).decode()

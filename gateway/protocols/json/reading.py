@@ -134,8 +134,7 @@ def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) 
 
 def _is_read_first(node: Node) -> bool:
     """Return True if other places need the value at this place, such as shapes, the order of rows, and the names of
-    columns.
-    """
+    columns."""
     if isinstance(node, TensorPlace):
         return node.spelling is Spelling.SHAPE
     if isinstance(node, Slot):
@@ -183,8 +182,7 @@ def _place(text: str, body: bytes) -> Place:
     """Return the place of an msgspec error in the body.
 
     For example, it is at a member of the object at `$.split`, or after the object if a member is missing. msgspec reads
-    from left to right.
-    """
+    from left to right."""
     path, unknown = _PATH.search(text), _UNKNOWN.match(text)
     steps = re.findall(r"\.([^.\[]+)|\[", "" if path is None else path[1])
     if text.startswith("Object missing required field"):

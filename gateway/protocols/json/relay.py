@@ -31,8 +31,7 @@ _SUCCESSES = frozenset({200, 201, 202})
 _LONGEST_REMEMBERED = 256
 """Maximum length of a header for which derived values are cached, in characters.
 
-It is limited because peers choose the headers.
-"""
+It is limited because peers choose the headers."""
 
 
 class _Way:
@@ -83,8 +82,7 @@ class _Way:
 class _UnreadMessage(FormMessage, frozen=True):
     """The origin of a request that is relayed without decoding.
 
-    It has the request's way, and the values in its headers and query.
-    """
+    It has the request's way, and the values in its headers and query."""
 
     way: _Way | None = None
     words: Mapping[Word, Json] = NO_WORDS
@@ -156,8 +154,7 @@ def _content_type(given: str, exchanges: Sequence[CompiledExchange]) -> tuple[tu
     """Return the Content-Type to send with a request.
 
     It is the request's own type if `exchanges` have that type; otherwise, it is the type of `exchanges`, if they have
-    one. Return None if the body must be decoded.
-    """
+    one. Return None if the body must be decoded."""
     parsed, first = media_types.parse(given), exchanges[0].request_type
     if all(map(_is_in_query, exchanges)):
         return ()

@@ -17,8 +17,7 @@ _OPTIONAL, _REQUIRED = 32, 8
 """Memory of an optional member that is missing, and of a required member in addition to _MEMBER, in bytes."""
 _OBJECT, _OPEN_OBJECT = 72, 248
 """Memory of an object without its members, for an object with declared members, and for an object with any members
-(`"$*": $*`).
-"""
+(`"$*": $*`)."""
 _LIST, _ELEMENT = 264, 72
 
 
@@ -26,8 +25,7 @@ _LIST, _ELEMENT = 264, 72
 class RowMemory:
     """The maximum number of bytes that each `{`, `[` and `,` of a body takes.
 
-    It is 0 if the template makes nothing of the character.
-    """
+    It is 0 if the template makes nothing of the character."""
 
     brace: int = 0
     bracket: int = 0

@@ -42,8 +42,7 @@ from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 _ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20))
 """The limits that apply when the gateway checks whether a body asks for a stream.
 
-The listener's own limits are unknown at this time, but the size of the body has already been checked.
-"""
+The listener's own limits are unknown at this time, but the size of the body has already been checked."""
 
 
 class _Route:
@@ -214,8 +213,7 @@ class FormServer:
 
     def encode_error(self, error: GatewayError, request: Request | None, message: Message) -> Message:
         """Return the response that reports `error`, in the form's template for errors, or as `{"error": text}` if there
-        is no template.
-        """
+        is no template."""
         text = error.message.encode("utf-8", "replace").decode()
         failure = next((each for each in self._form.failures if each.form.reason is error.reason), None)
         status = failure.form.status if failure else http_status.number(error)
@@ -241,8 +239,7 @@ class FormServer:
         """Return the message that ends a stream.
 
         The message is empty if the form has no end mark, because even a stream without a response needs a status and
-        headers.
-        """
+        headers."""
         origin = request.origin
         assert isinstance(origin, FormMessage)
         return reply(origin.response_headers, self._stream_end, 200)
@@ -276,8 +273,7 @@ def _read_for_anyone(route: _Route, message: Message) -> Request:
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
     """Return the request in a message that caused `error`, with NaN for each null; the request gets a flaw.
 
-    Raises `error` if the message cannot be read in this way either.
-    """
+    Raises `error` if the message cannot be read in this way either."""
 
     def read(text: bytes) -> Request:
         return route.read(replace(message, parts=(text,)), listener)

@@ -260,8 +260,7 @@ def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
     """Read the base64 of a `.npy` file, or in rows, of one file for each row.
 
-    All files have the same datatype and shape.
-    """
+    All files have the same datatype and shape."""
     contents, lead = _decoded(form, text, limits)
     files = [npy.decode(each, "the file") for each in contents]
     if not form.rows:

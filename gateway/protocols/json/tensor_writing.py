@@ -24,8 +24,7 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 class ElementStyle(Struct, frozen=True):
     """How elements are written.
 
-    `nan` is the form of NaN and infinities (see `number_pieces`), and `translate` is the form of BYTES.
-    """
+    `nan` is the form of NaN and infinities (see `number_pieces`), and `translate` is the form of BYTES."""
 
     nan: str = "error"
     translate: Translate = DEFAULT_TRANSLATE
@@ -206,8 +205,7 @@ def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray |
     """Return the elements of a tensor in another datatype.
 
     Floats are rounded to the nearest number. Raises GatewayError if an element is out of the datatype's range, or is
-    not an integer.
-    """
+    not an integer."""
     own = tensor.datatype
     if own is datatype or not tensor.elements:
         return tensor.data
@@ -231,8 +229,7 @@ def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
 _PIECE = 2**20 // 3 * 3
 """Number of bytes that one call into C encodes as base64.
 
-No other thread runs during the call. Pieces have a multiple of 3 bytes, so only the last piece is padded.
-"""
+No other thread runs during the call. Pieces have a multiple of 3 bytes, so only the last piece is padded."""
 
 
 def _base64(contents: Buffer) -> bytes:

@@ -61,8 +61,7 @@ class BodyType:
 def body_type(node: Node, *, ignore_unknown: bool) -> BodyType:
     """Return the type of a body with this template.
 
-    If `ignore_unknown` is True, members that are not in the template are ignored.
-    """
+    If `ignore_unknown` is True, members that are not in the template are ignored."""
     compiled = _Compiler(ignore_unknown).compile(node, 0)
     decode = None if compiled.kind is Raw else msgspec.json.Decoder(compiled.kind).decode
     members = compiled.members
@@ -163,8 +162,7 @@ def _has_no_tensor(node: Node) -> bool:
 
 def _constant(node: Constant, value: object, leaf: Leaf) -> _Compiled:
     """Return the type of a constant. msgspec itself compares texts, integers and null; other constants are compared
-    later.
-    """
+    later."""
     if type(value) in (str, int):
         return _Compiled(Literal[value])
     return _Compiled(None) if value is None else _Compiled(type(value), (leaf,))

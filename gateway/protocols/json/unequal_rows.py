@@ -24,8 +24,7 @@ class UnequalTensors(Struct, frozen=True):
     """The tensors of a body whose rows differ in length, by position.
 
     For each, it has the tensors of its rows, whose first dimension is 1. `error` is the reason why they cannot be one
-    tensor.
-    """
+    tensor."""
 
     rows: Mapping[int, tuple[Tensor, ...]]
     error: str

@@ -38,16 +38,14 @@ from gateway.protocols.json.tensor_writing import ElementStyle, write_rows, writ
 _JOINED = 64 * 2**10
 """Maximum size of a body whose pieces are joined, in bytes.
 
-Up to this size, copying costs less than handling several parts.
-"""
+Up to this size, copying costs less than handling several parts."""
 
 
 class MessageContents(ElementStyle, frozen=True):
     """The content of a message, except its path.
 
     `elsewhere` are the parameters that have a place outside of the body. `texts` are the parameters whose JSON text (of
-    a list or an object) is still known.
-    """
+    a list or an object) is still known."""
 
     tensors: tuple[Tensor, ...] = ()
     words: Mapping[Word, json.Json] = field(default_factory=dict)
@@ -63,8 +61,7 @@ NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 class PlacedContents(Struct, frozen=True):
     """The contents of a body to write.
 
-    `tensors` are the tensors by the names of their places, or by their own names if the template has `$*`.
-    """
+    `tensors` are the tensors by the names of their places, or by their own names if the template has `$*`."""
 
     tensors: Mapping[str, Tensor]
     said: MessageContents
@@ -78,8 +75,7 @@ Pieces: TypeAlias = Sequence[bytes] | None
 class _Writer:
     """Writes one node, either as a whole or once for each index of the rows around it.
 
-    The Shape has the numbers of rows.
-    """
+    The Shape has the numbers of rows."""
 
     whole: Callable[[PlacedContents], Pieces]
     rows: Callable[[PlacedContents, Shape], list[bytes] | None]
@@ -126,8 +122,7 @@ class _Compiler:
     """Makes writers.
 
     `own` are the parameters that have their own place in the template. `shapes` are the tensors whose shape has a
-    place.
-    """
+    place."""
 
     def __init__(self, specs: Mapping[str, TensorSpec], role: str, own: frozenset[str], shapes: frozenset[str]) -> None:
         self._specs = specs
@@ -441,8 +436,7 @@ def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, l
     """Return the number of rows within the rows `lead`.
 
     It is the next dimension of the tensors in them, which must be equal. `names` are the places in the rows; None means
-    all tensors.
-    """
+    all tensors."""
     tensors, at = contents.tensors, len(lead)
     shapes = {name: tensors[name].shape for name in (tensors if names is None else names) if name in tensors}
     for name, shape in shapes.items():
@@ -458,8 +452,7 @@ def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, l
 def _count_of_all(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
     """Return the number of rows that have the tensors' names as members.
 
-    If there were no rows, the names would be lost.
-    """
+    If there were no rows, the names would be lost."""
     count = _count(names, role, contents, lead)
     if not count:
         raise invalid_input(

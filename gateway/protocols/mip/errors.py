@@ -45,8 +45,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     """Return the error packet for `error`.
 
     Its payload is `REASON: TEXT`. The specification has no payload. kubemo's client reads and discards it, other
-    clients can show it, and another gateway reads the Reason from it.
-    """
+    clients can show it, and another gateway reads the Reason from it."""
     text = f"{error.reason.value}: {error.message}"
     payload = [text.encode(errors="replace")]
     return encode_packet(PacketKind.ERROR, _code(error, request, message), payload, reserved_byte(message))

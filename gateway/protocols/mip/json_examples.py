@@ -88,8 +88,7 @@ def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
 def _texts(tensor: Tensor, what: str) -> Iterator[list[str]]:
     """Yield the elements of a tensor of BYTES as texts, in lists of bounded length.
 
-    Raises the errors of `decode_text`.
-    """
+    Raises the errors of `decode_text`."""
     at = 0
     for elements in bytes_elements.pieces(tensor.data):
         yield [decode_text(element, number, what) for number, element in enumerate(elements, at)]
@@ -147,8 +146,7 @@ def _as_one_list(texts: list[bytes]) -> bytes:
 
 def _stands_alone(text: bytes) -> bool:
     """Return True if the text can be joined with others by commas and decoded as one row of an array, because it has no
-    strings and closes all brackets that it opens. Without this check, `[1` and `2]` would become one list.
-    """
+    strings and closes all brackets that it opens. Without this check, `[1` and `2]` would become one list."""
     if b'"' in text:
         return False
     opened = text.count(b"[")

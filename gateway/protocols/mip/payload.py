@@ -96,8 +96,7 @@ _TLV_COST = 256
 def parsed_size(message: Message) -> int:
     """Return the number of bytes of a packet that are parsed.
 
-    These are all bytes except .npy files, which are at most copied. Counting stops above LARGE.
-    """
+    These are all bytes except .npy files, which are at most copied. Counting stops above LARGE."""
     header, payload = message.parts
     if header[1] != PacketKind.INFERENCE:
         return len(payload)
@@ -112,8 +111,7 @@ def parsed_size(message: Message) -> int:
 def count_tlvs(payload: Buffer, most: int) -> int:
     """Return the number of TLVs of an inference's payload, up to one more than `most`.
 
-    Return -1 if the last TLV is truncated.
-    """
+    Return -1 if the last TLV is truncated."""
     count, at, last, end = 0, COUNTS.size, len(payload) - _TLV_HEAD.size, len(payload)
     while at <= last and count <= most:
         at += _TLV_HEAD.size + _TLV_HEAD.unpack_from(payload, at)[1]

@@ -16,16 +16,14 @@ from gateway.protocols.mip.schema import PacketKind, Subtype
 _MOST_TLVS = 4096
 """Maximum number of TLVs of a payload that is not decoded.
 
-Finding this number of TLVs takes less than a millisecond.
-"""
+Finding this number of TLVs takes less than a millisecond."""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request of an inference.
 
     Return None if the gateway must decode the packet because it is a ping, has an empty batch, or has a payload whose
-    TLVs do not match its counts.
-    """
+    TLVs do not match its counts."""
     header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
     if kind != PacketKind.INFERENCE or subtype != Subtype.REQUEST or len(body) < COUNTS.size:

@@ -39,8 +39,7 @@ class CallsAtOnce(IntEnum):
     """In the request, it asks whether the server accepts more than one call at a time."""
     MANY = 0x21
     """In the response to this request, including an error response, it means that the server accepts any number of
-    concurrent calls, and any number of connections with any number of requests each.
-    """
+    concurrent calls, and any number of connections with any number of requests each."""
 
 
 class ErrorCode(IntEnum):
@@ -69,8 +68,7 @@ TLV_TYPES = frozenset(TlvType)
 OWN_TYPE = "registered TLV type"
 """The parameter of a tensor whose TLVs have a type that a model's author has registered (`kubemo.register()`).
 
-Its value is the type's number. The gateway passes on the data as unchanged bytes.
-"""
+Its value is the type's number. The gateway passes on the data as unchanged bytes."""
 
 
 class BatchMode:

@@ -17,8 +17,7 @@ class Style(NamedTuple):
     """The form of the tensors of one message.
 
     It has the form of NaN and infinities (`translate.nan`), and the TLV types of numbers and of BYTES for tensors whose
-    `content_type` does not set one.
-    """
+    `content_type` does not set one."""
 
     nan: str
     numbers: TlvType = TlvType.JSON

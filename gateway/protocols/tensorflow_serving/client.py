@@ -34,8 +34,7 @@ _PATHS = {
 def _method(request: Request) -> str:
     """Return the method that runs the model.
 
-    It is the route's `payload`, otherwise the method of a client of this protocol, otherwise Predict.
-    """
+    It is the route's `payload`, otherwise the method of a client of this protocol, otherwise Predict."""
     if request.translate.payload:
         return request.translate.payload
     return request.origin.called if isinstance(request.origin, ExampleMessage) else Payload.PREDICT
@@ -58,8 +57,7 @@ def _encode_infer(request: Request) -> Message:
 def _signature(request: Request) -> str:
     """Return the signature that the client requested.
 
-    Raises GatewayError (INVALID_ARGUMENT) for any other parameter.
-    """
+    Raises GatewayError (INVALID_ARGUMENT) for any other parameter."""
     for name, value in request.parameters.items():
         if name not in (SIGNATURE_NAME, TASKS):
             raise invalid_input(f"TensorFlow Serving has no parameters but {SIGNATURE_NAME!r}; got {name!r}")

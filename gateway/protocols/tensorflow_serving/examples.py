@@ -50,8 +50,7 @@ class Feature(Fields, frozen=True):
     """The values of a feature in one example.
 
     It has the number of the list with the values, their number, and their bytes. Numbers are in their wire format,
-    texts in the raw form of BYTES.
-    """
+    texts in the raw form of BYTES."""
 
     kind: int
     count: int

@@ -30,8 +30,7 @@ from gateway.protocols.tensorflow_serving.schema import METHOD_NAMES, SERVING_DE
 TASKS = "MultiInference tasks"
 """The parameter with the tasks of a MultiInference.
 
-It is JSON, a list of pairs of a method and a signature. Clients are unlikely to use this name.
-"""
+It is JSON, a list of pairs of a method and a signature. Clients are unlikely to use this name."""
 
 _SPEC, _INPUT = 1, 2
 _RESULT, _RESPONSE_SPEC = 1, 2
@@ -43,8 +42,7 @@ _METHODS = {name: method for method, name in METHOD_NAMES.items()}
 class Task:
     """One task of a MultiInference.
 
-    It has `classify` or `regress`, and the signature, which is empty for the default.
-    """
+    It has `classify` or `regress`, and the signature, which is empty for the default."""
 
     method: str
     signature: str
@@ -58,8 +56,7 @@ class Task:
 class ExampleMessage(Message, frozen=True):
     """A request with examples, and the data for its response, or for the request to a backend of this protocol.
 
-    The data is the method, the number of examples, and, for MultiInference, the tasks.
-    """
+    The data is the method, the number of examples, and, for MultiInference, the tasks."""
 
     called: str = ""
     examples: int = 0
@@ -145,8 +142,7 @@ def tasks_text(tasks: Sequence[Task]) -> str:
 def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
     """Return the tasks in the value of the parameter TASKS.
 
-    Raises GatewayError (INVALID_ARGUMENT) for any other value.
-    """
+    Raises GatewayError (INVALID_ARGUMENT) for any other value."""
     try:
         pairs = msgspec.json.decode(str(text), type=list[tuple[str, str]])
         tasks = tuple(Task(method, signature) for method, signature in pairs if METHOD_NAMES[method])

@@ -26,8 +26,7 @@ class Servable:
     """The fields of a ModelSpec.
 
     `version` is the digits of a version, a label, or empty. `signature` is the signature in the message. It is empty if
-    the server selects it.
-    """
+    the server selects it."""
 
     model: str = ""
     version: str = ""
@@ -131,6 +130,5 @@ _write_short = lru_cache(256)(_write)
 def response_spec(model: str, version: str, signature: str = "") -> Servable:
     """Return the ModelSpec of a response.
 
-    `version` is set only if it is a number, because servers report the number of the version that ran.
-    """
+    `version` is set only if it is a number, because servers report the number of the version that ran."""
     return Servable(model, version if is_version(version) and as_number(version) is not None else "", signature)

@@ -62,8 +62,7 @@ class PredictMessage(Message, frozen=True):
     """The origin of a request or a response that came in a message of `kind`.
 
     It is written again in the same form for a peer of this protocol, because some servers and clients read only typed
-    lists, or only `tensor_content`.
-    """
+    lists, or only `tensor_content`."""
 
     kind: PredictKind = REQUEST
 
@@ -87,8 +86,7 @@ _COPIED = 2**14
 PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...], PredictMessage | None]
 """The ModelSpec (None if it is missing), the tensors, and the outputs in `output_filter`.
 
-Also TYPED or RAW, or None if the message has the usual form, or numbers in both forms.
-"""
+Also TYPED or RAW, or None if the message has the usual form, or numbers in both forms."""
 
 
 def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:

@@ -20,16 +20,14 @@ _SPEC_TAG = 1 << 3 | LENGTH
 _MOST_FIELDS = 1024
 """Maximum number of fields of a request, mostly tensors, to skip.
 
-Each takes 0.1 us, which blocks the event loop. A request with more fields is decoded.
-"""
+Each takes 0.1 us, which blocks the event loop. A request with more fields is decoded."""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request for an inference.
 
     Return None if the gateway must decode the message because it calls another method, does not have exactly one
-    ModelSpec that names a model, requests version 0, or is malformed.
-    """
+    ModelSpec that names a model, requests version 0, or is malformed."""
     if message.pattern not in _METHODS:
         return None
     try:

@@ -92,8 +92,7 @@ def _write_numbers(raw: bytes, key: bytes) -> bytes:
     """Return a field 1 for each FP32 number.
 
     The field is a message that has the number in its field with the tag `key`. A long list includes fields for zeros,
-    so all fields have one length.
-    """
+    so all fields have one length."""
     count = len(raw) // FP32.size
     if count <= _FEW:
         values = (raw[at : at + FP32.size] for at in range(0, len(raw), FP32.size))

@@ -50,8 +50,7 @@ STATUS = "status"
 CLASSES, SCORES = "classes", "scores"
 """The outputs of a Classify signature, with a label and a number for each class.
 
-The shape of both is `[examples, classes]`.
-"""
+The shape of both is `[examples, classes]`."""
 OUTPUTS = "outputs"
 """The output of a Regress signature, with a number for each example."""
 

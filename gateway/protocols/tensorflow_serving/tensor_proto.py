@@ -127,8 +127,7 @@ class TensorAllowance(MessageAllowance):
 
     It also limits the number of bytes by which short lists can be extended, to the larger of MOST_FILLED bytes and
     FILL_RATIO times the message. Otherwise a few bytes could claim `limit` bytes of memory. `lists` and `contents` show
-    how the numbers of its tensors are sent: as typed lists or as `tensor_content`.
-    """
+    how the numbers of its tensors are sent: as typed lists or as `tensor_content`."""
 
     MOST_FILLED = 2**20
     FILL_RATIO = 16
@@ -143,8 +142,7 @@ class TensorAllowance(MessageAllowance):
     def spend_filled(self, size: int, what: str) -> None:
         """Account for `size` bytes that are not on the wire.
 
-        Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded.
-        """
+        Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
         if size > self._most:
             text = f"{what}: its list is {size} bytes shorter than its shape takes; of short lists at most {self._most}"
             raise refusal(Reason.TOO_LARGE, f"{text} bytes are made, so send all elements")
@@ -202,8 +200,7 @@ def _unknown_data_type(dtype: int, what: str) -> DecodeError:
 def _read_shape(given: list[Buffer], what: str) -> Shape:
     """Return the shape in the occurrences of `tensor_shape`, which protobuf joins.
 
-    If there is no occurrence, the tensor is a scalar.
-    """
+    If there is no occurrence, the tensor is a scalar."""
     if not given:
         return ()
     message = given[0] if len(given) == 1 else b"".join(given)
@@ -343,8 +340,7 @@ def parsed_size(message: Buffer) -> int:
     """Return the number of bytes of a TensorProto that are parsed.
 
     These are all bytes except packed FP32 and FP64, and `tensor_content` of numbers. Counting stops above LARGE. Raises
-    DecodeError if the TensorProto is malformed.
-    """
+    DecodeError if the TensorProto is malformed."""
     size = 0
     for number, wire_type, start, value, end in fields(message):
         if number == DTYPE and message[value:end] == _STRING_DTYPE:

@@ -103,8 +103,7 @@ def decode_error_reply(message: Message, target: Target) -> GatewayError:
     """Return the GatewayError of a response whose HTTP status is not 2xx.
 
     The response to an exception in the model is not JSON. The Python server sends 500 and a text; the C++ server sends
-    500, an empty body and the text in the header EXCEPTION_WHAT.
-    """
+    500, an empty body and the text in the header EXCEPTION_WHAT."""
     try:
         body = read(message.body, {}, values=target.limits.json_values, literals=True)
     except DecodeError:
@@ -126,8 +125,7 @@ def _type_and_text(error: Json) -> tuple[str, str]:
 def _reason(message: Message, type_: str) -> Reason:
     """Return the Reason that another gateway sent.
 
-    If there is none, return the Reason of the status and type, of the type, or of the status.
-    """
+    If there is none, return the Reason of the status and type, of the type, or of the status."""
     return (
         REASONS.get(message.headers.get(REASON_HEADER))
         or _BY_STATUS_AND_TYPE.get((message.status, type_))

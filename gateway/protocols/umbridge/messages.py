@@ -74,8 +74,7 @@ _LARGEST = 2**14
 """Maximum size of a body for a typed reader, in bytes.
 
 In a longer body, skipping the numbers once to find the end of each vector costs more than cutting the vectors out of
-the text (0.7 us for each KiB).
-"""
+the text (0.7 us for each KiB)."""
 
 CALL_READERS: dict[Operation, TypedReader[Any]] = {
     Operation.INFER: TypedReader(EvaluateCall, largest=_LARGEST),

@@ -73,8 +73,7 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
 def _has_sizes(word: str, model: DescribedModel) -> bool:
     """Return True if the gateway can answer a metadata request.
 
-    Tensors with free dimensions, and text, have no length.
-    """
+    Tensors with free dimensions, and text, have no length."""
     asked = {INPUT_SIZES: model.signature.inputs, OUTPUT_SIZES: model.signature.outputs}.get(word, ())
     return not any(-1 in each.shape or each.datatype is Datatype.BYTES for each in asked)
 

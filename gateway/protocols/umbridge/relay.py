@@ -50,8 +50,7 @@ _LONGEST_TEXT = 64 * 2**10
 _MOST_VECTORS = 64
 """Maximum number of vectors of `input` that are skipped.
 
-Models have few, and short vectors are decoded equally fast.
-"""
+Models have few, and short vectors are decoded equally fast."""
 
 _End: TypeAlias = Callable[[Buffer, int], int]
 """Finds the end of the value that begins at a position. Returns -1 if not every server accepts the value."""
@@ -64,8 +63,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request for a call.
 
     Return None if the gateway must decode the message because it is not a call, or because not every server would
-    accept it unchanged.
-    """
+    accept it unchanged."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -84,8 +82,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | None:
     """Return the positions of the values of an object's members.
 
-    Return None if the object has other members than `ends`, a member twice, or another kind of value.
-    """
+    Return None if the object has other members than `ends`, a member twice, or another kind of value."""
     found: dict[bytes, slice] = {}
     end = 0
     while member := _MEMBER.match(body, end):
@@ -115,8 +112,7 @@ def _end_of_vector(body: Buffer, start: int) -> int:
     """Return the end of a list.
 
     The bracket that is found might be in the list, in a string or in another list. In that case the remaining text is
-    not valid JSON, and no server accepts the body.
-    """
+    not valid JSON, and no server accepts the body."""
     if body[start : start + 1] != b"[":
         return -1
     return find_byte(body, b"]", start) + 1 or -1
@@ -125,8 +121,7 @@ def _end_of_vector(body: Buffer, start: int) -> int:
 def _end_of_vectors(body: Buffer, start: int) -> int:
     """Return the end of a list of such lists, or -1 for any other value.
 
-    MATLAB's client writes a list of one number as a number.
-    """
+    MATLAB's client writes a list of one number as a number."""
     opening = _VECTORS.match(body, start)
     if opening is None:
         return -1
@@ -171,8 +166,7 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 _OUTPUT = _pattern(b"", rb"\{", b'"output"', b":", rb"\[")
 _NO_NUMBERS = b'"anu'
 """Every additional member, and every value that is not a finite number, has at least one of these bytes, even in
-Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5).
-"""
+Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:

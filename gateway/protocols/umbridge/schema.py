@@ -25,8 +25,7 @@ TEST_SHARED_MEMORY = "TestShMem"
 SHARED_MEMORY_CALLS = tuple(f"{call}ShMem" for call in CALLS)
 """Undocumented calls.
 
-With them, a client and a server on one machine exchange the numbers through POSIX shared memory.
-"""
+With them, a client and a server on one machine exchange the numbers through POSIX shared memory."""
 
 KEYS = {
     "out_wrt": "outWrt",
@@ -41,8 +40,7 @@ KEYS = {
 PROTOCOL_VERSION = 1.0
 """The protocol version, a JSON number.
 
-The specification says string, but a string breaks the Python and the C++ client.
-"""
+The specification says string, but a string breaks the Python and the C++ client."""
 
 NAN: Nan = "literal"
 """NaN, Infinity and -Infinity, which the Python and the Julia package read. They convert `null` to None without an
@@ -51,7 +49,6 @@ error."""
 CALLS_HEADER = "gateway-calls"
 MANY = "many"
 """With this header value, the response to `/Info` shows clients of the gateway that the server accepts any number of
-concurrent calls. The interface has no member for this, and other clients ignore the header.
-"""
+concurrent calls. The interface has no member for this, and other clients ignore the header."""
 
 INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode())))

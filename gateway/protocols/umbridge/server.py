@@ -128,8 +128,7 @@ def _with_missing(
     """Return the call in a body that caused `error`, with NaN for each null in the numbers of its vectors.
 
     The call has a flaw. Return None if the body cannot be read in this way either, for example if a list in its config
-    contains null, which must stay null.
-    """
+    contains null, which must stay null."""
     text, values = missing.as_nan(message.body, members=False), listener.limits.json_values
     if text is None:
         return None
@@ -174,8 +173,7 @@ def _decode_index(name: str, key: str, value: Json) -> Tensor:
     """Return the position of a vector.
 
     It can be negative, because the model's server reports positions that are out of range. `0.0` is accepted, as the
-    C++ server does.
-    """
+    C++ server does."""
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
         raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')

@@ -67,8 +67,7 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> list[Any]:
     """Return the vectors of the tensors, like `encode_vector`.
 
-    `role` is `input` or `output`. Errors use it to name the tensor.
-    """
+    `role` is `input` or `output`. Errors use it to name the tensor."""
     return [encode_vector(tensor, nan, _label(tensor, at, role)) for at, tensor in enumerate(tensors)]
 
 

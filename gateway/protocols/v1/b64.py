@@ -32,8 +32,7 @@ _PIECE = 2**20
 def mark(text: bytes) -> bytes:
     """Return the JSON text with a marked string instead of each `b64` object.
 
-    A text that already contains the mark is returned unchanged, so a client's own string is never decoded.
-    """
+    A text that already contains the mark is returned unchanged, so a client's own string is never decoded."""
     if _KEY not in text or _MARK in text or any(escape in text for escape in _ESCAPES):
         return text
     # `re` holds the GIL while it runs, so large texts are processed in pieces. A match ends at the first closing brace,

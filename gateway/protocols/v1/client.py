@@ -30,8 +30,7 @@ def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
     """Return a `:predict` or `:explain` request.
 
     It is in the route's `payload` format, otherwise in the V1 client's format, otherwise in rows. Inputs that cannot be
-    rows become columns.
-    """
+    rows become columns."""
     _refuse_parameters_of_tensors(request)
     tensor_format, named = _tensor_format(request)
     if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):
@@ -135,8 +134,7 @@ def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response
     """Return the predictions in a response.
 
     `nan` is the route's setting. If it is `null`, null among numbers is NaN. Otherwise null is part of arbitrary JSON,
-    which the client gets as text.
-    """
+    which the client gets as text."""
     text = missing.as_nan(reply.body, members=True) if nan == "null" else None
     try:
         body = read_body(reply.body if text is None else text, REPLY, target.limits.json_values, any_json=True)

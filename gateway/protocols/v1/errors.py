@@ -75,8 +75,7 @@ def lacks_path(reply: Message, model: str = "") -> bool:
 
     The response is from a web server or framework (a page, a line, or empty), or is an error that does not mention a
     model, such as `{"error": "Not found"}` from a handwritten server. If a server has the path, its error about a
-    missing model mentions models, or `model`.
-    """
+    missing model mentions models, or `model`."""
     if reply.headers.get(REASON_HEADER):
         return False
     if reply.status in (405, 501):
@@ -94,8 +93,7 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
     """Return True if TensorFlow Serving reports a missing model.
 
     Its text is "Could not find any versions of model x" in responses to status requests, and "Servable not found for
-    request: Latest(x)" in other responses.
-    """
+    request: Latest(x)" in other responses."""
     text = _text(reply)
     return reply.status == 404 and text in (
         f"Could not find any versions of model {model}",
@@ -106,8 +104,7 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
 def error_in_success(reply: Message) -> GatewayError | None:
     """Return the error in a response with status 200 that is `{"error": text}` instead of a prediction.
 
-    Return None if it is not an error.
-    """
+    Return None if it is not an error."""
     text = _error_text(reply.body)
     return refusal(Reason.MODEL_ERROR, text[:_MAX_TEXT]) if text else None
 

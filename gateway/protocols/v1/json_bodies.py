@@ -42,8 +42,7 @@ from gateway.protocols.v1.tensors import (
 class Body:
     """The contents of a body, with tensors in one of the two formats, and its other `members`.
 
-    `tensor_error` is the reason why a value is JSON text and not a tensor. It is empty if all values are tensors.
-    """
+    `tensor_error` is the reason why a value is JSON text and not a tensor. It is empty if all values are tensors."""
 
     tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]
@@ -86,8 +85,7 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
     """Return the body with its numbers read directly into tensors.
 
     Return None if the body's layout does not allow that. `unmark` decodes the strings that replaced `b64` objects in
-    the text.
-    """
+    the text."""
     shape = _shape(text)
     try:
         if b'["' in text:  # the readers of arrays read lists of strings equally fast
@@ -113,8 +111,7 @@ class _Split:
     """A body before its tensors are made.
 
     It has the text or the array of each tensor by name (for named rows, of each row), and the other members of the
-    body.
-    """
+    body."""
 
     tensor_format: TensorFormat
     tensors: Iterable[tuple[str, Any]]
@@ -126,8 +123,7 @@ class _Shape:
     """A shape of bodies.
 
     `pattern` finds it in a text. `types` read small bodies. In other bodies, the tensors are arrays at `level`. `split`
-    takes the document apart. It returns None if the document has another shape.
-    """
+    takes the document apart. It returns None if the document has another shape."""
 
     pattern: re.Pattern[bytes] | None
     types: Mapping[BodyKeys, TypedReader[dict[str, Any]]]
@@ -139,8 +135,7 @@ _LARGEST = 2**14
 """Maximum size of a body for a typed reader, in bytes.
 
 In a longer body, skipping the numbers once to find the end of each tensor costs more than cutting the tensors out of
-the text (0.7 us for each KiB).
-"""
+the text (0.7 us for each KiB)."""
 
 
 def _types(tensors: Any) -> dict[BodyKeys, TypedReader[dict[str, Any]]]:
@@ -206,8 +201,7 @@ _DEEPEST = MAX_DEPTH - 3
 def _from_text(name: str, given: Raw | list[Raw], values: int) -> Tensor:
     """Return the tensor of one list, or of the values in all rows.
 
-    The caller passes both as text. Raises DecodeError for other text.
-    """
+    The caller passes both as text. Raises DecodeError for other text."""
     text = b"[%b]" % b",".join(given) if isinstance(given, list) else bytes(given)
     if not text.startswith(b"["):
         raise DecodeError
@@ -309,8 +303,7 @@ def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, a
 def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
     """Return `array_error` if there is one.
 
-    If the body was too large for arbitrary JSON, the error also names the limit.
-    """
+    If the body was too large for arbitrary JSON, the error also names the limit."""
     if array_error is None or "limits.json_values" not in str(error):
         return array_error or error
     return DecodeError(f"{array_error}; JSON other than arrays may have {limit} values (limits.json_values)")
@@ -319,8 +312,7 @@ def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: 
 def _named_rows(rows: list[Json]) -> list[tuple[str, Json]]:
     """Return the values of each name in all rows.
 
-    If the rows have no names, return the rows themselves, without a name.
-    """
+    If the rows have no names, return the rows themselves, without a name."""
     is_named = _are_objects(rows) and _names_tensors(rows[0]) and all(row.keys() == rows[0].keys() for row in rows)
     if not is_named:
         return [("", rows)]
@@ -336,8 +328,7 @@ def _named_columns(given: Json) -> list[tuple[str, Json]]:
 def _names_tensors(given: dict[str, Json]) -> bool:
     """Return whether the keys can be names of tensors.
 
-    There must be keys, every key must have text, and the object must not be a `b64` object.
-    """
+    There must be keys, every key must have text, and the object must not be a `b64` object."""
     return bool(given) and "" not in given and given.keys() != {"b64"}
 
 

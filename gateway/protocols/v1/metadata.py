@@ -60,8 +60,7 @@ def encode_ready(answer: Answer, request: Request, translate: Translate) -> Mess
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return TensorFlow Serving's response to `GET /v1/models/{model}`, which is the state of the requested version.
 
-    If the request has no version, the response has version 1, because the version that runs is unknown.
-    """
+    If the request has no version, the response has version 1, because the version that runs is unknown."""
     version = request.version or "1"
     state = {
         "version": version,
@@ -219,8 +218,7 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
 def _member(document: dict[str, Json], name: str, *default: Json) -> Any:
     """Return a member by its name in the schema, or in lowerCamelCase, which protobuf's JSON mapping uses.
 
-    OpenVINO's server writes both. Raises KeyError if the member is missing and the caller passes no `default`.
-    """
+    OpenVINO's server writes both. Raises KeyError if the member is missing and the caller passes no `default`."""
     first, *others = name.split("_")
     for spelling in (name, first + "".join(map(str.capitalize, others))):
         if spelling in document:

@@ -101,8 +101,7 @@ def _whole(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
 
 def _rows(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
     """Return the schema of one entry for each row, which is an object with the row of each tensor, or the row of a
-    single tensor alone.
-    """
+    single tensor alone."""
     rows = {each.name: nested(_item(each, nan), each.shape[1:]) for each in specs}
     by_name = list_of(object_of(rows, [*rows]))
     if len(specs) > 1:

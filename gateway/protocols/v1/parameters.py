@@ -19,8 +19,7 @@ from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_N
 class BodyMessage(Message, frozen=True):
     """A message with tensors, and the data for the response or for the request to a V1 backend.
 
-    It has the format, whether the tensors are named, and the other members by key.
-    """
+    It has the format, whether the tensors are named, and the other members by key."""
 
     tensor_format: TensorFormat = TensorFormat.ROWS
     named: bool = False

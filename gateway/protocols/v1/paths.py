@@ -32,8 +32,7 @@ def asked_version(message: Message) -> str:
     """Return the version or label in a request's path.
 
     The result is empty if the path lacks both, and for version 0, because OpenVINO's client requests version 0 by
-    default, and its server treats it as the latest version.
-    """
+    default, and its server treats it as the latest version."""
     version = message.captures.get("version", "")
     return "" if version == "0" else version
 
@@ -42,8 +41,7 @@ def asked_version(message: Message) -> str:
 def model_path(model: str, version: str) -> str:
     """Return `/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text.
 
-    Raises GatewayError (INVALID_ARGUMENT) if a name cannot be a path segment.
-    """
+    Raises GatewayError (INVALID_ARGUMENT) if a name cannot be a path segment."""
     path = f"{MODELS}/{path_segment(model, 'model', 'V1')}"
     if not version:
         return path

@@ -28,8 +28,7 @@ _SUFFIXES = {operation: verb for verb, operation in _VERBS.items()}
 def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request for a call from its path.
 
-    Return None if the gateway must decode the body because it can be a CloudEvent.
-    """
+    Return None if the gateway must decode the body because it can be a CloudEvent."""
     operation, body = _OPERATIONS.get(message.pattern), message.body
     if operation is None or not len(body) or may_be_event(message):
         return None

@@ -102,8 +102,7 @@ DECODERS: Mapping[str, Mapping[str, DecodeRequest]] = {
 }
 """The decoder of each path, by the listener's server type.
 
-A real KServe has no versions, labels and metadata, but a listener of this type has them.
-"""
+A real KServe has no versions, labels and metadata, but a listener of this type has them."""
 
 
 def decode_request(flavor: str, message: Message, listener: ListenerSettings) -> Request:

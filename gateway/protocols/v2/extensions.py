@@ -36,8 +36,7 @@ _FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, OPENVINO, PLAIN, TYPED})
 UNLISTED = {MLSERVER: frozenset({REPOSITORY})}
 """The extensions that a server type has without listing them.
 
-MLServer lists no extensions, but loads and unloads models.
-"""
+MLServer lists no extensions, but loads and unloads models."""
 
 
 def check_operation(operation: Operation, target: Target) -> None:
@@ -54,8 +53,7 @@ def check_operation(operation: Operation, target: Target) -> None:
 def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
     """If an output is requested with `classification`, check that the server has this extension.
 
-    Raises the same errors as `check_operation`.
-    """
+    Raises the same errors as `check_operation`."""
     for output in outputs:
         if CLASSIFICATION in output.parameters:
             _check(CLASSIFICATION, f"parameter {CLASSIFICATION} of output {output.name!r}", target)
@@ -64,8 +62,7 @@ def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
 def check_parameters(parameters: Parameters, target: Target) -> None:
     """If the request has a priority, check that the server has `schedule_policy`.
 
-    Raises the same errors as `check_operation`.
-    """
+    Raises the same errors as `check_operation`."""
     if PRIORITY in parameters:
         _check(SCHEDULE_POLICY, f"parameter {PRIORITY}", target)
 
@@ -91,8 +88,7 @@ READY = "READY"
 def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[ModelEntry]:
     """Return the models for the response to a repository index request.
 
-    If `ready` is set in the request, omit models that are known to be unready.
-    """
+    If `ready` is set in the request, omit models that are known to be unready."""
     return [each for each in models if not request.parameters.get("ready") or each.state in ("", READY)]
 
 

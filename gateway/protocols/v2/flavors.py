@@ -16,8 +16,7 @@ TYPED = "typed"
 """A plain server that reads only typed `contents` over gRPC.
 
 It ignores raw contents, and runs the model without data. AMD's server does this. It is detected by its name. TorchServe
-also does this. It has no server metadata, so its `flavor` must be set.
-"""
+also does this. It has no server metadata, so its `flavor` must be set."""
 
 BINARY_EXTENSION = "binary_tensor_data"
 

@@ -33,8 +33,7 @@ MARKS = frozenset({BASE64, "np", "str"})
 def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
     """Remove the mark of a tensor and return it.
 
-    The result is empty if the tensor has no mark, or another value of this parameter.
-    """
+    The result is empty if the tensor has no mark, or another value of this parameter."""
     mark = parameters.get(MARK)
     if not isinstance(mark, str) or mark not in MARKS or (mark == BASE64 and datatype is not BYTES):
         return ""
@@ -45,8 +44,7 @@ def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
 def decoded(texts: Buffer, what: str) -> bytes:
     """Return the elements, decoded from base64.
 
-    Raises DecodeError if an element is not base64. The text names `what`.
-    """
+    Raises DecodeError if an element is not base64. The text names `what`."""
     try:
         return bytes_elements.pack(b64decode(each, validate=True) for each in _each(texts))
     except (Base64Error, ValueError) as error:
@@ -66,8 +64,7 @@ def as_written(tensors: Sequence[Tensor], translate: Translate) -> list[Tensor]:
     """Return tensors with their marks as parameters, for messages that carry bytes unchanged: gRPC and binary data.
 
     If the route has `bytes: base64`, base64 is the form of bytes only in JSON, so these messages have the bytes without
-    the mark.
-    """
+    the mark."""
     return [_as_written(each, translate) if each.content_type in MARKS else each for each in tensors]
 
 

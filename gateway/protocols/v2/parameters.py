@@ -12,14 +12,12 @@ from gateway.core.types import Message, Parameters, ParameterValue
 CONSUMED = frozenset({"binary_data_output", "timeout", "triton_enable_empty_final_response"})
 """Request parameters for the server that reads them, so the gateway does not forward them.
 
-Triton rejects the last parameter over REST, although perf_analyzer adds it to every request.
-"""
+Triton rejects the last parameter over REST, although perf_analyzer adds it to every request."""
 
 PRIORITY = "priority"
 """The request parameter of the extension `schedule_policy`, which is the priority in the server's queue.
 
-0 means the default.
-"""
+0 means the default."""
 
 FINAL_RESPONSE = "triton_final_response"
 """A parameter of each response that Triton streams over gRPC. It says whether the response is the last one."""
@@ -49,8 +47,7 @@ def take_deadline(parameters: dict[str, ParameterValue], message: Message, what:
 
 def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
     """Return the parameters for the server, which are all except the parameters that the gateway acts on and a priority
-    of 0.
-    """
+    of 0."""
     if not parameters:
         return parameters
     priority = parameters.get(PRIORITY)
@@ -61,8 +58,7 @@ def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
 
 def refuse_shared_memory(parameters: Parameters, what: str) -> None:
     """Raise DecodeError for a parameter `shared_memory_*`, because the backend cannot access a region of the client's
-    machine.
-    """
+    machine."""
     for key in parameters:
         if key.startswith("shared_memory_"):
             raise DecodeError(f"{what}: {key} cannot cross the gateway; send the tensor's data in the request")

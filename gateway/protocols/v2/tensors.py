@@ -112,8 +112,7 @@ def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:
     """If the datatype of `tensor` is in `lacking`, the datatypes that the receiver lacks, return the tensor in the
     wider datatype.
 
-    In that case, the parameter `gateway_datatype` names the original datatype.
-    """
+    In that case, the parameter `gateway_datatype` names the original datatype."""
     if tensor.datatype not in lacking:
         return tensor
     wide = make_tensor(tensor.name, tensor.array, WIDER[tensor.datatype])

@@ -72,8 +72,7 @@ def load(found: Mapping[str, float], metric: str) -> float | None:
 
     If `metric` is empty, return the first value above 0 of the application's utilization, its CPU utilization (gRFC
     A58), and the cache utilization of a language model (Triton). Return None if the report has no value above 0.
-    (Protobuf does not distinguish 0 from a missing value.)
-    """
+    (Protobuf does not distinguish 0 from a missing value.)"""
     if metric:
         value = found.get(metric)
     else:

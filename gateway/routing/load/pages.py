@@ -37,8 +37,7 @@ _HEADERS = Headers(((b"accept", b"text/plain"),))
 @frozen
 class Asked:
     """An endpoint whose page arrived at the time `at`, and the calls in flight there during the fetch, which are the
-    mean of the numbers before and after it.
-    """
+    mean of the numbers before and after it."""
 
     endpoint: Endpoint
     at: float

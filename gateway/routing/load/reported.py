@@ -94,8 +94,7 @@ class ReportedLoads:
     def usual_call(self) -> float:
         """The load of a call at a server without a report.
 
-        This is the mean of the other servers, or 1 if there are no other servers.
-        """
+        This is the mean of the other servers, or 1 if there are no other servers."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:
@@ -111,8 +110,7 @@ class ReportedLoads:
         """Record that the server has `calls` calls, of which `at_once` (1 or more) run in parallel.
 
         Its `answered` calls took `seconds` seconds in total, without their waiting time. The load is unknown until one
-        server has answered a call.
-        """
+        server has answered a call."""
         self._count(endpoint, answered, seconds)
         if self._calls <= 0 or self._seconds <= 0:
             return
@@ -133,8 +131,7 @@ class ReportedLoads:
     def note_use(self, endpoint: Loaded, use: float) -> None:
         """Record the server's use, which is 0 or more, on any scale.
 
-        The load is unknown until the server has answered calls.
-        """
+        The load is unknown until the server has answered calls."""
         known = self._uses.get(endpoint)
         if known is None:
             self._uses[endpoint] = _Use(endpoint.health.answers, self._clock())

@@ -37,13 +37,11 @@ MICRO = 1e-6
 CALLS = 500.0
 """The time of a call is the mean over about this number of recent calls.
 
-Fewer calls would depend too much on chance.
-"""
+Fewer calls would depend too much on chance."""
 FADING_SECONDS = 170.0
 """The call times also decay with time, to 37 percent in this number of seconds.
 
-So a server that gets no calls because its last calls took long eventually counts like the others again.
-"""
+So a server that gets no calls because its last calls took long eventually counts like the others again."""
 LEARNED = 0.2
 """The share of new data at each page in the estimate of the calls that run in parallel."""
 
@@ -51,8 +49,7 @@ LEARNED = 0.2
 @dataclass
 class TritonPage:
     """One page: requests that wait, requests answered with their seconds of work, and the mean share of time in which
-    the GPUs were busy. `answered` is None if the page lacks this metric.
-    """
+    the GPUs were busy. `answered` is None if the page lacks this metric."""
 
     pending: float = 0.0
     answered: float | None = None

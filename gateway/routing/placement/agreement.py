@@ -12,8 +12,7 @@ from typing import Protocol
 def rendezvous(model: str, address: str) -> int:
     """Return the weight of a server for a model.
 
-    Among equally good servers, the one with the largest weight gets the model.
-    """
+    Among equally good servers, the one with the largest weight gets the model."""
     joined = f"{model}\0{address}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
@@ -24,8 +23,7 @@ class LoadCoordinator(Protocol):
     @property
     def is_shared(self) -> bool:
         """True if other gateways also claim models, so another gateway might have loaded a model just before this
-        gateway claimed it.
-        """
+        gateway claimed it."""
 
     async def claim(self, model: str, address: str) -> bool:
         """Return whether this gateway is allowed to load the model on the server at `address` now. If so, no other
@@ -42,8 +40,7 @@ class LocalCoordinator:
     """A LoadCoordinator without a store.
 
     Each gateway loads the models that its clients request. Two gateways that load a model at the same time choose the
-    same server by `rendezvous`, if they have the same information about the servers.
-    """
+    same server by `rendezvous`, if they have the same information about the servers."""
 
     is_shared = False
 

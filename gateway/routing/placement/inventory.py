@@ -118,8 +118,7 @@ class Inventory:
 def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInventory:
     """Return the ServerInventory of a server that lists these models.
 
-    `tells_states` is True if the server reports states, so a model without a state is not loaded.
-    """
+    `tells_states` is True if the server reports states, so a model without a state is not loaded."""
     held: dict[str, list[str]] = {}
     changing: dict[str, ReplicaState] = {}
     listed = set()
@@ -142,6 +141,5 @@ def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInve
 @lru_cache(1024)
 def _shared(versions: tuple[str, ...]) -> tuple[str, ...]:
     """Return the same object for equal versions, to save memory, because most models have one version, often the same
-    one.
-    """
+    one."""
     return versions

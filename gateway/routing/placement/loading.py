@@ -120,8 +120,7 @@ class Loader:
     def want(self, placement: Placement, client: str | None = None) -> None:
         """Handle a call that waits for a model that no reachable server has.
 
-        If `client` is empty, the calls were already waiting.
-        """
+        If `client` is empty, the calls were already waiting."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
@@ -169,8 +168,7 @@ class Loader:
         """Handle the loss of these models at an endpoint.
 
         If the endpoint was down, or has no models left, its server has restarted. In that case, reload the models that
-        it had, most recently used first, as far as its capacity allows.
-        """
+        it had, most recently used first, as far as its capacity allows."""
         stock = self._table.stocks.get(endpoint)
         was_away = endpoint in self._came_back
         self._came_back.discard(endpoint)
@@ -339,8 +337,7 @@ class Loader:
     async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
         """Claim a model.
 
-        Return False if another gateway is loading it, or has loaded it since the servers were last queried.
-        """
+        Return False if another gateway is loading it, or has loaded it since the servers were last queried."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_reported(each)}
         if not await self.agreement.claim(model, address):
@@ -364,8 +361,7 @@ class Loader:
     async def _make_room(self, step: LoadStep) -> None:
         """Unload the victims.
 
-        An error here does not count as a failure to load the model, because another server can load it.
-        """
+        An error here does not count as a failure to load the model, because another server can load it."""
         try:
             await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
         except GatewayError as error:
@@ -376,8 +372,7 @@ class Loader:
     async def _given_up(self, placement: Placement, place: ModelReplica) -> None:
         """Query the servers for the model, because another gateway has loaded it or tried to.
 
-        If no server has it, claim it again after a delay.
-        """
+        If no server has it, claim it again after a delay."""
         placement.not_before = self._clock() + TICK
         asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
         await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
@@ -429,8 +424,7 @@ class Loader:
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
         """Unload a replica after its calls in flight have ended.
 
-        The wait is at most `timeout`, because a stream could continue forever.
-        """
+        The wait is at most `timeout`, because a stream could continue forever."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()

@@ -101,8 +101,7 @@ class OperatedLoader(Loader):
         """Load the models that only `endpoint` has on other servers, most recently used first.
 
         A model never replaces a more recently used model. A model that could not be loaded is loaded when a client
-        requests it. Return the models that could not be loaded, with the reasons.
-        """
+        requests it. Return the models that could not be loaded, with the reasons."""
         loads: dict[str, asyncio.Task[bool]] = {}
         left, rooms = [], self._rooms()
         alone = [each for each in self._table.models.values() if self._is_alone(each, endpoint)]

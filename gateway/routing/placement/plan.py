@@ -28,8 +28,7 @@ from gateway.routing.placement.table import ModelReplica, Placement, Placements,
 STARVED = 5.0
 """Minimum time that calls wait for a model before it can replace a model that always has calls, in seconds.
 
-A model also stays loaded for at least this time.
-"""
+A model also stays loaded for at least this time."""
 
 
 @frozen
@@ -142,8 +141,7 @@ class Capacity:
     def left(self) -> float:
         """The free share of the limits.
 
-        If there are no limits, return a number that is larger for fewer loaded models.
-        """
+        If there are no limits, return a number that is larger for fewer loaded models."""
         settings = self._settings
         shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
@@ -228,8 +226,7 @@ class ServerCapacities:
     def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
         """Yield the replicas to unload because a server exceeds its limits.
 
-        These are the least recently used replicas without calls.
-        """
+        These are the least recently used replicas without calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
             while room.is_exceeded and unused:
@@ -267,8 +264,7 @@ class ServerCapacities:
 
     def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
         """Return the replicas with calls in flight that were loaded at least STARVED seconds ago, the replicas with the
-        fewest calls first.
-        """
+        fewest calls first."""
         busy = [
             each
             for each in room.places
@@ -283,8 +279,7 @@ class ServerCapacities:
     def _cost(self, step: LoadStep) -> tuple[int, float, int]:
         """Return the sort key of a step: the most recent use of one of its victims.
 
-        Servers that have failed to load the model come last.
-        """
+        Servers that have failed to load the model come last."""
         used = max(-math.inf if self._is_surplus(placement) else place.last_used for placement, place in step.victims)
         failures = _failures(step.placement, step.endpoint)
         return failures, used, -rendezvous(step.placement.model, step.endpoint.address)
@@ -306,8 +301,7 @@ def candidates(
     """Yield the endpoints that could load a model.
 
     They take models, list the model, do not have it, and have not failed to load it recently. If `is_listed` is False,
-    also yield endpoints that do not list it, because a client sends its files.
-    """
+    also yield endpoints that do not list it, because a client sends its files."""
     for endpoint, stock in table.stocks.items():
         if stock is None or (is_listed and placement.model not in stock.listed) or not takes_models(endpoint):
             continue
@@ -319,8 +313,7 @@ def candidates(
 def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
     """Return True if a replica has no calls and no calls wait for the model.
 
-    Replicas on drained servers always stay.
-    """
+    Replicas on drained servers always stay."""
     if place.endpoint.drain is not None:
         return False
     return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until
@@ -329,8 +322,7 @@ def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bo
 def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
     """Return the replicas of a model beyond `max_copies`, which exist when two gateways without coordination load it.
 
-    All gateways keep the same replicas, which are the first in rendezvous order.
-    """
+    All gateways keep the same replicas, which are the first in rendezvous order."""
     if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]

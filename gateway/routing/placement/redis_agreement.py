@@ -84,8 +84,7 @@ class RedisAgreement:
         """Return whether this gateway is allowed to load the model now.
 
         The result is False after another gateway has had the lease, because that gateway might have loaded the model.
-        While Redis does not respond, the result is always True.
-        """
+        While Redis does not respond, the result is always True."""
         key, value = self._key(model), f"{self._name} {address}"
         taken = await self._asked(lambda: self._client.set(key, value, px=_LEASE, nx=True), default=True)
         if taken:

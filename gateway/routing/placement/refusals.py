@@ -13,8 +13,7 @@ def model_missing(
     """Return the error for a request whose model is not on any server.
 
     The error is NOT_FOUND, or UNAVAILABLE if the model is only at drained endpoints or if a server has not reported its
-    models yet. `errors` are the reasons why servers did not report.
-    """
+    models yet. `errors` are the reasons why servers did not report."""
     what = f"model {model!r}"
     if version and model in table.models:
         what = f"version {version!r} of {what}"

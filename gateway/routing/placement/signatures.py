@@ -20,8 +20,7 @@ ASKED_AT_A_TIME = 20
 class SignatureComparison:
     """Queries the servers of one backend for the signatures of models that several servers have.
 
-    `ask` returns the signature of a model at an endpoint, or raises GatewayError.
-    """
+    `ask` returns the signature of a model at an endpoint, or raises GatewayError."""
 
     def __init__(self, ask: Callable[[Endpoint, str], Awaitable[Signature]]) -> None:
         self._ask = ask

@@ -88,8 +88,7 @@ class PlacedModel:
 class LoadFailure:
     """A load that a server refused.
 
-    `why` is the server's error text. `until` is the time of the next permitted attempt.
-    """
+    `why` is the server's error text. `until` is the time of the next permitted attempt."""
 
     endpoint: Endpoint
     why: str
@@ -136,8 +135,7 @@ class ModelReplica:
         self.signature: str | None = None
         """The inputs and outputs that the server reports.
 
-        It is None if the server was not queried for them since it has the model.
-        """
+        It is None if the server was not queried for them since it has the model."""
         self.why = ""
         self.until = 0.0
         self.failures = 0
@@ -154,8 +152,7 @@ class ModelReplica:
         ignored."""
         self.client = ""
         """The client whose call had the model loaded here, if loads per client are limited and no other client has
-        called it since. Otherwise it is empty.
-        """
+        called it since. Otherwise it is empty."""
         self.makes_room = False
         """True if it is UNLOADING to make space for another model. Its capacity is already counted for that model."""
 
@@ -210,13 +207,11 @@ class Placement:
         self.choice: EndpointChoice | None = None
         """The choice among the endpoints with the model.
 
-        It is None if no endpoint has the model, and before the first `Placements.chosen`.
-        """
+        It is None if no endpoint has the model, and before the first `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
         """The choice for each version.
 
-        It is None if all endpoints have the same versions, or do not report versions.
-        """
+        It is None if all endpoints have the same versions, or do not report versions."""
         self.calls = 0
         self.waiting = 0
         """The number of calls that wait for an endpoint with the model."""
@@ -433,8 +428,7 @@ class Placements:
     def _shared(self, stock: ServerInventory) -> ServerInventory:
         """Return `stock`, but with the list of another endpoint if that list is equal.
 
-        This saves memory, because servers often share one repository.
-        """
+        This saves memory, because servers often share one repository."""
         for other in self.stocks.values():
             if other is not None and other.listed == stock.listed:
                 return ServerInventory(stock.held, stock.changing, other.listed)
@@ -549,8 +543,7 @@ class Placements:
     def entries(self) -> tuple[ModelEntry, ...]:
         """Return every model of every endpoint once, with all its versions, sorted by name.
 
-        Models that are only in a repository, and not loaded, are UNAVAILABLE.
-        """
+        Models that are only in a repository, and not loaded, are UNAVAILABLE."""
         if self._entries is None:
             self._entries = tuple(entry for name in sorted(self.models) for entry in _entries(self.models[name]))
         return self._entries

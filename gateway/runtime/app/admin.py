@@ -35,8 +35,7 @@ def application(
 ) -> FastAPI:
     """Return the application that serves the status API, the console and the OpenAPI documents of the gateway with this
     state. `registrations` maps each backend's name to the object where its servers register. The other arguments are
-    the same as in Gateway and Ports.
-    """
+    the same as in Gateway and Ports."""
     made = status.application(state.status, reload_file, lambda: effective(state.config), state.refresh_counts)
     register.add_routes(made, registrations)
     add_clearing(made, clear_caches)

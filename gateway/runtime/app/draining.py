@@ -21,8 +21,7 @@ log = logging.getLogger("gateway.app")
 LOOKS = 2
 """Number of consecutive checks without calls after which an endpoint is drained.
 
-Several are needed because a call could be on its way between two processes.
-"""
+Several are needed because a call could be on its way between two processes."""
 INTERVAL = 0.1
 """Seconds between two checks of the calls of a draining endpoint."""
 
@@ -30,8 +29,7 @@ INTERVAL = 0.1
 class Draining:
     """Drains endpoints of the backends in use, which `backends` returns.
 
-    If `workers` send the calls, it also drains the endpoints in them.
-    """
+    If `workers` send the calls, it also drains the endpoints in them."""
 
     def __init__(self, backends: Callable[[], Mapping[str, Backend]], workers: Workers | None = None) -> None:
         self._backends = backends

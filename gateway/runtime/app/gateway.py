@@ -119,8 +119,7 @@ class Gateway:
     def _own_addresses(self) -> list[str]:
         """The addresses that are bound, or will be bound, for clients and operators.
 
-        They exclude the addresses of sample servers, because these are model servers.
-        """
+        They exclude the addresses of sample servers, because these are model servers."""
         config = self.state.config
         bound = [each.address for each in (*self.state.listeners.values(), *self.ports.all.values())]
         return [*bound, *map(str, (*(one.bind for one in config.listeners), *binds(config).values()))]
@@ -288,8 +287,7 @@ class Gateway:
     def announce_end(self) -> None:
         """Become not ready, and announce to clients that their connections will close.
 
-        The gateway still handles requests.
-        """
+        The gateway still handles requests."""
         self.state.ready = False
         for listener in (*self._listeners.all.values(), *self.references):
             listener.announce_end()
@@ -298,8 +296,7 @@ class Gateway:
         """Become not ready, accept no more connections, wait at most `seconds` for requests in flight, and then close
         everything.
 
-        Return the number of cancelled requests. This call can itself be cancelled and repeated with less time.
-        """
+        Return the number of cancelled requests. This call can itself be cancelled and repeated with less time."""
         self.announce_end()
         ends_at, assembly = self._clock() + seconds, self.state.assembly
         assembly.stop()
@@ -329,8 +326,7 @@ class Gateway:
     async def clear_caches(self, place: str) -> list[str]:
         """Clear the caches of the policies `cache` at `place` in all processes, or all caches if `place` is empty.
 
-        Return the places where caches were cleared.
-        """
+        Return the places where caches were cleared."""
         found = [(at, each) for at, each in self.state.assembly.policing.caches if place in ("", at)]
         for _, each in found:
             each.clear()

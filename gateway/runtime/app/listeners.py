@@ -29,8 +29,7 @@ class Listeners:
 
     `protocols` are the installed protocols, without the forms of configurations. `ready` returns whether the gateway is
     ready for clients. `addresses` returns the addresses of all endpoints, which brief errors do not contain. `tap` sees
-    requests and responses.
-    """
+    requests and responses."""
 
     def __init__(
         self,
@@ -88,8 +87,7 @@ class Listeners:
     ) -> list[Listener]:
         """Set `all` to the listeners `served`.
 
-        Each listener was `started`, or stays under its new name. Return the removed listeners.
-        """
+        Each listener was `started`, or stays under its new name. Return the removed listeners."""
         before, serving = self.all, self._serving
         self.all, self._serving = {}, {}
         for name in (each.name for each in served):

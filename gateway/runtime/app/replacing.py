@@ -104,8 +104,7 @@ class Replacements:
     async def end(self, replaced: Replaced, new: Assembly, seconds: float) -> None:
         """Free the addresses of removed parts.
 
-        Let the requests in flight end in the background. Requests of removed listeners have `seconds` to end.
-        """
+        Let the requests in flight end in the background. Requests of removed listeners have `seconds` to end."""
         self.listeners.update(replaced.listeners)
         try:
             for listener in replaced.listeners:
@@ -139,8 +138,7 @@ class Replacements:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Collect the garbage of ended parts.
 
-        The interpreter does this by itself only after millions of new objects, which are dozens of configurations.
-        """
+        The interpreter does this by itself only after millions of new objects, which are dozens of configurations."""
         self._ending.discard(task)
         if not task.cancelled():
             gc.collect()

@@ -19,16 +19,14 @@ Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
 """Makes the function that a listener calls instead of `answer`.
 
 This function has the same result, and also sees requests and responses. Clients are authenticated before it is called.
-Streams do not use it.
-"""
+Streams do not use it."""
 
 
 class Serving:
     """The settings of one listener, and the Assembly that its requests go to.
 
     `explains` is True if clients can request explanations. `log_calls` logs calls in the payload log; None if it is
-    disabled. `tap` sees requests and responses, or is None.
-    """
+    disabled. `tap` sees requests and responses, or is None."""
 
     def __init__(
         self,
@@ -52,8 +50,7 @@ class Serving:
     ) -> None:
         """Use these settings for every request of a stream from now on.
 
-        Other requests use them with the Exchanges that are made next.
-        """
+        Other requests use them with the Exchanges that are made next."""
         self._settings, self._assembly = replace(settings, relays=assembly.router.relays), assembly
         self._explains = explains
         self._select = self._selecting(log_calls)

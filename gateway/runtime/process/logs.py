@@ -39,8 +39,7 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return a JSON object with `time`, `level`, `log` (the part of the gateway) and `message`.
 
-        If they exist, it also has `id` (the request's) and `error` (a traceback).
-        """
+        If they exist, it also has `id` (the request's) and `error` (a traceback)."""
         members = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -62,8 +61,7 @@ def _time(record: logging.LogRecord) -> str:
 def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it is frozen
     """Send the log to standard error: the gateway's lines from `config.level`, the libraries' lines from `warning`.
 
-    A later call can change `config`.
-    """
+    A later call can change `config`."""
     root = logging.getLogger()
     handler = next((each for each in root.handlers if each.get_name() == __name__), None)
     if handler is None:

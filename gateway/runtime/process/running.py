@@ -11,8 +11,7 @@ SWITCH_INTERVAL = 0.0005
 
 With Python's default of 5 ms, it never makes such a request to a thread that releases the interpreter more often, for
 microseconds. Threads release it in this way when numpy converts numbers. With Python's default, writing 12 million FP32
-as JSON blocked the loop for 150 to 300 ms; with this value, it blocks the loop for 20 ms.
-"""
+as JSON blocked the loop for 150 to 300 ms; with this value, it blocks the loop for 20 ms."""
 
 
 COLLECT_AFTER = 25_000
@@ -20,15 +19,13 @@ COLLECT_AFTER = 25_000
 
 A request in flight has about 30 objects. With Python's default of 700, a few dozen requests start one collection after
 the other. These find no garbage, and every hundredth collection also scans all objects of all idle connections. With
-this value, 256 requests in flight start no collection.
-"""
+this value, 256 requests in flight start no collection."""
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine until it returns.
 
-    It runs on uvloop, or on Python's loop on Windows, which uvloop does not support.
-    """
+    It runs on uvloop, or on Python's loop on Windows, which uvloop does not support."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     # Imported modules live as long as the process, so the garbage collector does not need to scan them after a freeze.
     gc.collect()

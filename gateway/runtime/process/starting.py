@@ -25,8 +25,7 @@ def end_on_signals(command: str) -> None:
 
     For a serving command, SIGTERM and SIGINT end the process with status 0, as they do after the start. SIGHUP is
     ignored, because the command is about to read the configuration. Other commands end like any program, even if they
-    are PID 1.
-    """
+    are PID 1."""
     if command in SERVING:
         signal.signal(signal.SIGTERM, _end_start)
         signal.signal(signal.SIGINT, _end_start)
@@ -44,8 +43,7 @@ def refuse_on_windows(command: list[str]) -> None:
 
 def leave_signals_to_the_parent() -> None:
     """Ignore the signals that service managers send to all processes, because the parent passes on the signals for this
-    process.
-    """
+    process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
@@ -53,8 +51,7 @@ def leave_signals_to_the_parent() -> None:
 def fill_standard_streams() -> None:
     """Open /dev/null at the numbers of closed standard streams.
 
-    Otherwise the next file or connection would get these numbers, and would receive the writes to standard output.
-    """
+    Otherwise the next file or connection would get these numbers, and would receive the writes to standard output."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -66,16 +63,14 @@ def collect_rarely() -> None:
     """Collect garbage only after many objects.
 
     A start creates some 200,000 objects, which stay. With Python's default of 700, scanning them repeatedly is a tenth
-    of the work of a start.
-    """
+    of the work of a start."""
     gc.set_threshold(200_000, *gc.get_threshold()[1:])
 
 
 def end_with_the_parent() -> None:
     """Make the kernel kill this process when its parent ends, even while this process is stopped or does not respond.
 
-    This works only on Linux. On other systems, the process itself must notice the end of its parent.
-    """
+    This works only on Linux. On other systems, the process itself must notice the end of its parent."""
     if sys.platform == "linux":
         from ctypes import CDLL  # this takes a moment, and few processes need it
 

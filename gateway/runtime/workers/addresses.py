@@ -17,15 +17,13 @@ class Addresses:
     A reserved address has a socket that is bound and does not listen. The socket gets no connections. It selects the
     port if the configuration has port 0, and keeps the address while all workers are stopped. With SO_REUSEPORT alone,
     a second gateway could bind the same addresses and take half of the connections. Therefore the supervisor first
-    binds an address without SO_REUSEPORT, which fails if another process has the address.
-    """
+    binds an address without SO_REUSEPORT, which fails if another process has the address."""
 
     def __init__(self) -> None:
         self._reserved: dict[tuple[Address, str], tuple[Address, list[socket.socket]]] = {}
         """The reserved sockets by the configured address.
 
-        With port 0, the key also has the address's owner, which keeps its port.
-        """
+        With port 0, the key also has the address's owner, which keeps its port."""
 
     def shared(self, config: Config) -> Config:
         """Return `config` for workers, with reserved addresses and without port 0.

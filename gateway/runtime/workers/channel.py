@@ -23,8 +23,7 @@ log = logging.getLogger(__name__)
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
 """The functions to call for each kind of message, with its values.
 
-The reply is the result, or the result of the awaitable that the function returns.
-"""
+The reply is the result, or the result of the awaitable that the function returns."""
 
 REPLY, ERROR, CANCEL = "reply", "error", "cancel"
 
@@ -64,8 +63,7 @@ class Channel(asyncio.Protocol):
 
         The future raises:
             GatewayError: the error of the other side's handler. ChannelClosedError: the channel is closed, or closes
-            during the wait.
-        """
+            during the wait."""
         self._number = number = self._number + 1
         future = asyncio.get_running_loop().create_future()
         if self._closed or self._transport is None:

@@ -23,8 +23,7 @@ def number_of_workers(config: Config) -> int:
 
 def _quota(path: Path) -> float:
     """Return the number of cores that the process's cgroup can use on average, for example in a container with a
-    limit.
-    """
+    limit."""
     try:
         quota, period = path.read_text("ascii").split()
         return math.ceil(int(quota) / int(period))
@@ -41,8 +40,7 @@ def limited_backends(config: Config) -> frozenset[str]:
     """Return the names of the backends whose slots the supervisor controls for all workers.
 
     These are backends with limited slots, backends whose servers have different models, and backends that share an
-    endpoint with such a backend.
-    """
+    endpoint with such a backend."""
     protocols = spoken(config)
     places = {}
     limited = set()

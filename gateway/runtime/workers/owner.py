@@ -100,8 +100,7 @@ class HeldSlots:
         """Return whether to repeat a failed request, like `Slots.again`.
 
         If it is None, do not repeat the request. Otherwise, it is a flag that is True if any endpoint is possible, and
-        the addresses to avoid.
-        """
+        the addresses to avoid."""
         backend, request = self._generations[generation].backends[name], request_from_values(asked)
         try:
             again = await backend.slots.again(request, error_from_values(failed), _endpoints(backend, tried), rounds)

@@ -55,8 +55,7 @@ class WorkerReport:
 _STEP = "step "
 """The prefix of the counts of steps of graphs in `grown`.
 
-The second name consists of the name of the graph, a line end, and the name of the step.
-"""
+The second name consists of the name of the graph, a line end, and the name of the step."""
 
 
 class Reporter:
@@ -195,8 +194,7 @@ class Totals:
 
     def policy_numbers(self) -> Numbers:
         """Return the numbers of the policies' metrics for all workers, including the counts of workers that have
-        ended.
-        """
+        ended."""
         running = [each for report in list(self._last.values()) for each in report.policies]
         found = numbers(running, registry.policy_metrics())
         for name, counts in list(self._ended.items()):
@@ -227,8 +225,7 @@ def _counters() -> Mapping[str, Sequence[StateMetric]]:
 class Processes(Collector):
     """The system's statistics for several processes, in the form for one process.
 
-    They are sums, the earliest start, and the lowest limit of files. The CPU time of ended processes stays included.
-    """
+    They are sums, the earliest start, and the lowest limit of files. The CPU time of ended processes stays included."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids

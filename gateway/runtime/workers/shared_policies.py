@@ -23,8 +23,7 @@ def _states(assembly: Assembly) -> Iterator[tuple[str, SharedState]]:
 
 class SharedPolicies:
     """The supervisor's side, with the states of the newest configuration and of the previous one, which might stay in
-    use.
-    """
+    use."""
 
     def __init__(self) -> None:
         self._states: dict[str, SharedState] = {}
@@ -45,8 +44,7 @@ class SharedPolicies:
         """Take a request.
 
         Return 0, or the seconds to wait. Return None if the state does not exist, for example while the configuration
-        changes.
-        """
+        changes."""
         state = self._states.get(name)
         return None if state is None else state.take(client)
 

@@ -30,8 +30,7 @@ from gateway.runtime.workers.wire_values import error_values, pickled_request, r
 Relay: TypeAlias = Callable[..., None]
 """A function that passes on an event of an endpoint.
 
-Its arguments are the backend, the address, the name of a method below, and the method's arguments.
-"""
+Its arguments are the backend, the address, the name of a method below, and the method's arguments."""
 
 
 class SupervisedSlots:
@@ -190,8 +189,7 @@ class SupervisedSlots:
 def apply_drain(endpoint: Endpoint, *, is_drained: bool) -> None:
     """Stop or resume a worker's calls to an endpoint, as the supervisor has decided.
 
-    The supervisor also decides about sequences.
-    """
+    The supervisor also decides about sequences."""
     if endpoint.takes_calls is is_drained:
         endpoint.set_drain(Drain(0) if is_drained else None)
 

@@ -139,8 +139,7 @@ class WorkerProcess:
     async def reload(self, config: Config, generation: Generation) -> str:
         """Change to `config`, to which the supervisor has changed.
 
-        Return the reason if the worker cannot do that, or an empty text.
-        """
+        Return the reason if the worker cannot do that, or an empty text."""
         self.slots.join(generation)
         return str(await self.channel.ask("reload", pickle.dumps(config), generation.number))
 
@@ -240,8 +239,7 @@ class Supervisor:
     async def clear_caches(self, place: str) -> None:
         """Clear the caches of all workers at `place`, or all of their caches if `place` is empty.
 
-        A worker that does not respond within STALLED_SECONDS is killed, and its cache ends with it.
-        """
+        A worker that does not respond within STALLED_SECONDS is killed, and its cache ends with it."""
         if running := self._running():
             asked = [each.channel.ask("clear_caches", place) for each in running]
             await asyncio.wait(asked, timeout=STALLED_SECONDS)
@@ -258,8 +256,7 @@ class Supervisor:
     async def tell_drained(self) -> None:
         """Send the list of drained endpoints to all workers.
 
-        A worker that does not respond within STALLED_SECONDS is killed.
-        """
+        A worker that does not respond within STALLED_SECONDS is killed."""
         self._told_drained = drained = self.drained
         if running := self._running():
             await asyncio.wait([each.channel.ask("drained", drained) for each in running], timeout=STALLED_SECONDS)
@@ -500,8 +497,7 @@ class Supervisor:
 def is_stopped(pid: int) -> bool:
     """Return True if a process is stopped by a signal, so its state in /proc/PID/stat is T.
 
-    The state of a process in a debugger is t. Return False on systems without /proc.
-    """
+    The state of a process in a debugger is t. Return False on systems without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):
@@ -532,8 +528,7 @@ def _in_use(generation: Generation) -> Iterator[None]:
 async def _reloaded(worker: WorkerProcess, config: Config, generation: Generation) -> str:
     """Return why the worker cannot change to `config`.
 
-    The text is empty if it has changed, or if it has ended and will start with `config`.
-    """
+    The text is empty if it has changed, or if it has ended and will start with `config`."""
     try:
         return await worker.reload(config, generation)
     except ChannelClosedError:

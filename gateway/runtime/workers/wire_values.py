@@ -43,8 +43,7 @@ def request_from_values(values: RequestValues) -> Request:
 
 def pickled_request(request: Request) -> bytes:
     """Return the bytes of a request for which the supervisor queries servers, without data that only this process can
-    use.
-    """
+    use."""
     plain = replace(request, deadline=None, origin=None, record=UNRECORDED, span=None, tries=None, calls_left=None)
     return pickle.dumps(plain)
 

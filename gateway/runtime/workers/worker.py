@@ -40,8 +40,7 @@ def main(descriptor: int) -> None:
 class Worker:
     """One of several processes that serve clients.
 
-    The class has its side of the channel, and the functions that the supervisor calls.
-    """
+    The class has its side of the channel, and the functions that the supervisor calls."""
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
@@ -90,8 +89,7 @@ class Worker:
         """Serve a configuration.
 
         Only the `first` worker has the sample servers. `drained` is the same as in `_set_drained`. Return an error, or
-        the addresses of listeners and sample servers.
-        """
+        the addresses of listeners and sample servers."""
         from gateway.runtime.app import Gateway
 
         config: Config = pickle.loads(written)
@@ -124,8 +122,7 @@ class Worker:
     async def _reload(self, written: bytes, generation: int) -> str:
         """Change to another configuration.
 
-        Return the reason if it is not possible, in which case nothing has changed; otherwise an empty text.
-        """
+        Return the reason if it is not possible, in which case nothing has changed; otherwise an empty text."""
         config: Config = pickle.loads(written)
         before, backends = (self._limited, self._placed, self._generation), self.gateway.state.assembly.backends
         self._share(config, generation)
@@ -174,8 +171,7 @@ class Worker:
 
     def _set_drained(self, drained: list[tuple[str, str]]) -> None:
         """Send no more calls to these endpoints (pairs of protocol and address), and send calls again to all other
-        endpoints.
-        """
+        endpoints."""
         self._drained_endpoints = frozenset((protocol, address) for protocol, address in drained)
         if self._gateway is not None:
             for backend in self._gateway.state.assembly.backends.values():
@@ -210,7 +206,6 @@ class Worker:
 
     def _abandoned(self) -> None:
         """End the requests of this worker because the supervisor has ended, as when a gateway with one process is
-        killed.
-        """
+        killed."""
         log.error("the supervisor has ended; this worker ends, too")
         end_process()

@@ -26,8 +26,7 @@ class Found:
     """An address that discovery has found.
 
     `address` has the format of a backend's `endpoints`. If `ip` is not empty, it is the host's IP address to connect
-    to, and `text` is the address with this IP instead of the host name, for logs.
-    """
+    to, and `text` is the address with this IP instead of the host name, for logs."""
 
     address: str
     ip: str = ""

@@ -99,8 +99,7 @@ def request(job: Job) -> HyperQueueRequest:
     Resources.
 
     Raises RefusedError for an option that the Python client lacks, because a server without the requested resources is
-    useless.
-    """
+    useless."""
     wanted = job.resources
     asked = HyperQueueRequest(name=job.name, time_limit=wanted.seconds)
     if wanted.cpus is not None:
@@ -464,8 +463,7 @@ class _Places:
     """The folders of jobs by id, for a restarted gateway that knows only ids.
 
     The entries are in the folder of the HyperQueue server's current run, because ids start again with the server. A job
-    whose folder is not below `state` belongs to another gateway.
-    """
+    whose folder is not below `state` belongs to another gateway."""
 
     def __init__(self, directory: Path, state: Path) -> None:
         self._run = directory / "hq-current"

@@ -178,8 +178,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     accepts any value.
 
     If the gateway itself runs in a SLURM job, SLURM would read the variables of that job as options, so the result
-    omits them.
-    """
+    omits them."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     kept = {name: value for name in ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS") if (value := os.environ.get(name))}
     return {**own, **kept, "SLURM_TIME_FORMAT": "%s", **variables}
@@ -212,8 +211,7 @@ def _directives(script: Path) -> list[str]:
     """Return the names of the options in the #SBATCH lines of a script, which sbatch itself reads.
 
     Options on the command line would override the script's options, so the gateway does not set options that the script
-    has.
-    """
+    has."""
     try:
         text = script.read_text("utf-8", "replace")
     except OSError as error:

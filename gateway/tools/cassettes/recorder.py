@@ -60,8 +60,7 @@ class Bounds:
 class Recorder:
     """Writes requests and responses to a recording. `random` returns numbers from 0 to 1, excluding 1.
 
-    `recorded` counts written entries; `left_out` counts dropped entries, by cause.
-    """
+    `recorded` counts written entries; `left_out` counts dropped entries, by cause."""
 
     def __init__(self, file: CassetteFile, bounds: Bounds, random: Callable[[], float] = random) -> None:
         self.recorded = 0

@@ -121,8 +121,7 @@ class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
     """A property that many checks need, computed once, such as the model's metadata or the reply to a plain request.
 
     If the property is unavailable, the check that uses it first fails. The verdict of the following checks is `not
-    tested`. So the report has each fault once, and only one check waits for a server that does not respond.
-    """
+    tested`. So the report has each fault once, and only one check waits for a server that does not respond."""
 
     def __init__(self, compute: Callable[[Any], V]) -> None:
         self._compute = compute

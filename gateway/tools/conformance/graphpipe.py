@@ -36,8 +36,7 @@ class GraphpipeServer(HttpServer):
     """A server of one model, and the inputs to send to it.
 
     A URL with a path is the model's, and used unchanged. Without a path, the model's path is `/graphpipe/NAME`, like in
-    a gateway, or `/` without a model name. Raises ValueError for a model name together with a URL with a path.
-    """
+    a gateway, or `/` without a model name. Raises ValueError for a model name together with a URL with a path."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         super().__init__(address, options, transcript)

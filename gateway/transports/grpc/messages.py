@@ -110,8 +110,7 @@ class MessageReader:
 def only_message(data: memoryview, limit: int) -> bytes | None:
     """Return the message in `data`, if `data` is exactly one uncompressed message of at most `limit` bytes.
 
-    Return None in all other cases, including invalid data.
-    """
+    Return None in all other cases, including invalid data."""
     size = len(data) - PREFIX_SIZE
     if 0 <= size <= limit and PREFIX.unpack_from(data) == (0, size):
         return data[PREFIX_SIZE:].tobytes()

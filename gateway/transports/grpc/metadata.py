@@ -41,8 +41,7 @@ def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
     """Return `raw`.
 
-    Raises GatewayError, with the header's name in the text, if gRPC could carry the name but not the value.
-    """
+    Raises GatewayError, with the header's name in the text, if gRPC could carry the name but not the value."""
     for name, text in raw:
         if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
             shown = name.decode("latin-1")

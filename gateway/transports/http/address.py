@@ -20,8 +20,7 @@ class HttpAddress:
     """A parsed address.
 
     `host` has no brackets. `authority` is the value of the Host header. `prefix` is a path before the path of every
-    request; it is empty or starts with a slash.
-    """
+    request; it is empty or starts with a slash."""
 
     host: str
     port: int

@@ -16,8 +16,7 @@ SCRATCH_BYTES = 64 * 2**10
 _DISCARD = memoryview(bytearray(2**20))
 """The buffer for dropped bytes of all connections.
 
-It is large because some clients (brpc's) fail their next calls while more than 64 MiB of their bytes are unread.
-"""
+It is large because some clients (brpc's) fail their next calls while more than 64 MiB of their bytes are unread."""
 
 _JOINED = 64 * 2**10
 """Up to this number of bytes, one copy costs less than one more write."""
@@ -40,8 +39,7 @@ class PacketReader:
     with the received data.
 
     In a framing with a `head`, the reader keeps only the head of a message over the limit. It drops the bytes after the
-    head, and continues with the next message. In other framings, a message over the limit ends the reading.
-    """
+    head, and continues with the next message. In other framings, a message over the limit ends the reading."""
 
     __slots__ = ("_body", "_framing", "_header", "_scratch", "_to_drop", "_to_drop_next", "limits", "memory")
 

@@ -34,8 +34,7 @@ def read_headers(message: Message) -> Headers:
     """Return the request id and the trace in a client's frame, as headers.
 
     Return no headers if the frame has no readable meta. A trace id of 64 bits is the lower half of a trace id of 128
-    bits.
-    """
+    bits."""
     if len(message.parts[0]) < HEADER.size:
         return NO_HEADERS
     try:

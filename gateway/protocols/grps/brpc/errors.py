@@ -73,8 +73,7 @@ _OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED, Reason.UNAUTHENTICATED)
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the response that reports `error`.
 
-    The error is in a GrpsMessage if the client's message was readable, otherwise in the meta.
-    """
+    The error is in a GrpsMessage if the client's message was readable, otherwise in the meta."""
     if request is None and error.reason in _OF_THE_LISTENER:
         return _in_meta(error, message)
     correlation = _correlation_if_readable(message) if request is None else correlation_of(request)
@@ -87,8 +86,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 def _correlation_if_readable(message: Message) -> bytes | None:
     """Return the correlation field for the response to a frame whose payload is a GrpsMessage.
 
-    Return None for any other frame. The error of a frame with a GrpsMessage is about the content of the message.
-    """
+    Return None for any other frame. The error of a frame with a GrpsMessage is about the content of the message."""
     if not is_whole(message) or is_compressed(message):
         return None
     try:
@@ -141,8 +139,7 @@ _LOGOFF_VARINT = varint(ELOGOFF)
 _PREFIX = re.compile(r"(\[[^\]]*\])*\[E\d+\]\s*")
 """The prefix of a server's error text, such as `[127.0.0.1:8000][E1002]`.
 
-It consists of the server's address and the error number.
-"""
+It consists of the server's address and the error number."""
 
 
 def backend_error(meta: Protobuf) -> GatewayError:

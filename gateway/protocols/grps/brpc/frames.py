@@ -56,8 +56,7 @@ def is_whole(message: Message) -> bool:
     """Return whether `message` is a complete frame.
 
     The result is False for an oversized frame (the transport keeps only header and meta) and for bytes that are not a
-    frame.
-    """
+    frame."""
     header, body = message.parts
     return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
 
@@ -90,8 +89,7 @@ def read_frame(message: Message) -> Frame:
 def credential(message: Message) -> Headers:
     """Return the credential that a client's Authenticator put into the meta, as an Authorization header.
 
-    The credential either has a scheme, or is only a key or token.
-    """
+    The credential either has a scheme, or is only a key or token."""
     try:
         text = bytes(read_meta(message).authentication_data)
     except DecodeError:
@@ -104,8 +102,7 @@ def credential(message: Message) -> Headers:
 def with_credential(message: Message, authorization: bytes) -> Message:
     """Return a request frame, as written or as received, with a credential in the field that brpc's Authenticator uses.
 
-    The credential includes its scheme. An empty `authorization` removes the credential.
-    """
+    The credential includes its scheme. An empty `authorization` removes the credential."""
     header, *payload = message.parts
     if len(header) == HEADER.size:  # the frame is as transports receive it, with the meta in the second part
         size, body = meta_size(header), memoryview(payload[0])
@@ -123,8 +120,7 @@ def with_credential(message: Message, authorization: bytes) -> Message:
 def attachment_parameters(frame: Frame) -> Parameters:
     """Return the attachment as the parameter of a Request or a Response.
 
-    Return an empty map if the attachment is empty.
-    """
+    Return an empty map if the attachment is empty."""
     return {ATTACHMENT: str(frame.attachment, "latin-1")} if len(frame.attachment) else {}
 
 

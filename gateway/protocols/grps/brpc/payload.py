@@ -13,8 +13,7 @@ _PROTOBUF = 0
 _JSON = (1, 2)
 """The content types of brpc's own JSON mapping and of protobuf's. brpc 1.17 accepts both in requests.
 
-Its responses are always protobuf.
-"""
+Its responses are always protobuf."""
 
 
 def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:

@@ -32,8 +32,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request of an inference, or None if the gateway must decode the frame.
 
     This is the case for a malformed frame, another method, a payload that is not plain protobuf, or a missing model
-    name on a listener with a default model.
-    """
+    name on a listener with a default model."""
     frame = _plain_frame(message)
     if frame is None or _operation(frame.meta) is not INFER:
         return None
@@ -48,8 +47,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 def _plain_frame(message: Message) -> Frame | None:
     """Return a whole frame whose payload is protobuf without compression and checksum.
 
-    Return None for any other frame.
-    """
+    Return None for any other frame."""
     if not is_whole(message):
         return None
     try:

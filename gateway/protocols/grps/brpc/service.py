@@ -13,8 +13,7 @@ METHODS = {name: operation for name, operation in schema.METHODS.items() if oper
 """The methods.
 
 PredictStreaming is missing, because grps has it only over gRPC. PredictByHttp belongs to the service, but real servers
-never respond to it over baidu_std.
-"""
+never respond to it over baidu_std."""
 
 
 def read_operation(meta: Protobuf) -> Operation:
@@ -40,6 +39,5 @@ def read_operation(meta: Protobuf) -> Operation:
 def decode_text(text: str | bytes) -> str:
     """Return a string of the meta.
 
-    A proto2 string can be invalid UTF-8. In that case, protobuf's library returns it as bytes.
-    """
+    A proto2 string can be invalid UTF-8. In that case, protobuf's library returns it as bytes."""
     return text if isinstance(text, str) else text.decode(errors="replace")

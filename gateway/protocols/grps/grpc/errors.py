@@ -9,6 +9,5 @@ from gateway.protocols.grps.protobuf.message import write_message
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the message that reports `error`, even if the client's message was not a GrpsMessage.
 
-    Every grps client reads the message, and treats a failed call as a failed connection.
-    """
+    Every grps client reads the message, and treats a failed call as a failed connection."""
     return Message(headers=Headers(error_fields(error)), parts=write_message(failure(error)))

@@ -18,8 +18,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request of an inference.
 
     Return None if the gateway must decode the message because the message is malformed, calls another method, or names
-    no model although the listener has a default model.
-    """
+    no model although the listener has a default model."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None

@@ -21,8 +21,7 @@ NDARRAY = "ndarray"
 _ALIASES = {"flat_double": "flat_float64"}
 """A list name from the specification's example.
 
-Real servers ignore this list, and report success for the tensor without data.
-"""
+Real servers ignore this list, and report success for the tensor without data."""
 
 _ELEMENTS = tuple(dtype.member for dtype in DTYPES.values())
 _MEMBERS = spellings(("name", "dtype", "shape", *_ELEMENTS), _ALIASES)
@@ -104,8 +103,7 @@ def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what:
     """Raise DecodeError if `count` elements do not fill `shape`.
 
     Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes, because the two bytes of `0,` become
-    eight bytes of FP64.
-    """
+    eight bytes of FP64."""
     if count != prod(shape):
         raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
     size = count * (datatype.size or 4)

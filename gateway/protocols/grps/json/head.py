@@ -41,8 +41,7 @@ _MODEL = (b'"model"', 1)
 _ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
 """Members that the gateway reads and a real server skips.
 
-These are names in lowerCamelCase, and the specification's own name of `flat_float64`.
-"""
+These are names in lowerCamelCase, and the specification's own name of `flat_float64`."""
 _STRINGS = 64
 """Maximum number of strings of a body for which checking each for an alias costs less than searching the body."""
 _BARE = ((b"NaN", 0), (b"Infinity", 7))
@@ -78,8 +77,7 @@ def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
 def _found(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
     """Return the name if the body names the model first, last, or not at all, and has nothing that changes the meaning.
 
-    Return None if finding the name needs parsing.
-    """
+    Return None if finding the name needs parsing."""
     view, name = memoryview(body), b""
     if found := _FIRST.match(begin):
         view, name = view[found.end() :], found[1]

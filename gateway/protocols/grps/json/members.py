@@ -48,8 +48,7 @@ def read_members(
 
 def read_integer(value: object) -> object:
     """If `value` is an integer in protobuf's JSON mapping, which includes integers in quotes or as `2.0`, return it as
-    an int. Otherwise return `value`.
-    """
+    an int. Otherwise return `value`."""
     if isinstance(value, str) and len(value) <= _LONGEST and value.isascii() and value.removeprefix("-").isdigit():
         return int(value)
     return int(value) if type(value) is float and value.is_integer() else value

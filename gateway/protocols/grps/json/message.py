@@ -94,8 +94,7 @@ def _read_str_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
 def _read_bin_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
     """Return base64 in a response.
 
-    The Python server writes empty bin_data in this form. Otherwise, servers send the bytes as the body.
-    """
+    The Python server writes empty bin_data in this form. Otherwise, servers send the bytes as the body."""
     if role == "input":
         raise DecodeError("bin_data should use application/octet-stream format.")  # this is the text of both servers
     return (payload.bin_data(read_base64(value, "bin_data")),)

@@ -24,8 +24,7 @@ _IN_NDARRAY = re.compile(rb'(?:[-+0-9.eE\[\], \t\r\n]++|"(?:NaN|-?Infinity)")++'
 def unquote(body: bytes) -> bytes:
     """Return `body` without the quotes around numbers in its `flat_...` lists, in both spellings, and in its `ndarray`.
 
-    `body` can be invalid JSON. Strings that are not numbers keep their quotes.
-    """
+    `body` can be invalid JSON. Strings that are not numbers keep their quotes."""
     find = body.find if len(body) <= _SMALL else partial(_find, body)
     pieces, kept, at = [], 0, 0
     while (key := find(b'"flat', at)) >= 0:
@@ -49,8 +48,7 @@ def _find(body: bytes, word: bytes, at: int = 0) -> int:
     """Return the result of `body.find`, but search in steps, for a word that begins with a quote.
 
     The search up to the next quote needs no steps, because finding one byte takes a tenth of the time of finding a
-    word.
-    """
+    word."""
     while (at := body.find(b'"', at)) >= 0:
         found = body.find(word, at, at + _STEP)
         if found >= 0:
@@ -62,8 +60,7 @@ def _find(body: bytes, word: bytes, at: int = 0) -> int:
 def _unquote_list(body: bytes, start: int, end: int) -> bytes:
     """Return the elements of one list of numbers without quotes.
 
-    The quotes are around all elements, or else only around NaN and infinities.
-    """
+    The quotes are around all elements, or else only around NaN and infinities."""
     if end - start > _STEP:
         return _unquote_in_steps(body, start, end)
     elements = body[start:end]

@@ -72,8 +72,7 @@ _ELEMENTS = re.compile(rb'"(flat_[a-z0-9]++)"')
 def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
     """Return the message in `text`, or None if the typed reader might not read all of it.
 
-    In a large message, the elements of the first tensor's member are cut out.
-    """
+    In a large message, the elements of the first tensor's member are cut out."""
     if b"gtensors" not in text:
         return None
     elements = _ELEMENTS.search(text) if len(text) > CUT_FROM else None

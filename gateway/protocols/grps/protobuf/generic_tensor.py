@@ -185,8 +185,7 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
 def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes:
     """Return the parts of a tensor before its elements, which take `size` bytes.
 
-    For packed lists, this includes the key and the length.
-    """
+    For packed lists, this includes the key and the length."""
     head = write_text(NAME, name, f"the name of tensor {name!r}") if name else b""
     head += _DTYPE_FIELDS[datatype]
     if shape:

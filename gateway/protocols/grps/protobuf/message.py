@@ -109,8 +109,7 @@ def read_head(body: Buffer) -> MessageHead | None:
 
     Return None if the whole message must be decoded because it is malformed or has an ndarray.
 
-    Like protobuf's own readers, the function takes the last of several models, and merges several statuses.
-    """
+    Like protobuf's own readers, the function takes the last of several models, and merges several statuses."""
     model, has_data = b"", False
     status: bytes | None = None
     try:
@@ -169,8 +168,7 @@ _READERS: dict[Payload, Callable[[Buffer, MessageAllowance], tuple[Tensor, ...]]
 
 def check_message(body: Buffer) -> None:
     """Raise DecodeError if `body` is not a GrpsMessage, because a field, including fields of a tensor or a map, ends
-    after the end of its message. Values, and fields after the first 100,000, are not checked.
-    """
+    after the end of its message. Values, and fields after the first 100,000, are not checked."""
     message, remaining = memoryview(body), [_MAX_CHECKED_FIELDS]
     for outer in _at_most(remaining, fields(message)):
         if outer.wire_type == LENGTH and _PAYLOADS.get(outer.number) in (Payload.GTENSORS, Payload.GMAP):
@@ -197,8 +195,7 @@ _COPIED_FIELDS = frozenset(ELEMENTS[datatype] for datatype in RAW)
 def parsed_size(body: Buffer) -> int:
     """Return the number of bytes of a GrpsMessage that are parsed.
 
-    These are all bytes except packed FP32 and FP64 elements, which are at most copied. Counting stops above LARGE.
-    """
+    These are all bytes except packed FP32 and FP64 elements, which are at most copied. Counting stops above LARGE."""
     size = 0
     try:
         for number, length in _field_sizes(memoryview(body)):
@@ -214,8 +211,7 @@ def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
     """Yield the number and the size of each field of the tensors in gtensors.
 
     The number is 0 for a field that is not a packed list, a string or a message. Fields outside the tensors have the
-    number 0.
-    """
+    number 0."""
     for outer in fields(message):
         if outer.wire_type != LENGTH or _PAYLOADS.get(outer.number) is not Payload.GTENSORS:
             yield 0, outer.end - outer.start

@@ -30,8 +30,7 @@ def stream_type(answer: Answer) -> str:
     """Return the content type of the stream from the backend with `answer`.
 
     If the server speaks grps, its operator has configured the type ("res_content_type"), and clients depend on it. The
-    result is empty if the type is unknown or is the usual type.
-    """
+    result is empty if the type is unknown or is the usual type."""
     origin = answer.origin if isinstance(answer, Response) else None
     return origin.content_type if isinstance(origin, BackendMessage) else ""
 

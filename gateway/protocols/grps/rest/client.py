@@ -130,8 +130,7 @@ def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
     """Return the message of a body with type `application/octet-stream`.
 
     It is bin_data, unless the body is a GrpsMessage in JSON. In a stream, the GrpsMessage can be any message. Outside
-    of streams, it can only be an error, for which the C++ server repeats the request's content type.
-    """
+    of streams, it can only be an error, for which the C++ server repeats the request's content type."""
     if not begins_object(body) or not (is_stream or len(body) <= _MAX_ERROR_SIZE):
         return bin_data_message(body)
     try:
@@ -148,8 +147,7 @@ def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
 
 def _is_grps_message(body: Buffer) -> bool:
     """Return whether a JSON object that could not be decoded was meant as a GrpsMessage, because a member that only a
-    GrpsMessage has is an object.
-    """
+    GrpsMessage has is an object."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -16,8 +16,7 @@ _MAX_TEXT_SIZE = 8192
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the response that reports `error`, or the last message of a stream, also for `passthrough`.
 
-    The HTTP status is the code in the body, unless a model chose a code that is not an HTTP error.
-    """
+    The HTTP status is the code in the body, unless a model chose a code that is not an HTTP error."""
     grps = failure(error)
     assert grps.status is not None
     headers = Headers((*JSON_HEADERS.raw, *error_fields(error)))

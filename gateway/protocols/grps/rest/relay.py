@@ -53,8 +53,7 @@ def _is_octets(message: Message) -> bool:
 def request(message: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
     """Return the message to a server.
 
-    Return None if the client's message requests a stream and the request does not, or the reverse.
-    """
+    Return None if the client's message requests a stream and the request does not, or the reverse."""
     asks = request.operation is STREAM
     if asks is not control.asks(message, read_query(message.query, control.key)):
         return None
@@ -85,8 +84,7 @@ def reply(reply: Message, request: Request, target: Target, control: StreamContr
 def _reply_headers(reply: Message, request: Request, control: StreamControl) -> Headers | None:
     """Return the headers of the response to the client.
 
-    Return None if the content type is not a grps type or the status is not 200.
-    """
+    Return None if the content type is not a grps type or the status is not 200."""
     if reply.status != 200:
         return None
     given = reply.headers.get("content-type")

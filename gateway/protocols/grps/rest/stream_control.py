@@ -96,8 +96,7 @@ class StreamControl:
     def asks_in_body(self, message: Message) -> bool:
         """Return whether the JSON body has the member that requests a stream.
 
-        Everything else in the body is skipped, so a large body costs little. The result for invalid JSON is False.
-        """
+        Everything else in the body is skipped, so a large body costs little. The result for invalid JSON is False."""
         if self.mode != BODY or self.key.encode() not in bytes(message.body):
             return False
         if media_type(message.headers.get("content-type")) == OCTETS_TYPE:

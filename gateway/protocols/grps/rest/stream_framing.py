@@ -35,8 +35,7 @@ class JsonCutter:
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the objects that `data` completes.
 
-        Raises GatewayError (RESOURCE_EXHAUSTED) if an object exceeds the limit.
-        """
+        Raises GatewayError (RESOURCE_EXHAUSTED) if an object exceeds the limit."""
         self._buffer += data
         objects: list[Buffer] = []
         while self._begins_with_object() and self._reaches_end():

@@ -111,8 +111,7 @@ def read_flag(value: str, what: str) -> bool:
     """Return a flag, in upper or lower case.
 
     Raises DecodeError, which names `what`, for another word, because a server would ignore it and respond differently
-    than the client requested.
-    """
+    than the client requested."""
     word = value.strip().lower()
     if word not in _FLAGS:
         raise DecodeError(f"{what} is {value[:40]!r}, expected true or false")

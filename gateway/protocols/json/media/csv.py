@@ -41,8 +41,7 @@ from gateway.protocols.json.media.pieces import in_pieces
 KindOf: TypeAlias = Callable[[str], Kind | None]
 """Returns the kind of a column's datatype, by the column's name (`0`, `1`, ... if there is no header).
 
-Returns None if the column has no datatype.
-"""
+Returns None if the column has no datatype."""
 
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
 """Makes the JSON texts of some cells of a column. Returns None if one of them cannot be of the column's datatype."""
@@ -270,8 +269,7 @@ _SORTS: dict[_Convert, str] = {_numbers: "number", _booleans: "boolean (true or 
 def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
     """Return the function that converts the cells of each column.
 
-    It is chosen by the column's kind, or by the form of all its cells.
-    """
+    It is chosen by the column's kind, or by the form of all its cells."""
     unknown = {at for at, kind in enumerate(kinds) if kind is None}
     looks: dict[int, _Convert] = {}
     for batch in rows.batches() if unknown else ():

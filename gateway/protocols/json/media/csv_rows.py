@@ -65,8 +65,7 @@ class CsvRows:
     def have(self, ends: bytes, cell: int) -> bool:
         """Return True if `ends` (commas and line feeds) are the ends of the cells of complete rows.
 
-        `cell` is the first of these cells.
-        """
+        `cell` is the first of these cells."""
         expected = (b"," * (self.width - 1) + b"\n") * (2 + len(ends) // self.width)
         first = cell % self.width
         return ends == expected[first : first + len(ends)]
@@ -128,8 +127,7 @@ def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
     """Yield the cells from `at` on, block by block. Yield None for a block with a misplaced quote or carriage return.
 
     The number of quotes before each byte determines the cells. Bytes in a quoted cell have an odd number of quotes
-    before them, because quotes within the cell are doubled.
-    """
+    before them, because quotes within the cell are doubled."""
     octets, first, inside, parts = np.frombuffer(text, np.uint8), at, False, [b""]
     while at < len(text):
         end = min(at + BLOCK, len(text))
@@ -166,8 +164,7 @@ def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
 _Cut: TypeAlias = tuple[bytes, bytes, "np.ndarray[Any, np.dtype[np.intp]]", bool]
 """Cells separated by _SEPARATOR, with the characters that ended them and their positions.
 
-The last item is True if the last cell, which has no end yet, continues within quotes.
-"""
+The last item is True if the last cell, which has no end yet, continues within quotes."""
 
 
 def _bare(piece: bytes) -> _Cut | None:

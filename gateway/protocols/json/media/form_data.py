@@ -25,8 +25,7 @@ _FILE_TYPE, _JSON_TYPE = "application/octet-stream", "application/json"
 class FormFields:
     """The parts that a form describes, by name.
 
-    `documents` are JSON. Other parts are files or texts, depending on their contents.
-    """
+    `documents` are JSON. Other parts are files or texts, depending on their contents."""
 
     files: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
@@ -91,8 +90,7 @@ _SIZES[[*b'\b\t\n\f\r"\\']] = 2
 def _size_as_json(content: Buffer) -> int:
     """Return the number of bytes of a JSON string of `content`.
 
-    It is a text with escapes, because a file can be a text in a response, or otherwise base64.
-    """
+    It is a text with escapes, because a file can be a text in a response, or otherwise base64."""
     sizes = (
         int(_SIZES[np.frombuffer(content[at : at + _PIECE], np.uint8)].sum()) for at in range(0, len(content), _PIECE)
     )

@@ -39,8 +39,7 @@ def check_document(text: bytes, what: str) -> None:
 
 _PIECE = 2**16
 """Number of bytes of elements to cut out in one step, because short elements are a hundred times larger as Python
-values.
-"""
+values."""
 _TRIES = 8
 _BETWEEN = {b"[": b"],[", b"{": b"},{"}
 """The text between two elements of the same kind, by the first letter of the first element."""
@@ -63,8 +62,7 @@ def elements(text: bytes) -> Iterator[list[bytes]]:
 def _next_elements(text: bytes, at: int, end: int) -> tuple[list[bytes], int]:
     """Return the elements from `at` on, and where the next elements begin.
 
-    Text that ends within an element is not a list of elements.
-    """
+    Text that ends within an element is not a list of elements."""
     between, size = _BETWEEN.get(text[at : at + 1], b","), _PIECE
     while size < end - at:
         cut = at + size

@@ -39,8 +39,7 @@ class MediaType:
     def matches(self, other: "MediaType") -> bool:
         """Return True if the two types can be the same.
 
-        Their names must be equal or `*`, and all parameters that both have must be equal. Letter case is ignored.
-        """
+        Their names must be equal or `*`, and all parameters that both have must be equal. Letter case is ignored."""
         return (
             (self.type == other.type or "*" in (self.type, other.type))
             and (self.subtype == other.subtype or "*" in (self.subtype, other.subtype))
@@ -61,8 +60,7 @@ def parse(text: str) -> MediaType | None:
 def declared(text: str) -> MediaType | None:
     """Return the media type that a form declares, or None if it is malformed.
 
-    CSV has no header unless the form declares one, so `text/csv` does not match a body with `header=present`.
-    """
+    CSV has no header unless the form declares one, so `text/csv` does not match a body with `header=present`."""
     found = parse(text)
     if found is not None and found.essence == "text/csv" and "header" not in found.parameters:
         return replace(found, parameters={**found.parameters, "header": "absent"})
@@ -79,8 +77,7 @@ def check_charset(given: MediaType) -> None:
 def preferred(accept: str, offered: Sequence[MediaType]) -> int | None:
     """Return the position of the type in `offered` with the largest weight in the Accept header (the first of equal
     weights), or None if the header accepts no offered type. A header without a valid range accepts every type. Ranges
-    after the 256th are ignored.
-    """
+    after the 256th are ignored."""
     ranges = list(islice(_ranges(accept), _MOST_RANGES))
     if not ranges:
         return 0 if offered else None

@@ -22,8 +22,7 @@ END_MARK = b"[DONE]"
 class LineCutter:
     """Splits a stream of bytes into lines, each of at most `limit` bytes.
 
-    Blank lines are skipped, because servers send them to keep a connection open. The last line needs no line end.
-    """
+    Blank lines are skipped, because servers send them to keep a connection open. The last line needs no line end."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -33,8 +32,7 @@ class LineCutter:
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the lines that `data` completes, without their ends.
 
-        Raises GatewayError (RESOURCE_EXHAUSTED) if a line exceeds the limit.
-        """
+        Raises GatewayError (RESOURCE_EXHAUSTED) if a line exceeds the limit."""
         first, *others = bytes(data).split(b"\n")
         lines: list[Buffer] = []
         self._extend(first)

@@ -25,8 +25,7 @@ from gateway.protocols.v2.grpc.tensors import REQUEST, TENSORS
 _MAX_TEXT = 2000
 """Maximum number of bytes of the text.
 
-The gateway sends the text percent-encoded in a header, and real clients accept a total of 8 KiB of headers.
-"""
+The gateway sends the text percent-encoded in a header, and real clients accept a total of 8 KiB of headers."""
 
 _REASON = "gateway_reason"
 """The parameter with the Reason in an error response of a stream."""

@@ -231,8 +231,7 @@ def _read_statistics(document: dict[str, Any]) -> ModelStatistics:
 def decode_done(kind: ProtobufClass, reply: Message) -> bool:
     """Return True, because the response `kind` says that the operation is complete.
 
-    Raises DecodeError for another message.
-    """
+    Raises DecodeError for another message."""
     parse(kind, reply.body)
     return True
 
@@ -274,5 +273,4 @@ RESPONSES: dict[Operation, _Response] = {
     Operation.LOG_SETTINGS: (schema.LogSettingsResponse, encode_log_settings, decode_log_settings),
 }
 """For each operation, its message, the function that writes the message for clients, and the function that reads the
-server's message.
-"""
+server's message."""

@@ -24,12 +24,10 @@ from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
 _ACTED_UPON = ((b"sequence_", 2), (b"shared_memory_", 12), (b"timeout", 2))
 """Parameters that need decoding, with the position of a rare letter in each.
 
-The requests of a sequence must go to one server, shared memory is rejected, and `timeout` sets a deadline.
-"""
+The requests of a sequence must go to one server, shared memory is rejected, and `timeout` sets a deadline."""
 _ACTED_UPON_IN_STREAMS = (*_ACTED_UPON, (ENABLE_EMPTY_FINAL.encode(), 0))
 """If the last parameter is set, a client expects exactly one final response, independent of the server's responses (see
-`streams`).
-"""
+`streams`)."""
 
 MOST_FIELDS = 4096
 """Maximum number of top-level fields of a message that is not decoded, because each takes time on the event loop."""
@@ -44,8 +42,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request for an inference, and its bytes except raw contents.
 
     Return None if the gateway must decode the message because it calls another method, has a parameter that the gateway
-    acts on, or is malformed.
-    """
+    acts on, or is malformed."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None

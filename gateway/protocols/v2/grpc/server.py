@@ -59,8 +59,7 @@ _WHAT = "the request"
 def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a ModelInferRequest of either method, INFER or STREAM.
 
-    The tensors of a large message are views of the message.
-    """
+    The tensors of a large message are views of the message."""
     model, version, id, inputs, rest, typed = read_inference(message.body, REQUEST, listener.limits.message)
     outputs: tuple[RequestedOutput, ...] = ()
     parameters: Parameters = {}
@@ -105,8 +104,7 @@ def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, l
 def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
     """Return a request about the whole server.
 
-    Raises GatewayError (UNIMPLEMENTED) for a `repository_name`, as Triton does.
-    """
+    Raises GatewayError (UNIMPLEMENTED) for a `repository_name`, as Triton does."""
     parsed = parse(kind, message.body)
     ready = operation is Operation.MODELS and parsed.ready
     if operation is Operation.MODELS and parsed.repository_name:
@@ -181,8 +179,7 @@ def _write_response(
 
     Its contents are typed if the contents of the request are typed and either the backend's contents are typed or
     `typed` is set. tritonclient, which sends raw requests, reads typed numbers as an empty array. Triton clients read
-    only raw contents, because Triton always sends them.
-    """
+    only raw contents, because Triton always sends them."""
     # name, version and id are the client's own, because for a request without an id, MLServer's response has a new UUID
     model, version = request.model or response.model, request.version or response.version
     head = InferenceHead(model, version, request.id, parameters)

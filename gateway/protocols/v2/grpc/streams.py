@@ -69,8 +69,7 @@ def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
 def encode_end(request: Request) -> Message | None:
     """Return the empty final response after the last response to `request`, or None if the client does not need it.
 
-    Do not call this function after an error, because the error itself is the last response.
-    """
+    Do not call this function after an error, because the error itself is the last response."""
     if not wants_empty_final(request):
         return None
     final = ModelInferResponse(model_name=request.model, model_version=request.version, id=request.id)

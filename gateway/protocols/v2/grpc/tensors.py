@@ -85,8 +85,7 @@ _COPIED = 2**14
 """A size limit in bytes.
 
 In a message up to this size, copies of the tensors' data cost less than views. Data up to this size is cheaper to write
-into one buffer with the rest than into a separate buffer.
-"""
+into one buffer with the rest than into a separate buffer."""
 
 
 # --- Reading ---
@@ -102,8 +101,7 @@ InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Pro
 """The content of a message: model, version, id and tensors.
 
 The next value is a message of all other fields (parameters, requested outputs), or None if they are all missing. The
-last value is True if the tensors are typed.
-"""
+last value is True if the tensors are typed."""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
@@ -207,8 +205,7 @@ _Entry: TypeAlias = tuple[str, str, Datatype, Shape, int, Buffer, bytes]
 """The name of a tensor in errors, then its name, datatype and shape.
 
 The next value is the number of bytes of raw data if only this number needs a check, or otherwise -1. The last values
-are its typed contents and its other fields.
-"""
+are its typed contents and its other fields."""
 
 
 def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
@@ -249,8 +246,7 @@ def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
 _read_head = lru_cache(256)(_read_entry)
 """This is for entries without contents, of which clients send few different ones.
 
-The cache saves 1 of 2 us for each tensor, which is 2% of a request.
-"""
+The cache saves 1 of 2 us for each tensor, which is 2% of a request."""
 
 _SHORT = 256
 """Maximum size of an entry in bytes, or length of a name in characters, that is cached."""
@@ -278,8 +274,7 @@ class InferenceHead(Struct, frozen=True):
     """The fields of an inference except its tensors.
 
     `outputs` are the outputs that a request asks for. `reader` is the server that gets the message. It is None for a
-    client, which has all parameter types.
-    """
+    client, which has all parameter types."""
 
     model: str
     version: str
@@ -403,8 +398,7 @@ _MAX_COUNTED = 2**20
 
 def size_beside_raw(message: Message) -> int:
     """Return the number of bytes of an inference that decoding inspects, which are all bytes except the raw contents of
-    numbers. Counting stops at 1 MiB.
-    """
+    numbers. Counting stops at 1 MiB."""
     body = memoryview(message.body)
     raw = REQUEST.raw_number if message.pattern else RESPONSE.raw_number
     size = 0

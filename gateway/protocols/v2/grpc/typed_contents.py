@@ -57,8 +57,7 @@ _LENGTH = Struct("<I")
 _MAX_UNPACKED = 100_000
 """Maximum number of elements that are not packed, each of which costs a microsecond.
 
-Every proto3 writer packs numbers.
-"""
+Every proto3 writer packs numbers."""
 
 
 def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int, what: str) -> Buffer:
@@ -117,8 +116,7 @@ def _refuse_other_field(contents: bytes, what: str) -> None:
 def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
     """Return the contents of each occurrence of the datatype's field.
 
-    Each contains packed elements, or one element that is not packed.
-    """
+    Each contains packed elements, or one element that is not packed."""
     view, pieces = memoryview(contents), []
     most = min(elements, _MAX_UNPACKED)
     for field in fields(contents):

@@ -68,8 +68,7 @@ _LONGEST_SEARCHED = 2**20
 
 def json_size(message: Message) -> int:
     """Return the number of bytes of a message's body that are inspected one by one, which are its JSON and the elements
-    of BYTES tensors.
-    """
+    of BYTES tensors."""
     text, body = message.headers.get(HEADER_LENGTH), message.body
     if not (text.isdecimal() and len(text) <= 19):
         return len(body)

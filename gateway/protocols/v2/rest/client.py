@@ -189,8 +189,7 @@ def encode_request(request: Request, target: Target) -> Message:
 def _decode_infer(reply: Message, limits: Limits, nan: str | None) -> Response:
     """Return an inference response.
 
-    Its binary outputs are views of the response's body. `nan` is the route's setting.
-    """
+    Its binary outputs are views of the response's body. `nan` is the route's setting."""
     header, behind = split_body(reply)
     try:
         return _response(RESPONSES.read(header, limits.json_values, DATA), behind, reply, limits)

@@ -42,8 +42,7 @@ def decode_error(reply: Message, request: Request) -> GatewayError:
 def denies_readiness(reply: Message) -> bool:
     """Return whether an error response to a health request means "not ready".
 
-    An error response of another gateway can also mean that the other gateway could not query its backend.
-    """
+    An error response of another gateway can also mean that the other gateway could not query its backend."""
     reason = REASONS.get(reply.headers.get(REASON_HEADER))
     return 400 <= reply.status < 500 and reason in (None, Reason.MODEL_NOT_FOUND)
 
@@ -70,8 +69,7 @@ def _reason_of_status(status: int, request: Request) -> Reason:
 
 def _error_text(reply: Message) -> str:
     """Return `{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body, because MLServer's crashes are plain
-    text.
-    """
+    text."""
     body = first_event(reply.headers, reply.body)
     plain = bytes(memoryview(body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
     try:

@@ -191,8 +191,7 @@ def encode_index_request(request: Request, target: Target) -> Message:
 def encode_load_request(verb: str, request: Request, target: Target) -> Message:
     """Return the request to load or unload (`verb`) a model.
 
-    Raises GatewayError (INVALID_ARGUMENT) if a parameter is invalid. The text names the parameter.
-    """
+    Raises GatewayError (INVALID_ARGUMENT) if a parameter is invalid. The text names the parameter."""
     parameters = {key: _write_load_setting(key, given) for key, given in _settings(request).items()}
     path = f"/v2/repository/models/{path_segment(request.model, 'model', 'V2')}/{verb}"
     return Message("POST", path, JSON_HEADERS, (json.write({"parameters": parameters} if parameters else {}),))
@@ -269,8 +268,7 @@ def _read_statistics(entry: JsonObject, position: int) -> ModelStatistics:
 def decode_done(reply: Message, limits: Limits) -> bool:
     """Return True, because the status of the response to a load or an unload says that it is complete.
 
-    The response has no other content.
-    """
+    The response has no other content."""
     return True
 
 
@@ -287,5 +285,4 @@ RESPONSES: dict[Operation, tuple[EncodeResponse, Callable[[Message, Limits], Ans
     Operation.LOG_SETTINGS: (encode_settings, read_reply),
 }
 """For each operation, the function that writes the response for clients, and the function that reads the server's
-response.
-"""
+response."""

@@ -35,8 +35,7 @@ def read_string(document: JsonObject, key: str) -> str:
 def checked_string(given: object, key: str) -> str:
     """Return `given`, the value of `key`.
 
-    It is empty if it is absent (UNSET) or null. Raises DecodeError for anything else.
-    """
+    It is empty if it is absent (UNSET) or null. Raises DecodeError for anything else."""
     if isinstance(given, str):
         return given
     if given is not None and given is not UNSET:

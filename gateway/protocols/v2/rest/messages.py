@@ -54,8 +54,7 @@ else:
 class InferenceTensor(Struct, gc=False):
     """`$request_input` and `$response_output` of the specification.
 
-    In the binary tensor data extension, the parameter `binary_data_size` replaces `data`.
-    """
+    In the binary tensor data extension, the parameter `binary_data_size` replaces `data`."""
 
     name: str
     datatype: Datatype

@@ -22,8 +22,7 @@ GATEWAY_INFER = "gateway_infer"
 """A parameter of model metadata that only gateways read and write (MLServer's metadata also has `parameters`).
 
 It is False for a model without `infer` that has derivative models, such as a UM-Bridge model that supports only
-Gradient.
-"""
+Gradient."""
 
 
 # --- client side ---
@@ -34,8 +33,7 @@ _HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_REA
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return a response with the health of the server or the model (live, ready, or model ready).
 
-    Its status is 200 if it is healthy, otherwise 400.
-    """
+    Its status is 200 if it is healthy, otherwise 400."""
     # The status is the result ("a 4xx status code indicates false", in Triton 400). The specification has an empty
     # body, and tritonclient ignores the body, but KServe's client fails without {"live": true}, which the newer OIP
     # defines.
@@ -53,8 +51,7 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the specification's $metadata_server_response.
 
-    Its extensions are the gateway's own over REST, unless the answer has some.
-    """
+    Its extensions are the gateway's own over REST, unless the answer has some."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return json_reply({"name": answer.name, "version": answer.version, "extensions": extensions})

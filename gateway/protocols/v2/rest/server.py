@@ -54,8 +54,7 @@ class BinaryOutputMessage(Message, frozen=True):
     """The message of an inference whose client requests outputs in the binary tensor data extension.
 
     The fields are the extension's parameters: `binary_data_output` of the request, and `binary_data` of requested
-    outputs, which overrides `binary_data_output`.
-    """
+    outputs, which overrides `binary_data_output`."""
 
     binary_data_output: bool = False
     binary_data: Mapping[str, bool] = field(default_factory=dict)
@@ -245,8 +244,7 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return one response of a stream, in the form of its request.
 
-    The response is always JSON, because events are text.
-    """
+    The response is always JSON, because events are text."""
     if request.schemaless:
         message = generate.encode_response(answer, request, translate)
     else:

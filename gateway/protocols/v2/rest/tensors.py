@@ -32,8 +32,7 @@ REFUSED_IN_JSON = frozenset(WIDER)
 WITHOUT_JSON = frozenset({Datatype.BF16})
 """Datatypes that clients do not send or accept as JSON numbers.
 
-MLServer and its clients support FP16. No client is known to support BF16.
-"""
+MLServer and its clients support FP16. No client is known to support BF16."""
 
 _SMALL = 64 * 2**10
 """Maximum size of a BYTES tensor whose elements become one list, in bytes."""
@@ -70,8 +69,7 @@ def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, 
 def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
     """Return the tensor of an entry with numbers of its datatype, flat, and without parameters, which is the most
     frequent form. Return None for any other entry, and for an entry with an error. `_read_tensor` then reads it or
-    reports the error.
-    """
+    reports the error."""
     data, shape, datatype = entry.data, entry.shape, entry.datatype
     text = bytes(data) if type(data) is Raw else data if type(data) is Text else None
     if entry.parameters is not UNSET or text is None or type(shape) is not list or len(shape) > MAX_RANK:

@@ -19,8 +19,7 @@ class ClientCall:
     """One call.
 
     If it is `streamed`, its replies are pulled one by one. Otherwise it has one reply, and the caller waits for the
-    end.
-    """
+    end."""
 
     __slots__ = (
         "_has_head",
@@ -65,8 +64,7 @@ class ClientCall:
     def news(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Message | None]":
         """Return a future that is done when the call has ended, or, for a streamed call, also when there is a reply to
         pull. Its result is the complete reply, if `replied` has taken one. Otherwise the result is None, and `pull` and
-        `result` return the reply.
-        """
+        `result` return the reply."""
         self._waiter = waiter = loop.create_future()
         if self.end is not None or self.error is not None or (self.is_streamed and self.replies):
             waiter.set_result(None)

@@ -50,8 +50,7 @@ _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE
 _STUCK = 2**20
 """The number of unwritten bytes at which the connection takes no more calls.
 
-At most a frame of these bytes is messages. The rest are heads and resets of calls for a server that does not read.
-"""
+At most a frame of these bytes is messages. The rest are heads and resets of calls for a server that does not read."""
 
 _ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 """The statuses with which servers end calls whose deadline has passed."""
@@ -61,8 +60,7 @@ def _says_deadline_passed(end: ResponseHead) -> bool:
     """Return True if the server ends the call only because of its deadline.
 
     An error that contains a delay before another attempt says more. Another gateway sends it for a call that waited for
-    a free slot until the deadline.
-    """
+    a free slot until the deadline."""
     return end.status in _ENDS_AT_DEADLINE and not end.metadata.get(RETRY_HEADER)
 
 
@@ -360,8 +358,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def _end(self, call: ClientCall) -> None:
         """Handle the end of a call.
 
-        The stream drops its reference to the call, so the call's replies are freed without the garbage collector.
-        """
+        The stream drops its reference to the call, so the call's replies are freed without the garbage collector."""
         call.stream.handler = None
         if call.deadline is not None:
             call.deadline.drop()

@@ -26,8 +26,7 @@ _GRACE = 0.01
 """Time added to the endpoint's timeout, in seconds.
 
 The gateway itself ends the call at the deadline. If this time were missing, the endpoint could be faster, and the
-client would get the endpoint's error text instead of the gateway's.
-"""
+client would get the endpoint's error text instead of the gateway's."""
 
 
 class GrpcConnector:

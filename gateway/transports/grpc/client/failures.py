@@ -17,8 +17,7 @@ _MAX_SHOWN = 200
 class HttpAnswer:
     """The error for an HTTP status without a gRPC status.
 
-    `advice` is the end of its text. `by_proxy` has the same meaning as in TransportError.
-    """
+    `advice` is the end of its text. `by_proxy` has the same meaning as in TransportError."""
 
     status: Status
     reason: Reason
@@ -64,8 +63,7 @@ def http_answer(head: ResponseHead) -> TransportError:
     """Return the error for a reply without a gRPC status, from a proxy or another kind of server.
 
     The reply counts as an answer only to this call, because other calls might get a different reply. Only the error of
-    a proxy that gets no reply from its server counts as a failure of the endpoint.
-    """
+    a proxy that gets no reply from its server counts as a failure of the endpoint."""
     answer = HTTP_ANSWERS.get(head.http_status, OTHER_HTTP_ANSWER)
     what = _kind_of_content(head)
     location = head.metadata.get("location")[:_MAX_SHOWN]
@@ -94,8 +92,7 @@ def reset(code: int) -> TransportError:
     This affects only this call. The connection and other calls continue.
 
     RFC 9113, section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". In this
-    case the gateway can repeat the request.
-    """
+    case the gateway can repeat the request."""
     reason = RESETS.get(code, OTHER_RESET)
     text = f"the call was reset: {error_name(code)}"
     if code == ErrorCode.HTTP_1_1_REQUIRED:

@@ -43,8 +43,7 @@ class GrpcPool:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """A heap by ticket.
 
-        Waiters are served in the order of their arrival, even a waiter that was woken without success.
-        """
+        Waiters are served in the order of their arrival, even a waiter that was woken without success."""
         self._tickets = count()
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
@@ -53,8 +52,7 @@ class GrpcPool:
     def take(self) -> GrpcClientConnection | None:
         """Return a connection that accepts a call now.
 
-        Return None if there is no such connection, or if earlier calls are waiting.
-        """
+        Return None if there is no such connection, or if earlier calls are waiting."""
         if self._is_incomplete and self._ready:
             self._complete()
         return None if self._waiting else self._next()

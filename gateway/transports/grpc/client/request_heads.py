@@ -30,8 +30,7 @@ class RequestHeadWriter:
     """Writes header blocks of calls to `authority`.
 
     `secure` is True for calls over TLS. All blocks have the `headers`, which replace a message's headers of the same
-    names. A HOST in `headers` replaces `authority`.
-    """
+    names. A HOST in `headers` replaces `authority`."""
 
     def __init__(self, authority: str, *, secure: bool = False, headers: FixedFields = ()) -> None:
         self._scheme = _SCHEME_HTTPS if secure else _SCHEME_HTTP

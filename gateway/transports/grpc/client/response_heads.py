@@ -73,8 +73,7 @@ _read_short = lru_cache(_MAX_BLOCKS)(_read)
 def plain_end(head: bytes, trailers: bytes, limit: int) -> ResponseHead | None:
     """If `trailers` have a success status and `head` is from a gRPC server, return the ResponseHead of `trailers`.
 
-    Return None in all other cases, in which the caller must read each block separately.
-    """
+    Return None in all other cases, in which the caller must read each block separately."""
     if len(head) > _MAX_SIZE or len(trailers) > _MAX_SIZE:
         return None
     try:

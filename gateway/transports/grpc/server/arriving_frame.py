@@ -50,8 +50,7 @@ class ArrivingFrame:
     def seconds_left(self, now: float, timeouts: Timeouts) -> float:
         """Return the seconds until it must be complete; infinity if there is no incomplete frame.
 
-        DATA has the time limit of a message. All other frames have the time limit of a head.
-        """
+        DATA has the time limit of a message. All other frames have the time limit of a head."""
         if self.since is None:
             return inf
         seconds = timeouts.body + self._data_bytes / timeouts.rate if self._data_bytes else timeouts.head

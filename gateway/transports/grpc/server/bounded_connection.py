@@ -22,8 +22,7 @@ class BoundedGrpcConnection(GrpcServerConnection):
 
     After its last request, or at its maximum age, a GOAWAY asks the client to use another connection. This connection
     ends with its last call. The calls have `limits.connection_grace` seconds to end. When the gateway sheds load, it
-    refuses a call once the size of its message is known. It never sheds calls to gRPC's own services.
-    """
+    refuses a call once the size of its message is known. It never sheds calls to gRPC's own services."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)

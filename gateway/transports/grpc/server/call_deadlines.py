@@ -13,8 +13,7 @@ class CallDeadlines:
     """Rings the calls of `streams` that are due (`ServerCall.due`).
 
     Its timer is not reset when a call ends. Most calls end long before their deadlines, so an occasional check of all
-    calls costs less than a step for each call.
-    """
+    calls costs less than a step for each call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, streams: Mapping[int, Stream]) -> None:
         self.next_due = inf

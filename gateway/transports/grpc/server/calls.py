@@ -37,8 +37,7 @@ _LARGE_WINDOW = 2**23
 _GRACE = 0.05
 """Delay after its deadline until the connection ends a unary call, in seconds.
 
-Usually the exchange has refused the call by then, at the deadline and in the form of the protocol.
-"""
+Usually the exchange has refused the call by then, at the deadline and in the form of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
@@ -50,8 +49,7 @@ AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Mess
 class Method:
     """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of requests
     and replies. `refuse` creates the reply to a request that failed unexpectedly. It is None for gRPC's own services.
-    `record` is None if there are no observers.
-    """
+    `record` is None if there are no observers."""
 
     name: str
     answer: Answer | None = None
@@ -163,8 +161,7 @@ class ServerCall:
     def received(self, data: memoryview, *, ends: bool) -> None:
         """Handle bytes of the request, which are valid only during this call.
 
-        If `ends` is True, no more bytes follow.
-        """
+        If `ends` is True, no more bytes follow."""
         if self._reader.is_between and self._method.stream is not None:  # otherwise the message begins with the head
             self._begin_arriving()
         self.arrived_bytes += len(data)
@@ -209,8 +206,7 @@ class ServerCall:
     def _refuse_message(self, error: GatewayError) -> None:
         """End the call because of a message that is not handed on.
 
-        The message has its own record, because earlier messages of a stream have their own records.
-        """
+        The message has its own record, because earlier messages of a stream have their own records."""
         self._record = UNRECORDED
         self.fail(error)
 
@@ -251,8 +247,7 @@ class ServerCall:
     def idle_for_too_long(self, now: float) -> str | None:
         """Return why a stream without messages from either side must end.
 
-        Return None if it continues, and for all other calls.
-        """
+        Return None if it continues, and for all other calls."""
         return None
 
     def held(self) -> int:
@@ -272,8 +267,7 @@ class ServerCall:
     async def _inflated(self, message: Compressed) -> Buffer:
         """Return the decompressed message.
 
-        Raises GatewayError if the message is not in that encoding or is too large.
-        """
+        Raises GatewayError if the message is not in that encoding or is too large."""
         encoding, owner = self._head.encoding, self._owner
         if not encoding:
             raise _malformed("a message is compressed, but grpc-encoding is missing")
@@ -305,8 +299,7 @@ class ServerCall:
     def _end_record(self, reply: Message) -> bytes:
         """End the record, and return its fields for the trailers.
 
-        A stream has one set of them for all its messages, which is the set of the last message.
-        """
+        A stream has one set of them for all its messages, which is the set of the last message."""
         self._record.end(reply.status, bytes_of(reply))
         return replies.more_trailers(self._record)
 
@@ -433,8 +426,7 @@ class StreamCall(ServerCall):
     """Any number of messages in both directions.
 
     The gateway pulls a reply, writes it, and pulls the next reply when the client has received it. A reply with a
-    status other than 0 ends the call. Requests that are not pulled use up the stream's window.
-    """
+    status other than 0 ends the call. Requests that are not pulled use up the stream's window."""
 
     __slots__ = (
         "_began", "_ended", "_held_bytes", "_idle_since", "_is_cut_off", "_messages_pulled", "_queue", "_reading",

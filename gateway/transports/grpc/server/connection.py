@@ -346,8 +346,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _end_overdue(self, now: float, timeouts: Timeouts) -> bool:
         """End the connection if the client does not continue a frame or header block, or reads too slowly.
 
-        Return whether the connection ended.
-        """
+        Return whether the connection ended."""
         if self._arriving.seconds_left(now, timeouts) <= 0:
             self.reject(refusal(Reason.REQUEST_TIMEOUT, self._arriving.why_late(timeouts)))
             return True
@@ -383,8 +382,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     @property
     def unanswered(self) -> int:
         """The number of requests that have begun to arrive and whose replies have not been completely handed to the
-        system.
-        """
+        system."""
         return 0 if self._phase in _LAST else len(self.http2.streams)
 
     def drain(self) -> None:
@@ -460,8 +458,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection.
 
-        An idle client gets a GOAWAY, so it repeats requests that it sends now on another connection.
-        """
+        An idle client gets a GOAWAY, so it repeats requests that it sends now on another connection."""
         if self._phase is _IDLE:
             self.http2.close(ErrorCode.NO_ERROR)
             self.flush()

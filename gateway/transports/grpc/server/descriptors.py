@@ -19,8 +19,7 @@ class Descriptors:
     def by_name(self, name: str) -> tuple[bytes, ...]:
         """Return the serialized file, followed by all files that it imports.
 
-        Return an empty result for an unknown file.
-        """
+        Return an empty result for an unknown file."""
         names = dict.fromkeys([name] if name in self._files else [])
         pending = list(names)
         while pending:

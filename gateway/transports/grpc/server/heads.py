@@ -27,8 +27,7 @@ _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1
 class RequestFault:
     """The reason why a request is refused because of its head.
 
-    It has a gRPC status, or an HTTP status for a client that does not use gRPC.
-    """
+    It has a gRPC status, or an HTTP status for a client that does not use gRPC."""
 
     text: str
     status: Status = Status.OK
@@ -40,8 +39,7 @@ class CallHead:
     """The head of a client's request.
 
     `timeout` is in seconds. `encoding` is the encoding of compressed messages, or empty. `metadata` is the call's own
-    metadata, with binary values decoded. `size` is the size of the metadata in memory, in bytes.
-    """
+    metadata, with binary values decoded. `size` is the size of the metadata in memory, in bytes."""
 
     path: bytes = b""
     timeout: float | None = None

@@ -28,8 +28,7 @@ _OVERALL = ""
 WATCH_SECONDS = 5.0
 """Interval between two readiness checks for a client that watches readiness, in seconds.
 
-Each check can query the backends. A client that needs a faster response uses Check.
-"""
+Each check can query the backends. A client that needs a faster response uses Check."""
 
 
 class HealthService:

@@ -33,8 +33,7 @@ class LargeMessages:
     def admits(self, call: Receiver, size: int) -> bool:
         """Return True if `size` more bytes of a message can arrive now.
 
-        If it returns False, it calls `call.grant` when they can.
-        """
+        If it returns False, it calls `call.grant` when they can."""
         if call in self._held_back:
             return False
         if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:

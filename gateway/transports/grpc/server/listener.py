@@ -30,8 +30,7 @@ class GrpcListener(BaseListener):
     messages over `limits.message` with RESOURCE_EXHAUSTED as soon as their size is known.
 
     gRPC's schemas define the paths, so a protocol's `prefix` has no effect. As a part of a shared listener, it has the
-    `connections` of that listener.
-    """
+    `connections` of that listener."""
 
     opening = Opening(PREFACE, ALPN)
 

@@ -15,8 +15,7 @@ _MAX_METHOD = 200
 _HTTP1_REQUIRED = RequestFault("HTTP/2 is only for gRPC: the client gets HTTP_1_1_REQUIRED", http_status=505)
 """The reason for refusing a request that is not gRPC at an address that also serves HTTP/1.1.
 
-Clients can then send the request over HTTP/1.1 (RFC 9113, section 7), as curl does.
-"""
+Clients can then send the request over HTTP/1.1 (RFC 9113, section 7), as curl does."""
 
 
 def refuse(http2: Http2Server[CallHead], stream: Stream, error: GatewayError, record: Record) -> None:
@@ -51,7 +50,6 @@ def refuse_fault(
 def no_method(path: bytes, spoken: str = "") -> GatewayError:
     """Return the error for an unknown method.
 
-    `spoken` are the listener's protocols, if the client is allowed to know them.
-    """
+    `spoken` are the listener's protocols, if the client is allowed to know them."""
     text = f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here"
     return refusal(Reason.UNSUPPORTED, f"{text}; this listener speaks {spoken}" if spoken else text)

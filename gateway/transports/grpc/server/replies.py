@@ -31,8 +31,7 @@ def trailers(reply: Message) -> bytes:
     """Return the header block that ends a call.
 
     It has the status of `reply`, its body as the error's text if the status is not 0, and its headers that gRPC can
-    carry.
-    """
+    carry."""
     if not reply.status:
         raw = reply.headers.raw
         return _ended_well(tuple(raw)) if raw else _PLAIN_END

@@ -34,8 +34,7 @@ def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: 
     """End the streams of `http2` that are stalled for longer than `timeouts` allow.
 
     `looked` is the time of the previous check. While the client reads none of the streams, the progress of the
-    connection counts instead of theirs.
-    """
+    connection counts instead of theirs."""
     for stream in list(http2.streams.values()):
         with log_and_continue("checking a gRPC stream"):
             _end_if_stalled(stream, http2, timeouts, looked, now)

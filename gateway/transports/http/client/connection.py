@@ -26,13 +26,11 @@ _JOINED = 64 * 2**10
 _SLICE = 256 * 2**10
 """The size of the pieces of a large body that are handed to the transport, in bytes.
 
-The transport's buffer has at most one piece.
-"""
+The transport's buffer has at most one piece."""
 _LINGER_LOOKS = 2
 """The number of checks by the pool in which the peer can close the connection after the last reply.
 
-The side that closes first keeps the port in TIME_WAIT for a minute.
-"""
+The side that closes first keeps the port in TIME_WAIT for a minute."""
 _IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
 """The beginning of the only reply that a server can send without a request, before it closes an idle connection (RFC
 9110, section 15.5.9)."""
@@ -62,8 +60,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     """Sends requests and receives replies, one after the other.
 
     `scratch` receives bytes. All connections of a loop can share it, because the loop calls `buffer_updated`
-    immediately after it has filled the buffer. `reusable` is True if the connection can have more than one exchange.
-    """
+    immediately after it has filled the buffer. `reusable` is True if the connection can have more than one exchange."""
 
     # These are not set by the constructor, because a connection for one exchange needs few of them.
     idle_since = 0.0
@@ -101,8 +98,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         The connection must be quiet. `head` and a small body are one write.
 
         Return a future whose result is `reply` when the reply is complete. It fails with TransportError. A caller that
-        stops waiting for it calls `abandon`.
-        """
+        stops waiting for it calls `abandon`."""
         self._reply = reply
         self._request_size = len(head) + size
         self._waiter = waiter = self.loop.create_future()
@@ -151,8 +147,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         """Check the connection.
 
         The observer calls this after a delay, and again while it returns True. TCP keepalive is enabled here because it
-        matters only after a minute, and most calls end before the first check.
-        """
+        matters only after a minute, and most calls end before the first check."""
         if self._transport.is_closing():
             return False
         if not self._is_probing:
@@ -239,8 +234,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
 
     def _check_order(self) -> None:
         """Refuse a reply that the peer sent before its system had received any part of the request, because it is a
-        second reply to an earlier request. If the peer sends such a reply later, it looks like the right reply.
-        """
+        second reply to an earlier request. If the peer sends such a reply later, it looks like the right reply."""
         if not self._is_tls and self._unconfirmed.count() >= self._request_size:
             self._observer.distrust()
             raise malformed("reply came before the request had arrived, so it belongs to another request")

@@ -19,8 +19,7 @@ class HttpPool:
     """The connections to one endpoint.
 
     The pool takes the most recently used connection next, so superfluous connections stay idle, and it closes them
-    after `idle_seconds`.
-    """
+    after `idle_seconds`."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds

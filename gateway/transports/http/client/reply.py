@@ -67,8 +67,7 @@ class ReplyReader:
         """Read bytes. Return the message once it is complete.
 
         If the first bytes are exactly one complete reply with a known head, the parser is not needed, because its
-        result would be the same. The parser reads all other replies.
-        """
+        result would be the same. The parser reads all other replies."""
         heads = self._heads
         if heads is None:
             return self._parse(data)
@@ -84,8 +83,7 @@ class ReplyReader:
     def _parse_first(self, data: bytes, heads: ReplyHeads) -> Message | None:
         """Parse the first bytes.
 
-        If they are a complete reply with a Content-Length, add its head to the known heads.
-        """
+        If they are a complete reply with a Content-Length, add its head to the known heads."""
         message, length, whole = self._parse(data), self._length, len(data)
         if message is not None and length is not None:
             size = whole - length
@@ -299,8 +297,7 @@ def unreadable(error: DecodeError | GatewayError) -> TransportError:
     """Return the error for a body that cannot be split or decompressed.
 
     A DecodeError means that it is malformed; a GatewayError means that it is too large, or that the process has no
-    memory left.
-    """
+    memory left."""
     if isinstance(error, GatewayError) and error.reason is Reason.OVERLOADED:
         return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
     make = malformed if isinstance(error, DecodeError) else beyond_limit

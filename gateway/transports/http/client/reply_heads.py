@@ -21,8 +21,7 @@ LARGEST_HEAD = 1024
 class ReplyHead(Struct, frozen=True):
     """The head of a reply with a Content-Length.
 
-    `size` is the size of the head in bytes, and `whole` is the size of the reply. `coding` is the Content-Encoding.
-    """
+    `size` is the size of the head in bytes, and `whole` is the size of the reply. `coding` is the Content-Encoding."""
 
     headers: Headers
     status: int
@@ -36,8 +35,7 @@ class ReplyHeads:
     """The heads of one endpoint's replies that the parser has accepted.
 
     The key of a head consists of all its bytes except the digits of its Content-Length, because the parser's result is
-    the same for the same bytes.
-    """
+    the same for the same bytes."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, ReplyHead] = {}
@@ -74,8 +72,7 @@ class ReplyHeads:
         """Add `head`, which the parser has read from the beginning of `data`. `data` is the complete reply.
 
         The function adds a head only if it ends at the first empty line, so the bytes before that line are only this
-        head, without an interim reply. If there are too many heads, it removes the oldest one.
-        """
+        head, without an interim reply. If there are too many heads, it removes the oldest one."""
         size = head.size
         if size > LARGEST_HEAD or data.find(_END_OF_HEAD) != size - len(_END_OF_HEAD):
             return

@@ -38,8 +38,7 @@ class HeadWriter:
     If `close` is True, they ask the endpoint to close the connection after its reply.
 
     All heads have the `headers`, which replace a message's headers of the same names. They request no Content-Encoding,
-    because compressing a reply costs more than it saves for a model server on the same machine or network.
-    """
+    because compressing a reply costs more than it saves for a model server on the same machine or network."""
 
     def __init__(self, address: HttpAddress, *, close: bool, headers: FixedFields = ()) -> None:
         self._prefix = address.prefix
@@ -99,8 +98,7 @@ def _length_line(size: int) -> bytes:
 def _timeout_line(seconds: float) -> bytes:
     """Return the timeout line.
 
-    It is cached, because a model's calls usually have the same time limit and leave immediately.
-    """
+    It is cached, because a model's calls usually have the same time limit and leave immediately."""
     return b"Request-Timeout: %.3f\r\n" % min(seconds, _MAX_SECONDS)
 
 

@@ -21,8 +21,7 @@ class StreamedReplyReader(ReplyReader):
     `framing` splits the body of a reply with status 200, and `pop` returns its messages. For any other reply, and a
     reply to HEAD, this works like ReplyReader, and `message` has its body.
 
-    `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many messages wait.
-    """
+    `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many messages wait."""
 
     is_cut = False
     """True if the body is split into messages, which is the case for a reply with status 200."""

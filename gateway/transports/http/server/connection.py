@@ -66,8 +66,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     """Serves one client.
 
     `_head` and `_dispatch` belong to the request that is being received or served. They are None until its head is
-    parsed.
-    """
+    parsed."""
 
     HEAD_NAME, BODY_NAME = "the request's head", "the request's body"
 
@@ -90,8 +89,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._half_close: HalfClose | None = None
         """Detects whether a client that has ended its side still waits for its reply.
 
-        It is None before the client has ended its side.
-        """
+        It is None before the client has ended its side."""
         self._stream: StreamedReplyWriter | None = None
         """The writer of the reply, if the reply is streamed."""
         self._record = UNRECORDED
@@ -107,8 +105,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def renew(self, context: HttpContext) -> "asyncio.Task[None] | None":
         """Use `context` for the next request, or for the one that is still arriving.
 
-        Return the task of the request in flight, or None if there is no request in flight.
-        """
+        Return the task of the request in flight, or None if there is no request in flight."""
         self._context = context
         self._head_reader.limit = context.limits.headers
         if self._phase is _BODY and self._head is not None:
@@ -117,8 +114,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes: the rest of a large body, or else the buffer that all connections
-        share.
-        """
+        share."""
         self._filling = None  # uvloop can have called this before, and received nothing
         if self._phase is _BODY and isinstance(self._body, SizedBody) and not self._ahead.data:
             room = self._body.room
@@ -214,8 +210,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def receive_whole(self, data: bytes) -> bool:
         """Receive `data` if it is exactly one request with a simple head (`WholeHeads`), as most requests are.
 
-        Return False for all other data, which is received in parts.
-        """
+        Return False for all other data, which is received in parts."""
         cached = self._context.heads.find(data, 0)
         if cached is None:
             return False
@@ -405,8 +400,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """Return the Connection line for the next head, with the lines of the request's record and the CORS lines.
 
         The line decides whether the connection stays open. If a reply does not announce a close, the client can send
-        another request (RFC 9112, section 9.6), and the connection must answer it.
-        """
+        another request (RFC 9112, section 9.6), and the connection must answer it."""
         if self._context.connections.ending:
             self._keep_alive = False
         head = self._head

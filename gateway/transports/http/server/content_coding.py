@@ -59,8 +59,7 @@ async def request_stream(
 def deflated_reply(reply: EventualReply, coding: str) -> EventualReply:
     """Return the reply in `coding`, or unchanged if compression is not worthwhile.
 
-    Return an awaitable of the reply if it takes time.
-    """
+    Return an awaitable of the reply if it takes time."""
     if isinstance(reply, Message) and body_size(reply.parts) < MIN_DEFLATED:
         return reply
     return _deflated_later(reply, coding)

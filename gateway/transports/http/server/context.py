@@ -52,8 +52,7 @@ class HttpContext(ConnectionContext):
 
         Also return the record of the request, which this function creates if the gateway observes requests. `request`
         has the data about the client, and the record if there is one. `head` and `dispatch` are None if the request's
-        head is not readable.
-        """
+        head is not readable."""
         if head is not None:
             request = replace(request, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = self.table.protocol_for_error(request.path) if dispatch is None else dispatch.protocol

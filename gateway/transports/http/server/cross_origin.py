@@ -12,8 +12,7 @@ from gateway.transports.http.server.request_head import RequestHead
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 """All methods that a path can have, because a page can read a request's error more easily than an error in its
-preflight.
-"""
+preflight."""
 _SHOWN = (
     "x-request-id", "gateway-reason", "retry-after", "gateway-route", "gateway-backend", "gateway-tries",
     "gateway-cache", "gateway-explanation", "gateway-derivative", "inference-header-content-length", "ce-specversion",

@@ -24,8 +24,7 @@ class Dispatch:
     preflight request. Other preflights are handled like refused requests. `allow` has the methods of a path that was
     requested with another method. `coding` is the body's content coding. `timeout` is the client's, in seconds.
     `admits_first` is True if the client's credentials are checked before the body is received, instead of together with
-    it. `streams` is True if the response is a stream. If `asks_body` is True, the body can also request a stream.
-    """
+    it. `streams` is True if the response is a stream. If `asks_body` is True, the body can also request a stream."""
 
     __slots__ = (
         "admits_first",
@@ -70,8 +69,7 @@ class Dispatch:
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float, identity: str = "") -> Message:
         """Return the Message of a request from the client `peer`, whose certificate names `identity`.
 
-        `received` is the time when it arrived, on the loop's clock.
-        """
+        `received` is the time when it arrived, on the loop's clock."""
         timeout = self.timeout
         # The arguments are positional, because keywords would double the cost.
         return Message(

@@ -32,8 +32,7 @@ _NO_GRPC = "this port speaks HTTP/1.1, not gRPC; use a port with a gRPC protocol
 class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
     """The connection of an HTTP/2 client, after its preface.
 
-    The limits of every HTTP/2 connection apply. The idle timeout applies while no complete request arrives.
-    """
+    The limits of every HTTP/2 connection apply. The idle timeout applies while no complete request arrives."""
 
     HEAD_NAME = "the request's head"
 

@@ -85,6 +85,5 @@ def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
     """Return the buffers to write: one buffer for a small reply, or the `parts` of a large reply, which are not
-    copied.
-    """
+    copied."""
     return parts if size > JOINED else (b"".join(parts),)

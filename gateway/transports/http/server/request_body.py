@@ -40,8 +40,7 @@ class SizedBody:
     def room(self) -> memoryview | None:
         """The buffer for the rest of the body, which the caller fills and reports with `filled`.
 
-        It is None for small bodies, and until the first bytes of a large body have arrived.
-        """
+        It is None for small bodies, and until the first bytes of a large body have arrived."""
         if self._arriving is None or self._size < _LARGE:
             return None
         self._arriving.reserve()
@@ -83,22 +82,19 @@ _LARGE = 64 * 2**10
 
 LINES_PER_FEED = 64
 """The maximum number of lines that one `feed` reads before other connections get their turn, because a chunk of one
-byte takes the same time as a chunk of thousands.
-"""
+byte takes the same time as a chunk of thousands."""
 
 
 _SIZE_LINE, _END_LINE, _TRAILER_LINE = range(3)
 """The lines of a chunked body: the size of a chunk, the empty line after its bytes, and the trailers with the empty
-line.
-"""
+line."""
 
 
 class ChunkedBody:
     """Receives one body of at most `limit` bytes, which is counted in `memory`.
 
     `body` has it when `complete` is True. Trailers are dropped. `line_limit` is the maximum size in bytes of a size
-    line, of all chunk extensions together, and of all trailers together.
-    """
+    line, of all chunk extensions together, and of all trailers together."""
 
     __slots__ = (
         "_arriving",
@@ -204,6 +200,5 @@ class ChunkedBody:
 def arriving_body(length: int | None, limits: Limits, memory: Memory) -> SizedBody | ChunkedBody:
     """Return the body of a request whose head announces `length` bytes; None means a chunked body.
 
-    Raises the errors of SizedBody.
-    """
+    Raises the errors of SizedBody."""
     return ChunkedBody(limits.message, limits.headers, memory) if length is None else SizedBody(length, memory)

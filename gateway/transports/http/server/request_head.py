@@ -53,8 +53,7 @@ Fields: TypeAlias = Mapping[bytes, bytes]
 class UnknownExpectationError(GatewayError):
     """`Expect` has a value other than `100-continue`.
 
-    RFC 9110, section 10.1.1, defines a separate status for it: 417.
-    """
+    RFC 9110, section 10.1.1, defines a separate status for it: 417."""
 
     def __init__(self, expected: str) -> None:
         reason = Reason.INVALID_INPUT
@@ -192,8 +191,7 @@ class RequestHead:
     """The head of a request.
 
     `length` is the size of the body in bytes; None for a chunked body. `keep_line` is the Connection line of a reply
-    that keeps the connection. It is empty for HTTP/1.1, which keeps connections by default.
-    """
+    that keeps the connection. It is empty for HTTP/1.1, which keeps connections by default."""
 
     __slots__ = (
         "accepted_coding",
@@ -242,8 +240,7 @@ class RequestHead:
 
     def with_values(self, headers: list[tuple[bytes, bytes]], length: int) -> "RequestHead":
         """Return a head like this one, which has been checked, but with other values of fields that do not affect any
-        decision.
-        """
+        decision."""
         head = RequestHead.__new__(RequestHead)
         head.target = self.target
         head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version
@@ -309,8 +306,7 @@ def version_refused() -> GatewayError:
 def _skip_empty_lines(data: bytes, at: int) -> int:
     """Skip empty lines before the request line, as RFC 9112, section 2.2, requires.
 
-    Some clients end a body with an empty line.
-    """
+    Some clients end a body with an empty line."""
     while at < len(data) and data[at] in b"\r\n":
         at += 1
     return at

@@ -87,8 +87,7 @@ class StreamedReplyWriter:
         `pieces`.
 
         Returns the error if the reply has not begun. If the reply breaks off later, or is cancelled, this aborts the
-        connection, because a clean end would make the reply look complete.
-        """
+        connection, because a clean end would make the reply look complete."""
         try:
             await self._write_pieces(begin, transport, connection_line, until_read)
         except asyncio.CancelledError:
@@ -176,8 +175,7 @@ class BodyUntilClose:
 class ChunkedReplyBody:
     """A body with a chunk for each message (RFC 9112, section 7.1).
 
-    An empty message has no chunk, because a chunk without bytes would end the body.
-    """
+    An empty message has no chunk, because a chunk without bytes would end the body."""
 
     length_line = b"Transfer-Encoding: chunked\r\n"
 
@@ -232,8 +230,7 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
     """Return the reply without hop-by-hop headers, including the names in its `Connection` header, and without the
     names `left_out`. The headers of the record are also left out, because a reply that passes through can have its own
-    request id.
-    """
+    request id."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]

@@ -41,8 +41,7 @@ _MOST_FIELDS = 32
 WholeHead: TypeAlias = tuple[RequestHead, Dispatch, int, int]
 """A head, its dispatch and its size.
 
-Also the size of the complete request in bytes if the head `_is_simple`, otherwise 0.
-"""
+Also the size of the complete request in bytes if the head `_is_simple`, otherwise 0."""
 
 
 class _Shape(NamedTuple):
@@ -147,8 +146,7 @@ class _Fields:
     """Receives the parts of one head from httptools.
 
     Its two frequent callbacks are C functions. If there were a Python call for each of nine fields, a head would take a
-    third longer.
-    """
+    third longer."""
 
     __slots__ = ("by_name", "complete", "on_header", "on_url", "targets")
 
@@ -176,8 +174,7 @@ class _ParsedHead(NamedTuple):
 def _parsed(raw: bytes) -> _ParsedHead | None:
     """Return a head with few fields, with unique names and no blanks after the values, which is the usual case.
 
-    Return None for any other head, including an invalid head, because HeadReader reads these.
-    """
+    Return None for any other head, including an invalid head, because HeadReader reads these."""
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
     try:

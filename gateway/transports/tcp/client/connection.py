@@ -46,8 +46,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._expected_late = 0
         """The number of abandoned calls minus the number of replies without a waiting caller.
 
-        If the number is negative, there were replies without any call.
-        """
+        If the number is negative, there were replies without any call."""
         self._replies = 0
         """The number of replies that have arrived, for any call."""
         self._has_received = False
@@ -92,8 +91,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
         The endpoint must not have closed it. In a framing without tags, the endpoint must also have sent nothing
         without a call, including bytes that the loop has not read yet. If replies have tags, there must be no partial
-        message without a waiting call, because it would count as the beginning of the next reply.
-        """
+        message without a waiting call, because it would count as the beginning of the next reply."""
         is_out = self._is_retired or self._transport.is_closing()
         if is_out or (self._reader.header and not self._waiting):
             return False

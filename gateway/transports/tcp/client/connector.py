@@ -20,8 +20,7 @@ LINGER_SECONDS = 0.05
 """How long the endpoint can take to close after the reply to the only call of a connection, in seconds.
 
 The side that closes first keeps the port in TIME_WAIT for a minute. However, some servers wait for their client to
-close the connection, and serve no other client during that time, so they must not wait long.
-"""
+close the connection, and serve no other client during that time, so they must not wait long."""
 
 
 class TcpConnector:
@@ -121,8 +120,7 @@ class TcpConnector:
     async def _shared_connection(self, deadline: float | None) -> TcpClientConnection:
         """Return the shared connection.
 
-        The first call that needs it connects. All calls that wait for it share that attempt, and its failure.
-        """
+        The first call that needs it connects. All calls that wait for it share that attempt, and its failure."""
         if self._shared is not None and not self._shared.is_usable():
             self._shared.retire()
             self._shared = None

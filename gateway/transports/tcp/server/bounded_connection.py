@@ -15,8 +15,7 @@ class BoundedTcpConnection(TcpServerConnection):
 
     It closes after its last reply. If replies have a tag (brpc), it stays open, because brpc's clients fail all calls
     for 3 s after a connection closes. When the gateway sheds load, it refuses a request before it decompresses and
-    decodes it.
-    """
+    decodes it."""
 
     def __init__(self, context: TcpContext) -> None:
         super().__init__(context)

@@ -37,13 +37,11 @@ _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 MESSAGES_PER_TURN = 32
 """Maximum number of messages on one connection before other connections get their turn.
 
-A client can send thousands of messages together, and many of them take 0.1 ms each without waiting.
-"""
+A client can send thousands of messages together, and many of them take 0.1 ms each without waiting."""
 
 LARGEST_IN_FLIGHT = 2
 """The number of requests of `limits.message` bytes, or of smaller requests with the same total size, that one
-connection can have in flight. The request that exceeds this is still begun, and the next one waits.
-"""
+connection can have in flight. The request that exceeds this is still begun, and the next one waits."""
 
 
 @frozen
@@ -51,8 +49,7 @@ class TcpContext(ConnectionContext):
     """The data that all connections of one listener share.
 
     `max_in_flight` is the maximum number of requests of one connection in flight. It is more than one only if replies
-    have a tag.
-    """
+    have a tag."""
 
     protocol: Protocol
     exchange: Exchange
@@ -149,8 +146,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def eof_received(self) -> None:
         """Handle a client that has closed or half-closed.
 
-        The gateway cannot tell these apart, and does not compute a reply that the client might not read.
-        """
+        The gateway cannot tell these apart, and does not compute a reply that the client might not read."""
         if self._phase not in _LAST and not self._tasks and not self._waiting and not self._to_refuse:
             try:
                 self._reader.check_end()
@@ -306,8 +302,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _refuses_new(self) -> bool:
         """Return True if the connection refuses each request that arrives now, which requires that replies have a
-        tag.
-        """
+        tag."""
         return self._rejection is not None or (self._ends_at < math.inf and self._framing.tag is not None)
 
     def _refuse_new(self, message: Message) -> None:
@@ -317,8 +312,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def reject_connection(self, error: GatewayError) -> None:
         """Refuse the connection.
 
-        If replies have a tag, refuse the first requests instead, because clients drop a reply with an unknown tag.
-        """
+        If replies have a tag, refuse the first requests instead, because clients drop a reply with an unknown tag."""
         if self._framing.tag is None:
             super().reject_connection(error)
         else:

@@ -78,8 +78,7 @@ class TcpListener(BaseListener):
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
         """Return why open connections cannot change to these protocols.
 
-        The reason is that a byte stream does not name its protocol.
-        """
+        The reason is that a byte stream does not name its protocol."""
         wanted, own = ", ".join(protocol.name for protocol, _ in protocols), self._context.protocol.name
         return "" if wanted == own else f"its protocol cannot change from {own} to {wanted}"
 
