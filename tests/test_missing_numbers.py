@@ -14,9 +14,13 @@ from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.json import missing
-from gateway.core.types import Nan, Response
+from gateway.core.operations import STREAM
+from gateway.core.protocol import Target
+from gateway.core.types import Headers, Message, Nan, Request, Response, Translate
 from gateway.protocols.mip.json_examples import decode
+from gateway.protocols.v2.flavors import TRITON
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
+from gateway.protocols.v2.rest.client import decode_response
 from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.traced import traced
 from tests.wires import Server, Wires, replying
@@ -162,6 +166,7 @@ async def test_a_reply_of_v2_with_null() -> None:
     assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
     reply = await Wires(config(back, "{}"), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
     assert reply.status == 502
+    assert REMEDY in bytes(reply.body).decode()
 
 
 FORM = """
@@ -178,6 +183,72 @@ async def test_fastapis_null_in_a_reply() -> None:
     assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
     reply = await Wires(config(back, "{}", FORM), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
     assert reply.status == 502
+    assert REMEDY in bytes(reply.body).decode()
+
+
+UMBRIDGES = {
+    "evaluate": ("/Evaluate", {"input": [[1, 2]]}, [[2.0, None]]),
+    "gradient": ("/Gradient", {"input": [[1, 2]], "outWrt": 0, "inWrt": 0, "sens": [1.0, 1.0]}, [2.0, None]),
+    "jacobian": ("/ApplyJacobian", {"input": [[1, 2]], "outWrt": 0, "inWrt": 0, "vec": [1.0, 1.0]}, [2.0, None]),
+    "hessian": (
+        "/ApplyHessian",
+        {"input": [[1, 2]], "outWrt": 0, "inWrt1": 0, "inWrt2": 0, "sens": [1.0, 1.0], "vec": [1.0, 1.0]},
+        [2.0, None],
+    ),
+}
+"""Paths, members of a call, and the output of its reply."""
+UMBRIDGE = """
+listeners: [{{name: in, bind: "127.0.0.1:0", protocols: [umbridge]}}]
+backends: {{lab: {{endpoints: ["lab:1"], protocol: umbridge}}}}
+routes: [{{match: {{model: m}}, backend: lab, translate: {translate}}}]
+check: full
+"""
+
+
+@pytest.mark.parametrize(("path", "members", "output"), UMBRIDGES.values(), ids=UMBRIDGES)
+async def test_a_reply_of_umbridge_with_null(path: str, members: dict[str, Any], output: Any) -> None:
+    support = dict.fromkeys(("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"), True)
+    replies = {
+        "/Info": {"protocolVersion": 1.0, "models": ["m"]},
+        "/InputSizes": {"inputSizes": [2]},
+        "/OutputSizes": {"outputSizes": [2]},
+        "/ModelInfo": {"support": support},
+    }
+
+    async def server(message: Message) -> Message:
+        body = replies.get(message.path, {"output": output})
+        return Message(headers=Headers(JSON), parts=(json.dumps(body).encode(),), status=200)
+
+    body = json.dumps({"name": "m", **members, "config": {}}).encode()
+    reply = await Wires(UMBRIDGE.format(translate="{nan: null}"), lab=server).post("umbridge", path, body)
+    assert (reply.status, json.loads(bytes(reply.body))) == (200, {"output": output})
+    for translate in ("{}", "{nan: literal}"):
+        reply = await Wires(UMBRIDGE.format(translate=translate), lab=server).post("umbridge", path, body)
+        assert reply.status >= 500
+        assert REMEDY in bytes(reply.body).decode()
+        assert "element 1: null is not a number" in bytes(reply.body).decode()
+
+
+async def test_a_reply_of_grps_with_null() -> None:
+    server = replying(b'{"status": {"status": "SUCCESS"}, "ndarray": [2.0, null]}', headers=JSON)
+    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
+    back = "protocol: grps-rest"
+    reply = await Wires(config(back), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
+    reply = await Wires(config(back, "{}"), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert reply.status == 502
+    assert REMEDY in bytes(reply.body).decode()
+
+
+async def test_a_message_of_a_stream_of_triton_with_null() -> None:
+    request = Request(STREAM, "m", translate=Translate(nan="null"))
+    reply = Message(headers=Headers(JSON), parts=(b'{"model_name": "m", "y": [2.0, null]}',), status=200)
+    target = Target("lab", flavor=TRITON)
+    answer = decode_response(reply, request, target)
+    assert isinstance(answer, Response)
+    assert answer.outputs[0].array.tolist() == pytest.approx([2.0, float("nan")], nan_ok=True)
+    with pytest.raises(DecodeError, match=re.escape(REMEDY)):
+        decode_response(reply, replace(request, translate=Translate()), target)
 
 
 MLFLOW = {

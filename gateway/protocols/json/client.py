@@ -146,17 +146,19 @@ class FormClient:
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
         """Return the response in a message that caused `error`, with NaN for each null, if the route or the form maps
-        null to NaN. Raises `error` if the message cannot be read in this way either."""
-        takes = "null" in (request.translate.nan, self._form.form.nan)
-        text = json.missing.as_nan(reply.body, members=True) if takes else None
-        if text is None:
-            raise error
-        for each in self._readers(request.operation, reply.headers):
-            try:
-                return _response(each, replace(reply, parts=(text,)), request, limits)
-            except DecodeError as other:
-                error = json.missing.clearer(error, other)
-        raise error
+        null to NaN. Raises `error`, or a clearer one, if the message cannot be read in this way either."""
+
+        def read(text: bytes) -> Response:
+            found = error
+            for each in self._readers(request.operation, reply.headers):
+                try:
+                    return _response(each, replace(reply, parts=(text,)), request, limits)
+                except DecodeError as other:
+                    found = json.missing.clearer(found, other)
+            raise found
+
+        nan = "null" if self._form.form.nan == "null" else request.translate.nan
+        return json.missing.read_reply(error, reply.body, read, nan, members=True)
 
     def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:
         """Return the exchanges that can read a response. The messages of a stream do not have their own type."""

@@ -198,10 +198,11 @@ def _decode_infer(reply: Message, limits: Limits, nan: str | None) -> Response:
         error = decode_event_error(reply)
         if error is not None:  # some servers report errors with status 200
             raise error from fault
-        text = json.missing.as_nan(header, members=False) if nan == "null" else None
-        if text is None:
-            raise
-    return _response(general_response(text, limits.json_values), behind, reply, limits)
+
+        def read(text: bytes) -> Response:
+            return _response(general_response(text, limits.json_values), behind, reply, limits)
+
+        return json.missing.read_reply(fault, header, read, nan, members=False)
 
 
 def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: Limits) -> Response:
@@ -225,9 +226,10 @@ def _decode_stream(reply: Message, target: Target, nan: str | None) -> Response:
         return generate.decode_response(reply, target.limits)
     except DecodeError as fault:
         error = decode_event_error(reply)
-        if error is None:
-            raise
-        raise error from fault
+        if error is not None:
+            raise error from fault
+        read = partial(generate.read_response, reply=reply, limits=target.limits)
+        return json.missing.read_reply(fault, reply.body, read, nan, members=True)
 
 
 _DECODERS: dict[Operation, Callable[[Message, Limits], Answer]] = {

@@ -212,7 +212,12 @@ def decode_response(reply: Message, limits: Limits) -> Response:
     Raises:
         DecodeError: not a response of `generate`.
     """
-    document = json.read_members(reply.body, _RESPONSE_MEMBERS, values=limits.json_values, literals=True)
+    return read_response(reply.body, reply, limits)
+
+
+def read_response(body: Buffer, reply: Message, limits: Limits) -> Response:
+    """Return the response in `body`, the text of `reply`, like `decode_response`."""
+    document = json.read_members(body, _RESPONSE_MEMBERS, values=limits.json_values, literals=True)
     if "model_name" not in document:
         raise DecodeError("model_name is missing")
     members = {key: document.pop(key) for key in _RESPONSE_MEMBERS if key in document}
