@@ -44,7 +44,7 @@ from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.core.spans import Repeated
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature, UnequalRows
+from gateway.core.types import Answer, MissingNumbers, NestedParameters, Request, Response, Signature, UnequalRows
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """Words in servers' errors for a model that only streams. Triton: "doesn't support models with decoupled transaction
@@ -143,6 +143,8 @@ class Bridge:
 
     def _takes(self, flaw: str) -> bool:
         """Return True if the route accepts a request in spite of its flaw."""
+        if isinstance(flaw, NestedParameters):
+            return self._backend.traits.wire.nested_parameters
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
 
     def _takes_rows(self, request: Request) -> bool:
@@ -266,7 +268,10 @@ class Bridge:
     async def _error_for_flaw(self, request: Request) -> Exception:
         """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
         does not have the operation (clients that query its operations get the same result), otherwise the flaw."""
-        if isinstance(request.flaw, MissingNumbers | UnequalRows) and not self._client.traits.wire.points:
+        if (
+            isinstance(request.flaw, MissingNumbers | NestedParameters | UnequalRows)
+            and not self._client.traits.wire.points
+        ):
             return DecodeError(request.flaw)
         try:
             await self._signatures.described(self._rewrite.key(request))

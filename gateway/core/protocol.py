@@ -176,6 +176,8 @@ class Wire:
     """A request can select outputs."""
     parameters: bool = True
     """A request can carry parameters."""
+    nested_parameters: bool = False
+    """A parameter can be any JSON (`core.types.NestedJson`)."""
     own_parameters: frozenset[str] = frozenset()
     """Parameters of requests, responses and tensors that represent a part of its messages that other protocols lack,
     such as `core.types.ATTACHMENT`. If only one of two protocols has them, the gateway refuses them."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from gateway.core.datatypes import DATATYPES
 from gateway.core.tasks import spawn
-from gateway.core.types import Response, Tensor
+from gateway.core.types import NestedJson, Response, Tensor
 from gateway.policies.shared_server import SharedServer
 
 VERSION = b"gateway-cache-1\n"
@@ -39,6 +39,9 @@ def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes |
     """Return the bytes of a response, `made` at this Unix time, or None if it cannot be stored in this format."""
     if response.origin is not None:
         return None  # only the codec that noted it can read a note about a message
+    parameters = (response.parameters, *[each.parameters for each in response.outputs])
+    if any(NestedJson in map(type, each.values()) for each in parameters):
+        return None  # the format has no place for it
     described = {
         "epoch": epoch.decode(),
         "made": made,
