@@ -131,6 +131,9 @@ def _fit(tensor: Tensor, expected: Expected, fitted: FittedRequest, fitting: Fit
         if fitted.rows is not None and shape[0] != fitted.rows:
             raise DecodeError(f"{what} has {shape[0]} rows for the {fitted.rows} that were sent")
         shape = shapes.without_batch(shape, what) if fitted.unbatched else shape
+    elif expected.is_column and shape == (1,) and fitted.rows is not None and fitted.rows > 1:
+        # a server that takes single rows, or the first row only
+        raise DecodeError(f"{what} has 1 row, but the request had {fitted.rows}")
     if fitting.client.traits.wire.points and len(shape) != 1:
         shape = (prod(shape),)
     data = tensor.data

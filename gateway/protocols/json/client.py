@@ -33,7 +33,7 @@ from gateway.protocols.json.compiled import (
 )
 from gateway.protocols.json.form import ABSENT
 from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained, without_frames
-from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
+from gateway.protocols.json.templates import Node, RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _MAX_TEXT = 8192
@@ -288,18 +288,21 @@ def _response(exchange: CompiledExchange, reply: Message, request: Request, limi
 
 
 def _check_rows(exchange: CompiledExchange, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """Raise DecodeError if the response to a batch of several rows has only one row, which suggests a server that takes
-    single rows. The form must declare a free first dimension for both, and the inputs must be rows (lists or
-    objects)."""
+    """Raise DecodeError if the response to a list of several rows has only one row, which suggests a server that takes
+    single rows. The form must declare a free first dimension for the output. Without a list of rows in the form, the
+    bridge compares the rows, by the model's signature."""
     rows, declared = inputs[0].shape[0] if inputs[0].shape else 1, exchange.shapes
-    in_rows = isinstance(exchange.request, JsonBody) and any(
-        isinstance(each, RowList) for each in walk_all(exchange.request.nodes)
-    )
-    if rows == 1 or any(each.shape[:1] != (rows,) or not (in_rows or len(each.shape) > 1) for each in inputs):
+    if rows == 1 or any(each.shape[:1] != (rows,) for each in inputs):
+        return
+    if not (isinstance(exchange.request, JsonBody) and any(map(_is_row_list, walk_all(exchange.request.nodes)))):
         return
     for each in outputs:
         if each.shape[:1] == (1,) and declared.get(each.name, ())[:1] == (-1,):
             raise DecodeError(f"output {each.name!r} has 1 row, but the request had {rows}")
+
+
+def _is_row_list(node: Node) -> bool:
+    return isinstance(node, RowList)
 
 
 def _is_good(probe: CompiledProbe, reply: Message, limits: Limits) -> bool:
