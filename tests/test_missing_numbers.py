@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bridge.settings import RouteSettings
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.json import missing
 from gateway.core.operations import STREAM
@@ -337,6 +337,30 @@ async def test_v1_reads_the_null_that_kserves_client_writes(translate: str) -> N
     reply = await wires.post("v1-rest", "/v1/models/m:predict", b'{"instances": [[1, null]]}')
     assert bytes(reply.body) == b'{"predictions":[%b]}' % (b"NaN" if "literal" in translate else b"null")
     assert got(wires) == pytest.approx([1.0, float("nan")], nan_ok=True)
+
+
+@pytest.mark.parametrize("flavor", ["kserve", "tensorflow"])
+async def test_a_reply_of_v1_with_null_says_what_to_write_without_the_key(flavor: str) -> None:
+    server = replying(b'{"predictions": [2.0, null]}', headers=JSON)
+    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
+    wires = Wires(config(f"protocol: v1-rest, flavor: {flavor}", "{}"), lab=server)
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", batch)
+    assert reply.status == 502
+    assert f"output 'y': element 1: null is not a number; {REMEDY}" in bytes(reply.body).decode()
+
+
+@pytest.mark.parametrize("nan", ["error", "null"])
+async def test_examples_of_mip_with_null_in_a_reply(nan: Nan) -> None:
+    examples = replace(decode([b"[1, 2]", b"[3, null]"], "output 0", 1000), name="y")
+    backend = Backend({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 2),))}, lambda _: Response((examples,)))
+    made = bridge(TENSORS, TENSORS, backend, RouteSettings(cast="round", nan=nan))
+    if nan == "error":
+        with pytest.raises(GatewayError, match=f"output 'y': element 3: null is not a number; {re.escape(REMEDY)}"):
+            await call(made, infer(replace(Y, name="x")))
+        return
+    answer = await call(made, infer(replace(Y, name="x")))
+    assert isinstance(answer, Response)
+    assert np.isnan(answer.outputs[0].array).tolist() == [[False, False], [False, True]]
 
 
 async def test_a_reply_of_v1_with_null() -> None:

@@ -117,7 +117,10 @@ def paired(
 
 
 def _fit(tensor: Tensor, expected: Expected, fitted: FittedRequest, fitting: Fitting) -> Tensor:
-    spec, what, shape = expected.spec, expected.what, tensor.shape
+    spec, what = expected.spec, expected.what
+    if tensor.content_type == "json" and spec.datatype is not Datatype.BYTES and tensor.datatype is Datatype.BYTES:
+        tensor = datatypes.with_missing(tensor, what, takes_null=fitting.settings.nan == "null")
+    shape = tensor.shape
     if fitted.is_point:
         if not shapes.matches(shape, expected.row):
             shape = shapes.fill(expected.row, tensor.elements, what)
