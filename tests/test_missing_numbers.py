@@ -11,12 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bridge.settings import RouteSettings
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.json import missing
-from gateway.core.types import Nan, Response
+from gateway.core.operations import STREAM
+from gateway.core.protocol import Target
+from gateway.core.types import Headers, Message, Nan, Request, Response, Translate
 from gateway.protocols.mip.json_examples import decode
+from gateway.protocols.v2.flavors import TRITON
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
+from gateway.protocols.v2.rest.client import decode_response
 from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.traced import traced
 from tests.wires import Server, Wires, replying
@@ -162,6 +166,7 @@ async def test_a_reply_of_v2_with_null() -> None:
     assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
     reply = await Wires(config(back, "{}"), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
     assert reply.status == 502
+    assert REMEDY in bytes(reply.body).decode()
 
 
 FORM = """
@@ -178,6 +183,72 @@ async def test_fastapis_null_in_a_reply() -> None:
     assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
     reply = await Wires(config(back, "{}", FORM), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
     assert reply.status == 502
+    assert REMEDY in bytes(reply.body).decode()
+
+
+UMBRIDGES = {
+    "evaluate": ("/Evaluate", {"input": [[1, 2]]}, [[2.0, None]]),
+    "gradient": ("/Gradient", {"input": [[1, 2]], "outWrt": 0, "inWrt": 0, "sens": [1.0, 1.0]}, [2.0, None]),
+    "jacobian": ("/ApplyJacobian", {"input": [[1, 2]], "outWrt": 0, "inWrt": 0, "vec": [1.0, 1.0]}, [2.0, None]),
+    "hessian": (
+        "/ApplyHessian",
+        {"input": [[1, 2]], "outWrt": 0, "inWrt1": 0, "inWrt2": 0, "sens": [1.0, 1.0], "vec": [1.0, 1.0]},
+        [2.0, None],
+    ),
+}
+"""Paths, members of a call, and the output of its reply."""
+UMBRIDGE = """
+listeners: [{{name: in, bind: "127.0.0.1:0", protocols: [umbridge]}}]
+backends: {{lab: {{endpoints: ["lab:1"], protocol: umbridge}}}}
+routes: [{{match: {{model: m}}, backend: lab, translate: {translate}}}]
+check: full
+"""
+
+
+@pytest.mark.parametrize(("path", "members", "output"), UMBRIDGES.values(), ids=UMBRIDGES)
+async def test_a_reply_of_umbridge_with_null(path: str, members: dict[str, Any], output: Any) -> None:
+    support = dict.fromkeys(("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"), True)
+    replies = {
+        "/Info": {"protocolVersion": 1.0, "models": ["m"]},
+        "/InputSizes": {"inputSizes": [2]},
+        "/OutputSizes": {"outputSizes": [2]},
+        "/ModelInfo": {"support": support},
+    }
+
+    async def server(message: Message) -> Message:
+        body = replies.get(message.path, {"output": output})
+        return Message(headers=Headers(JSON), parts=(json.dumps(body).encode(),), status=200)
+
+    body = json.dumps({"name": "m", **members, "config": {}}).encode()
+    reply = await Wires(UMBRIDGE.format(translate="{nan: null}"), lab=server).post("umbridge", path, body)
+    assert (reply.status, json.loads(bytes(reply.body))) == (200, {"output": output})
+    for translate in ("{}", "{nan: literal}"):
+        reply = await Wires(UMBRIDGE.format(translate=translate), lab=server).post("umbridge", path, body)
+        assert reply.status >= 500
+        assert REMEDY in bytes(reply.body).decode()
+        assert "element 1: null is not a number" in bytes(reply.body).decode()
+
+
+async def test_a_reply_of_grps_with_null() -> None:
+    server = replying(b'{"status": {"status": "SUCCESS"}, "ndarray": [2.0, null]}', headers=JSON)
+    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
+    back = "protocol: grps-rest"
+    reply = await Wires(config(back), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
+    reply = await Wires(config(back, "{}"), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert reply.status == 502
+    assert REMEDY in bytes(reply.body).decode()
+
+
+async def test_a_message_of_a_stream_of_triton_with_null() -> None:
+    request = Request(STREAM, "m", translate=Translate(nan="null"))
+    reply = Message(headers=Headers(JSON), parts=(b'{"model_name": "m", "y": [2.0, null]}',), status=200)
+    target = Target("lab", flavor=TRITON)
+    answer = decode_response(reply, request, target)
+    assert isinstance(answer, Response)
+    assert answer.outputs[0].array.tolist() == pytest.approx([2.0, float("nan")], nan_ok=True)
+    with pytest.raises(DecodeError, match=re.escape(REMEDY)):
+        decode_response(reply, replace(request, translate=Translate()), target)
 
 
 MLFLOW = {
@@ -266,6 +337,30 @@ async def test_v1_reads_the_null_that_kserves_client_writes(translate: str) -> N
     reply = await wires.post("v1-rest", "/v1/models/m:predict", b'{"instances": [[1, null]]}')
     assert bytes(reply.body) == b'{"predictions":[%b]}' % (b"NaN" if "literal" in translate else b"null")
     assert got(wires) == pytest.approx([1.0, float("nan")], nan_ok=True)
+
+
+@pytest.mark.parametrize("flavor", ["kserve", "tensorflow"])
+async def test_a_reply_of_v1_with_null_says_what_to_write_without_the_key(flavor: str) -> None:
+    server = replying(b'{"predictions": [2.0, null]}', headers=JSON)
+    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
+    wires = Wires(config(f"protocol: v1-rest, flavor: {flavor}", "{}"), lab=server)
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", batch)
+    assert reply.status == 502
+    assert f"output 'y': element 1: null is not a number; {REMEDY}" in bytes(reply.body).decode()
+
+
+@pytest.mark.parametrize("nan", ["error", "null"])
+async def test_examples_of_mip_with_null_in_a_reply(nan: Nan) -> None:
+    examples = replace(decode([b"[1, 2]", b"[3, null]"], "output 0", 1000), name="y")
+    backend = Backend({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 2),))}, lambda _: Response((examples,)))
+    made = bridge(TENSORS, TENSORS, backend, RouteSettings(cast="round", nan=nan))
+    if nan == "error":
+        with pytest.raises(GatewayError, match=f"output 'y': element 3: null is not a number; {re.escape(REMEDY)}"):
+            await call(made, infer(replace(Y, name="x")))
+        return
+    answer = await call(made, infer(replace(Y, name="x")))
+    assert isinstance(answer, Response)
+    assert np.isnan(answer.outputs[0].array).tolist() == [[False, False], [False, True]]
 
 
 async def test_a_reply_of_v1_with_null() -> None:

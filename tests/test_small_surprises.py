@@ -131,11 +131,13 @@ async def test_what_a_client_of_embeddings_leaves_out_may_be_null() -> None:
 FORMS = """
 forms:
   prices: {infer: {path: /p, request: {rows: $x}, response: {price: $y}}, tensors: {x: "FP64 [-1, 2]", y: "FP64 [-1]"}}
+  undeclared: {infer: {path: /p, request: {rows: $x}, response: {price: $y}}}
   houses:
     infer: {path: /h, request: [{a: $a, b: $b}, "..."], response: {price: $y}}
     tensors: {a: "FP64 [-1]", b: "FP64 [-1]", y: "FP64 [-1]"}
   total: {infer: {path: /t, request: {x: $x}, response: {sum: $y}}, tensors: {x: "FP64 [-1]", y: "FP64 [-1]"}}
 """
+VECTORS = FORMS.replace("FP64 [-1, 2]", "FP64 [-1]")
 ROWS = {"name": "x", "datatype": "FP64", "shape": [2, 2], "data": [1.0, 2.0, 3.0, 4.0]}
 COLUMNS = [{"name": name, "datatype": "FP64", "shape": [2], "data": [1.0, 2.0]} for name in "ab"]
 
@@ -148,6 +150,58 @@ async def test_one_row_for_a_batch_of_several(form: str, inputs: list[Any]) -> N
     assert "output 'y' has 1 row, but the request had 2" in answer["error"]
     status, _ = await infer(Wires(text, lab=replied({"price": [7.0, 8.0]})), json.dumps({"inputs": inputs}).encode())
     assert status == 200
+
+
+SIGNATURE = (
+    ", signature: {inputs: [{name: x, datatype: FP64, shape: %s}], outputs: [{name: y, datatype: FP64, shape: %s}]}"
+)
+Y = {"name": "y", "datatype": "FP64"}
+SERVERS: dict[str, tuple[str, str, Any]] = {
+    "v1 of KServe": ("v1-rest", ", flavor: kserve", lambda *y: {"predictions": y}),
+    "v1 of TensorFlow": ("v1-rest", ", flavor: tensorflow", lambda *y: {"predictions": y}),
+    "v2": ("v2-rest", ", flavor: plain", lambda *y: {"outputs": [{**Y, "shape": [len(y)], "data": y}]}),
+    "grps": ("grps-rest", "", lambda *y: {"status": {"status": "SUCCESS"}, "ndarray": y}),
+    "mlflow": ("json", ", form: mlflow", lambda *y: {"predictions": y}),
+    "prices": ("json", ", form: prices", lambda *y: {"price": y}),
+    "undeclared": ("json", ", form: undeclared", lambda *y: {"price": y}),
+}
+
+
+@pytest.mark.parametrize(("protocol", "backend", "reply"), SERVERS.values(), ids=SERVERS)
+async def test_one_number_for_several_rows(protocol: str, backend: str, reply: Any) -> None:
+    asked = json.dumps({"inputs": [ROWS]}).encode()
+
+    async def answered(shape: str, *y: float, asked: bytes = asked, x: str = "[-1, 2]") -> tuple[int, Any]:
+        text = config(protocol, SIGNATURE % (x, shape), FORMS if x == "[-1, 2]" else VECTORS, backend)
+        return await infer(Wires(text, lab=replied(reply(*y))), asked)
+
+    status, answer = await answered("[-1]", 7.0)
+    assert status == 502
+    assert "output 'y' has 1 row, but the request had 2" in answer["error"]
+    assert (await answered("[-1]", 7.0, 8.0))[0] == 200
+    assert (await answered("[-1]", 7.0, asked=body()))[0] == 200
+    assert (await answered("[1]", 7.0))[0] == 200
+    vector = json.dumps({"inputs": [{**COLUMNS[0], "name": "x"}]}).encode()
+    assert (await answered("[-1]", 7.0, asked=vector, x="[-1]"))[0] == 200
+
+
+UNREAD = json.dumps(
+    {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP64", "shape": [1], "data": [7.0]}]}
+).encode()
+
+
+async def test_a_server_may_describe_a_vector_of_any_length() -> None:
+    """In metadata, `[-1]` says nothing about rows: the points that are left, or the class of all of them."""
+    x = {"name": "x", "datatype": "FP64", "shape": [-1, 2]}
+
+    async def lab(message: Message) -> Message:
+        described = {"name": "m", "versions": [], "platform": "p", "inputs": [x], "outputs": [{**Y, "shape": [-1]}]}
+        text = UNREAD if message.method == "POST" else json.dumps(described).encode()
+        return Message(headers=Headers(JSON), parts=(text,), status=200)
+
+    text = config("v2-rest", ", translate: {cast: round}", backend=", flavor: mlserver")
+    status, answer = await infer(Wires(text, lab=lab), json.dumps({"inputs": [ROWS]}).encode())
+    assert (status, answer["outputs"][0]["data"]) == (200, [7.0])
 
 
 async def test_a_vector_may_become_one_number() -> None:

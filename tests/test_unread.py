@@ -136,16 +136,101 @@ READ = {
 @pytest.mark.parametrize("route", READ.values(), ids=READ)
 async def test_what_needs_the_content_reads_and_checks_it(route: str) -> None:
     wires = rest(config(route, backend="flavor: triton, safe: true"))
-    reply = await wires.post("v2-rest", "/v2/models/m/infer", ODD)
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", ODD.replace(b"null", b"18446744073709551616"))
     assert (reply.status, sent(wires)) == (400, [])
     assert b"parameter 'headers' must be a string" in bytes(reply.body)
 
 
+@pytest.mark.parametrize("flavor", ["triton", "mlserver", "plain"])
+@pytest.mark.parametrize("route", READ.values(), ids=READ)
+async def test_what_is_read_keeps_nested_parameters_between_sides_of_v2_rest(route: str, flavor: str) -> None:
+    server = replying(NESTED_REPLY, headers=JSON)
+    wires = rest(config(route, backend=f"flavor: {flavor}, safe: true"), server)
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", NESTED)
+    assert reply.status == 200, bytes(reply.body)
+    asked = next(each for each in sent(wires) if each.path.endswith("/infer"))
+    length = asked.headers.get("inference-header-content-length")
+    head = json.loads(bytes(asked.body)[: int(length) if length else None])
+    assert head["parameters"]["extra"] == {"a": [1, None], "b": 1.0}
+    assert "headers" not in head["parameters"]
+    assert head["inputs"][0]["parameters"]["more"] == [1, "é"]
+    assert head["outputs"][0]["parameters"]["top"] == {"k": 1}
+    answered = json.loads(bytes(reply.body))
+    assert answered["parameters"] == {"extra": {"a": [1, 2]}}
+    assert answered["outputs"][0]["parameters"] == {"more": [[]]}
+
+
+NESTED = (
+    '{"parameters": {"headers": null, "extra": {"a": [1, null], "b": 1.0}}, "outputs": [{"name": "y",'
+    ' "parameters": {"top": {"k": 1}, "none": null}}], "inputs": [{"name": "x", "datatype": "FP32", "shape": [1],'
+    ' "parameters": {"more": [1, "é"], "none": null}, "data": [1]}]}'
+).encode()
+NESTED_REPLY = (
+    b'{"model_name": "m", "parameters": {"extra": {"a": [1, 2]}, "none": null}, "outputs": [{"name": "y",'
+    b' "datatype": "FP32", "shape": [1], "parameters": {"more": [[]], "none": null}, "data": [0.5]}]}'
+)
+OTHERS = {
+    "v2-grpc": ("v2-grpc, flavor: triton", ""),
+    "v1": ("v1-rest, flavor: tensorflow", ""),
+    "graphpipe": ("graphpipe", ""),
+    "grps": ("grps-rest", ""),
+    "mip": ("mip", ""),
+    "umbridge": ("umbridge", ""),
+    "tensorflow": ("tfs-grpc", ""),
+    "form": ("json, form: f", "forms: {f: {infer: {path: /p, request: {p: $parameters, x: $x}, response: {y: $y}}}}"),
+}
+PLACES = {
+    "request": b'{"parameters": {"extra": {"a": 1}}, %b}',
+    "input": b"{%b}",
+    "output": b'{"outputs": [{"name": "y", "parameters": {"extra": [1]}}], %b}',
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("protocol", "more"), OTHERS.values(), ids=OTHERS)
+async def test_nested_parameters_are_refused_by_name_towards_others(protocol: str, more: str, place: str) -> None:
+    inputs, outputs = (f"[{{name: {name}, datatype: FP32, shape: [1]}}]" for name in "xy")
+    wires = rest(f"""
+listeners: [{{name: in, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+backends: {{lab: {{endpoints: ["lab:1"], protocol: {protocol}}}}}
+routes: [{{match: {{model: m}}, backend: lab, signature: {{inputs: {inputs}, outputs: {outputs}}}}}]
+{more}
+""")
+    x = X.replace(b'"data"', b'"parameters": {"extra": {"a": 1}}, "data"') if place == "input" else X
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", PLACES[place] % x)
+    assert reply.status == 400, bytes(reply.body)
+    assert "parameter 'extra' is an object or a list, which only V2 REST carries" in bytes(reply.body).decode()
+    assert not [each for each in sent(wires) if b"extra" in bytes(each.body)]
+
+
+async def test_a_null_parameter_is_left_out_towards_others() -> None:
+    wires = rest(config(protocol="v2-grpc"), replying(GRPC_ODD_REPLY, status=0))
+    await wires.post("v2-rest", "/v2/models/m/infer", b'{"parameters": {"headers": null}, %b}' % X)
+    (asked,) = [each for each in sent(wires) if each.path.endswith("/ModelInfer")]
+    assert b"headers" not in bytes(asked.body)
+
+
+async def test_nested_parameters_beside_null_among_numbers_are_refused() -> None:
+    """The reader of null among numbers would change a null in a parameter, too."""
+    wires = rest(config("backend: lab, translate: {nan: null}"), replying(NESTED_REPLY, headers=JSON))
+    body = b'{"parameters": {"extra": {"b": 1}}, %b}' % X.replace(b'"data": [1]', b'"data": [null]')
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", body)
+    assert (reply.status, sent(wires)) == (400, [])
+    assert "parameter 'extra' is an object or a list" in bytes(reply.body).decode()
+
+
+async def test_nested_parameters_of_a_reply_are_refused_by_name_for_other_clients() -> None:
+    wires = rest(config(), replying(NESTED_REPLY, headers=JSON))
+    reply = await wires.send("v2-grpc", Message("", "/inference.GRPCInferenceService/ModelInfer", parts=(GRPC_ODD,)))
+    assert "parameter 'extra' is an object or a list, which only V2 REST carries" in str(reply)
+
+
 async def test_check_at_the_top_holds_for_routes_that_say_nothing() -> None:
+    odd = ODD.replace(b"null", b"18446744073709551616")
     wires = rest(config(more="check: full"))
-    assert (await wires.post("v2-rest", "/v2/models/m/infer", ODD)).status == 400
+    assert (await wires.post("v2-rest", "/v2/models/m/infer", odd)).status == 400
     wires = rest(config("backend: lab, check: none", more="check: full"))
-    assert (await wires.post("v2-rest", "/v2/models/m/infer", ODD)).status == 200
+    assert (await wires.post("v2-rest", "/v2/models/m/infer", odd)).status == 200
 
 
 X = b'"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]'

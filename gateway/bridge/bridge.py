@@ -46,7 +46,7 @@ from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.core.spans import Repeated
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature, UnequalRows
+from gateway.core.types import Answer, MissingNumbers, NestedParameters, Request, Response, Signature, UnequalRows
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """Words in servers' errors about a model that only streams.
@@ -148,6 +148,8 @@ class Bridge:
 
     def _takes(self, flaw: str) -> bool:
         """Return True if the route accepts a request in spite of its flaw."""
+        if isinstance(flaw, NestedParameters):
+            return self._backend.traits.wire.nested_parameters
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
 
     def _takes_rows(self, request: Request) -> bool:
@@ -270,11 +272,12 @@ class Bridge:
         return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """Return the error for a request with a flaw.
-
-        It is NOT_FOUND if the model does not exist, or UNIMPLEMENTED if the model does not have the operation (clients
-        that query its operations get the same result); otherwise it is the flaw."""
-        if isinstance(request.flaw, MissingNumbers | UnequalRows) and not self._client.traits.wire.points:
+        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
+        does not have the operation (clients that query its operations get the same result), otherwise the flaw."""
+        if (
+            isinstance(request.flaw, MissingNumbers | NestedParameters | UnequalRows)
+            and not self._client.traits.wire.points
+        ):
             return DecodeError(request.flaw)
         try:
             await self._signatures.described(self._rewrite.key(request))

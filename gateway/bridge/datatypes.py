@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from gateway.core import bytes_elements, json
 from gateway.core.casting import cast as cast_untyped
 from gateway.core.datatypes import GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype, Kind, sent_as
 from gateway.core.errors import DecodeError
@@ -44,6 +45,30 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
         text = f"{what} is {tensor.datatype}, expected {wanted}, which cannot represent every {tensor.datatype}"
         raise DecodeError(f"{text}; send {wanted}, or set `translate: {{cast: round}}` or `saturate` on the route")
     return _raw(array, wanted)
+
+
+def with_missing(tensor: Tensor, what: str, *, takes_null: bool) -> Tensor:
+    """Return the numbers, with NaN for null, if the tensor holds the JSON texts of rows: V1 and MIP encode rows with
+    null in this way. Return any other tensor unchanged. `takes_null`: null means NaN.
+
+    Raises:
+        DecodeError: the tensor holds null, and `takes_null` is False.
+    """
+    if tensor.content_type != "json":
+        return tensor
+    texts = bytes_elements.unpack(tensor.data)
+    text = json.missing.as_nan(b"[%b]" % b",".join(texts) if tensor.shape else texts[0], members=False)
+    try:
+        found = None if text is None else json.array(text, values=len(texts), literals=True)
+    except DecodeError:
+        return tensor
+    if found is None or isinstance(found.values, bytes):
+        return tensor
+    if not takes_null:
+        at = int(np.isnan(found.values).argmax())
+        raise DecodeError(json.missing.flaw(DecodeError(f"{what}: element {at}: null is not a number")))
+    made = make_tensor(tensor.name, found.values.reshape(found.shape))
+    return replace(made, untyped=True, parameters=tensor.parameters)
 
 
 def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record) -> None:

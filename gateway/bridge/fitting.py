@@ -53,6 +53,9 @@ class Expected:
     """True if the first dimension is the batch."""
     row: Shape
     """The shape without the batch dimension."""
+    is_column: bool = False
+    """True for an output `[-1]` that is declared, by the route or by the backend's protocol, for inputs in batches: it
+    has one element for each row, unless the model reduces rows to a vector of another length."""
 
     @classmethod
     def of(cls, role: str, name: str, spec: TensorSpec, *, is_batch: bool) -> "Expected":
@@ -116,6 +119,9 @@ class Fitting:
         ]
         outputs = names.all_outputs(signature, self.settings)
         output_names = [spec.name for _, spec in outputs]
+        has_columns = (
+            not single and self._declares_outputs and bool(expected) and all(each.is_batch for each in expected)
+        )
         has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*signature.inputs, *signature.outputs))
         return replace(
             self,
@@ -125,7 +131,8 @@ class Fitting:
             expected=tuple(expected),
             orders=self._orders([name for name, _ in inputs], [each.name for each in expected]),
             outputs={
-                spec.name: Expected.of("output", name, spec, is_batch=self.is_batch(spec)) for name, spec in outputs
+                spec.name: self._output(name, spec, is_column=has_columns and spec.shape == (-1,))
+                for name, spec in outputs
             },
             output_names=output_names,
             output_orders=(output_names, [""] * len(outputs)) if len(set(output_names)) == len(outputs) else (),
@@ -133,6 +140,16 @@ class Fitting:
             lacks_bytes=has_bytes and Datatype.BYTES not in self.client.traits.wire.datatypes,
             row_by_row=single,
         )
+
+    def _output(self, name: str, spec: TensorSpec, *, is_column: bool) -> Expected:
+        expected = Expected.of("output", name, spec, is_batch=self.is_batch(spec))
+        return replace(expected, is_column=True) if is_column and not expected.is_batch else expected
+
+    @property
+    def _declares_outputs(self) -> bool:
+        """True if the outputs are declared. In a server's metadata `[-1]` can be a vector of any length as well."""
+        declared = self.settings.signature
+        return bool(declared and declared.outputs) or self.backend.traits.models.signature is not None
 
     def is_batch(self, spec: TensorSpec) -> bool:
         """Return True if the first dimension of a tensor of the signature is the batch."""

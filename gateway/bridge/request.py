@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from msgspec import Struct
 
 from gateway.bridge import datatypes, derivatives, json_members, names, shapes
 from gateway.bridge.fitting import Expected, FittedRequest, Fitting
 from gateway.bridge.signature_cache import Key
-from gateway.core import bytes_elements, json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import replace, replace_struct
@@ -122,7 +120,8 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
     if tensor.datatype is Datatype.BYTES and wanted is not Datatype.BYTES:
         if spec.image:
             return Tensor(spec.name, Datatype.BYTES, (tensor.elements,), tensor.data, "image", tensor.parameters)
-        tensor = _with_missing(tensor, fitting, what)
+        takes_null = "null" in (fitting.settings.nan, fitting.client.traits.wire.nan)
+        tensor = datatypes.with_missing(tensor, what, takes_null=takes_null)
     shape = _fit_shape(tensor, expected, fitting)
     data = tensor.data
     if tensor.datatype is not wanted:
@@ -132,31 +131,6 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
         if cast != "refuse":
             datatypes.note_rounding(tensor, data, wanted, record)
     return Tensor(spec.name, wanted, shape, data, spec.content_type or tensor.content_type, tensor.parameters)
-
-
-def _with_missing(tensor: Tensor, fitting: Fitting, what: str) -> Tensor:
-    """If the tensor holds the JSON texts of rows, return the numbers, with NaN for null.
-
-    V1 and MIP encode rows with null in this way. Return any other tensor unchanged.
-
-    Raises:
-        DecodeError: neither the route nor the client's protocol uses null for NaN.
-    """
-    if tensor.content_type != "json":
-        return tensor
-    texts = bytes_elements.unpack(tensor.data)
-    text = json.missing.as_nan(b"[%b]" % b",".join(texts) if tensor.shape else texts[0], members=False)
-    try:
-        found = None if text is None else json.array(text, values=len(texts), literals=True)
-    except DecodeError:
-        return tensor
-    if found is None or isinstance(found.values, bytes):
-        return tensor
-    if "null" not in (fitting.settings.nan, fitting.client.traits.wire.nan):
-        at = int(np.isnan(found.values).argmax())
-        raise DecodeError(json.missing.flaw(DecodeError(f"{what}: element {at}: null is not a number")))
-    made = make_tensor(tensor.name, found.values.reshape(found.shape))
-    return replace(made, untyped=True, parameters=tensor.parameters)
 
 
 def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:

@@ -118,7 +118,10 @@ def paired(
 
 
 def _fit(tensor: Tensor, expected: Expected, fitted: FittedRequest, fitting: Fitting) -> Tensor:
-    spec, what, shape = expected.spec, expected.what, tensor.shape
+    spec, what = expected.spec, expected.what
+    if tensor.content_type == "json" and spec.datatype is not Datatype.BYTES and tensor.datatype is Datatype.BYTES:
+        tensor = datatypes.with_missing(tensor, what, takes_null=fitting.settings.nan == "null")
+    shape = tensor.shape
     if fitted.is_point:
         if not shapes.matches(shape, expected.row):
             shape = shapes.fill(expected.row, tensor.elements, what)
@@ -132,6 +135,9 @@ def _fit(tensor: Tensor, expected: Expected, fitted: FittedRequest, fitting: Fit
         if fitted.rows is not None and shape[0] != fitted.rows:
             raise DecodeError(f"{what} has {shape[0]} rows for the {fitted.rows} that were sent")
         shape = shapes.without_batch(shape, what) if fitted.unbatched else shape
+    elif expected.is_column and shape == (1,) and fitted.rows is not None and fitted.rows > 1:
+        # a server that takes single rows, or the first row only
+        raise DecodeError(f"{what} has 1 row, but the request had {fitted.rows}")
     if fitting.client.traits.wire.points and len(shape) != 1:
         shape = (prod(shape),)
     data = tensor.data

@@ -180,6 +180,8 @@ class Wire:
     """True if a request can select outputs."""
     parameters: bool = True
     """True if a request can carry parameters."""
+    nested_parameters: bool = False
+    """True if a parameter can be any JSON value (`core.types.NestedJson`)."""
     own_parameters: frozenset[str] = frozenset()
     """Parameters of requests, responses and tensors for content of its messages that other protocols lack, such as
     `core.types.ATTACHMENT`. If only the client's or only the backend's protocol has such a parameter, the gateway

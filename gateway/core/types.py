@@ -524,6 +524,23 @@ class MissingNumbers(str):
     __slots__ = ()
 
 
+class NestedJson(str):
+    """The value of a parameter that is a JSON object or list, as its text. Only protocols with
+    `Wire.nested_parameters` write it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"NestedJson({super().__repr__()})"  # keys of caches distinguish it from a string
+
+
+class NestedParameters(str):
+    """The `flaw` of a request with a NestedJson among its parameters, or those of its tensors. Backends with
+    `Wire.nested_parameters` accept the request."""
+
+    __slots__ = ()
+
+
 class UnequalRows(str):
     """The `flaw` of a request without `inputs`, in which the rows of an input differ in length.
 
@@ -568,8 +585,8 @@ class Request(Struct, frozen=True):
     shape."""
     flaw: str = ""
     """An error in the message that is reported later, in protocols whose servers check the model's name first
-    (UM-Bridge), so an unknown model is reported instead of this error. It can also be MissingNumbers. The gateway never
-    sends a request with a flaw to a backend."""
+    (UM-Bridge), so an unknown model is reported instead of this error. It can also be MissingNumbers or
+    NestedParameters. The gateway never sends a request with a flaw to a backend."""
     listener: str = ""
     """The name of the listener for this request."""
     protocol: str = ""

@@ -21,7 +21,7 @@ from typing import Any
 
 from gateway.core.datatypes import DATATYPES
 from gateway.core.tasks import spawn
-from gateway.core.types import Response, Tensor, tensor_bytes
+from gateway.core.types import NestedJson, Response, Tensor, tensor_bytes
 from gateway.policies.shared_server import SharedServer
 
 VERSION = b"gateway-cache-1\n"
@@ -40,6 +40,9 @@ def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes |
     in this format."""
     if response.origin is not None:
         return None  # only the codec that wrote a note about a message can read it
+    parameters = (response.parameters, *[each.parameters for each in response.outputs])
+    if any(NestedJson in map(type, each.values()) for each in parameters):
+        return None  # the format cannot represent nested JSON
     described = {
         "epoch": epoch.decode(),
         "made": made,

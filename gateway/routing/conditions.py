@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, Operation
-from gateway.core.types import MissingNumbers, Request, Shape, Tensor, UnequalRows
+from gateway.core.types import MissingNumbers, NestedParameters, Request, Shape, Tensor, UnequalRows
 
 
 @frozen
@@ -44,7 +44,7 @@ class InputCondition:
             return True
         if isinstance(request.flaw, UnequalRows):
             return any(all(map(self._describes, column)) for column in request.flaw.columns)
-        if request.flaw and not isinstance(request.flaw, MissingNumbers):
+        if request.flaw and not isinstance(request.flaw, MissingNumbers | NestedParameters):
             return True
         return not request.schemaless and any(map(self._describes, request.inputs))
 

@@ -100,6 +100,20 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
         raise clearer_error(error, other) from None
 
 
+def read_reply(error: DecodeError, text: Buffer, read: Callable[[bytes], T], nan: str | None, *, members: bool) -> T:
+    """Return the result of `read` for the text of a backend's reply that `error` is about, with NaN instead of null
+    (`as_nan`). `nan` is the setting of the route.
+
+    Raises:
+        DecodeError: `error`, or a clearer one, if the text with NaN is invalid too; if only the setting is missing, the
+            error names it.
+    """
+    found = reread(error, text, read, members=members)
+    if nan != "null":
+        raise DecodeError(flaw(error)) from error
+    return found
+
+
 def flaw(error: DecodeError) -> MissingNumbers:
     """Return the flaw of a request that cannot be decoded because of `error`, but can be decoded with `as_nan`."""
     return MissingNumbers(f"{error}; `translate: {{nan: null}}` on the route reads null among numbers as NaN")

@@ -33,7 +33,7 @@ from gateway.protocols.json.compiled import (
 )
 from gateway.protocols.json.form import ABSENT
 from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained, without_frames
-from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
+from gateway.protocols.json.templates import Node, RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _MAX_TEXT = 8192
@@ -150,17 +150,19 @@ class FormClient:
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
         """Return the response in a message that caused `error`, with NaN for each null, if the route or the form maps
-        null to NaN. Raises `error` if the message cannot be read in this way either."""
-        takes = "null" in (request.translate.nan, self._form.form.nan)
-        text = json.missing.as_nan(reply.body, members=True) if takes else None
-        if text is None:
-            raise error
-        for each in self._readers(request.operation, reply.headers):
-            try:
-                return _response(each, replace(reply, parts=(text,)), request, limits)
-            except DecodeError as other:
-                error = json.missing.clearer_error(error, other)
-        raise error
+        null to NaN. Raises `error`, or a clearer one, if the message cannot be read in this way either."""
+
+        def read(text: bytes) -> Response:
+            found = error
+            for each in self._readers(request.operation, reply.headers):
+                try:
+                    return _response(each, replace(reply, parts=(text,)), request, limits)
+                except DecodeError as other:
+                    found = json.missing.clearer_error(found, other)
+            raise found
+
+        nan = "null" if self._form.form.nan == "null" else request.translate.nan
+        return json.missing.read_reply(error, reply.body, read, nan, members=True)
 
     def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:
         """Return the exchanges that can read a response. The messages of a stream do not have their own type."""
@@ -293,18 +295,21 @@ def _response(exchange: CompiledExchange, reply: Message, request: Request, limi
 
 
 def _check_rows(exchange: CompiledExchange, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """Raise DecodeError if the response to a batch of several rows has only one row, which suggests a server that takes
-    single rows. The form must declare a free first dimension for both, and the inputs must be rows (lists or
-    objects)."""
+    """Raise DecodeError if the response to a list of several rows has only one row, which suggests a server that takes
+    single rows. The form must declare a free first dimension for the output. Without a list of rows in the form, the
+    bridge compares the rows, by the model's signature."""
     rows, declared = inputs[0].shape[0] if inputs[0].shape else 1, exchange.shapes
-    in_rows = isinstance(exchange.request, JsonBody) and any(
-        isinstance(each, RowList) for each in walk_all(exchange.request.nodes)
-    )
-    if rows == 1 or any(each.shape[:1] != (rows,) or not (in_rows or len(each.shape) > 1) for each in inputs):
+    if rows == 1 or any(each.shape[:1] != (rows,) for each in inputs):
+        return
+    if not (isinstance(exchange.request, JsonBody) and any(map(_is_row_list, walk_all(exchange.request.nodes)))):
         return
     for each in outputs:
         if each.shape[:1] == (1,) and declared.get(each.name, ())[:1] == (-1,):
             raise DecodeError(f"output {each.name!r} has 1 row, but the request had {rows}")
+
+
+def _is_row_list(node: Node) -> bool:
+    return isinstance(node, RowList)
 
 
 def _is_good(probe: CompiledProbe, reply: Message, limits: Limits) -> bool:

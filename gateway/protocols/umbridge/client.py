@@ -1,14 +1,14 @@
 """Upstream side. It converts canonical Requests to UM-Bridge requests, and UM-Bridge responses to Answers."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 
 from msgspec import Raw
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, invalid_input, unsupported
-from gateway.core.frozen import replace
-from gateway.core.json import ArrayForm, Json, read, write_message
+from gateway.core.json import ArrayForm, Json, missing, read, write_message
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import JSON_HEADERS, Answer, Buffer, Message, Request, Response, Tensor, post
@@ -123,29 +123,35 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         raise errors.decode_error_reply(message, target)
     if request.operation in PATHS:
         return _decode_reply(message, request, target)
-    listing = replace(target, limits=target.limits.of_lists)
-    return _METADATA_DECODERS[request.operation, request.part](_read_reply(message, {}, listing), request)
+    body = _read_reply(message.body, message, {}, target.limits.of_lists.json_values)
+    return _METADATA_DECODERS[request.operation, request.part](body, request)
 
 
-def _read_reply(message: Message, array_keys: Mapping[str, ArrayForm], target: Target) -> dict[str, Json]:
-    body = read(message.body, array_keys, values=target.limits.json_values, literals=True, level=1)
+def _read_reply(text: Buffer, message: Message, array_keys: Mapping[str, ArrayForm], values: int) -> dict[str, Json]:
+    """Return the members of `text`, the body of `message`. Raises GatewayError if it is an error."""
+    body = read(text, array_keys, values=values, literals=True, level=1)
     if "error" in body:
         raise errors.decode_error(body["error"], message)
     return body
 
 
 def _decode_reply(message: Message, request: Request, target: Target) -> Response:
-    """Return the Answer in the response to a call."""
+    """Return the Answer in the response to a call. On a route with `nan: null`, null among numbers is NaN."""
     read_typed, read_general = (
         (_evaluation, _general_evaluation)
         if request.operation is Operation.INFER
         else (_derivative, _general_derivative)
     )
-    text = message.parts[0] if len(message.parts) == 1 else b""
+    text, values = message.parts[0] if len(message.parts) == 1 else b"", target.limits.json_values
     try:
-        return Response(read_typed(text, target.limits.json_values))
+        return Response(read_typed(text, values))
     except DecodeError:
-        return Response(read_general(message, target))
+        pass  # the general reader accepts the body, or reports the error
+    read = partial(read_general, message=message, values=values)
+    try:
+        return Response(read(message.body))
+    except DecodeError as error:
+        return Response(missing.read_reply(error, message.body, read, request.translate.nan, members=False))
 
 
 def _evaluation(text: Buffer, values: int) -> tuple[Tensor, ...]:
@@ -158,13 +164,13 @@ def _derivative(text: Buffer, values: int) -> tuple[Tensor, ...]:
     return (read_vector(COMPANION_OUTPUT, body.output),)
 
 
-def _general_evaluation(message: Message, target: Target) -> tuple[Tensor, ...]:
-    output = required(_read_reply(message, {"output": ArrayForm.VECTORS}, target), "output", "reply")
+def _general_evaluation(text: Buffer, message: Message, values: int) -> tuple[Tensor, ...]:
+    output = required(_read_reply(text, message, {"output": ArrayForm.VECTORS}, values), "output", "reply")
     return tuple([decode_vector("", vector, f"output {at}") for at, vector in enumerate(output)])
 
 
-def _general_derivative(message: Message, target: Target) -> tuple[Tensor, ...]:
-    output = required(_read_reply(message, {"output": ArrayForm.ARRAY}, target), "output", "reply")
+def _general_derivative(text: Buffer, message: Message, values: int) -> tuple[Tensor, ...]:
+    output = required(_read_reply(text, message, {"output": ArrayForm.ARRAY}, values), "output", "reply")
     return (decode_vector(COMPANION_OUTPUT, output, "output"),)
 
 

@@ -50,6 +50,10 @@ def _traits(flavors: ServerTypes, own_extensions: tuple[str, ...]) -> Traits:
     )
 
 
+def _with_nested_parameters(traits: Traits) -> Traits:
+    return replace(traits, wire=replace(traits.wire, nested_parameters=True))
+
+
 def _grpc_example(address: str, model: str, version: str) -> str:
     message = {"name": model, "version": version} if version else {"name": model}
     return grpcurl(address, f"{schema.SERVICE}/ModelMetadata", message)
@@ -64,7 +68,7 @@ V2_REST = Protocol(
     encode_error=rest_errors.encode_error,
     encode_request=rest_client.encode_request,
     decode_response=rest_client.decode_response,
-    traits=_traits(REST_FLAVORS, rest_metadata.OWN_EXTENSIONS),
+    traits=_with_nested_parameters(_traits(REST_FLAVORS, rest_metadata.OWN_EXTENSIONS)),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_server.encode_end,
     parsed_size=binary.json_size,

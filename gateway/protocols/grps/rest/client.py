@@ -86,10 +86,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     try:
         grps = _read_reply(reply, target.limits, is_stream=is_stream)
     except DecodeError as error:
-        if request.translate.nan != "null":
-            raise
         read = partial(read_message, role="output", limits=target.limits)
-        grps = missing.reread(error, reply.body, read, members=False)
+        grps = missing.read_reply(error, reply.body, read, request.translate.nan, members=False)
     answer = client.decode_response(grps, reply.headers, request)
     return _with_content_type(answer, reply) if is_stream else answer
 

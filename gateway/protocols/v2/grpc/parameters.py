@@ -5,7 +5,7 @@ from reprlib import repr as shown
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protocol import Target
-from gateway.core.types import Parameters, ParameterValue
+from gateway.core.types import NestedJson, Parameters, ParameterValue
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY
 from gateway.protocols.v2.flavors import BINARY, TRITON
 from gateway.protocols.v2.parameters import PRIORITY
@@ -55,6 +55,8 @@ def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newe
             names the key.
     """
     for key, value in parameters.items():
+        if type(value) is NestedJson:  # another client's, whose call shared its answer
+            raise invalid_input(f"{what}: parameter {key!r} is an object or a list, which gRPC cannot carry")
         if isinstance(value, int) and not _INT64_MIN <= value <= _UINT64_MAX:
             raise invalid_input(f"{what}: parameter {key!r} is an integer beyond 64 bits, which gRPC cannot carry")
         choice = "uint64_param" if newer and _is_priority(key, value) else _parameter_choice(value)

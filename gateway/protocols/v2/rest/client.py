@@ -43,7 +43,7 @@ from gateway.protocols.v2.rest.messages import (
     RequestOutput,
     general_response,
 )
-from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.parameters import json_parameters, nested_parameter, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, WITHOUT_JSON, read_tensors, write_binary, write_json
 from gateway.protocols.v2.tensors import widen
@@ -109,7 +109,15 @@ def _infer_request(
     request: Request, inputs: list[InferenceTensor], parameters: Parameters, of_outputs: Parameters
 ) -> InferenceRequest:
     """Return the message of a request. `of_outputs` are additional parameters of each requested output."""
-    outputs = [RequestOutput(each.name, {**each.parameters, **of_outputs} or UNSET) for each in request.outputs]
+    outputs = [
+        RequestOutput(
+            each.name,
+            {**json_parameters(each.parameters, f"output {each.name!r}"), **of_outputs}
+            if each.parameters
+            else of_outputs or UNSET,
+        )
+        for each in request.outputs
+    ]
     return InferenceRequest(
         id=UNSET if request.id is None else request.id,
         parameters=json_parameters(parameters, "the request") or UNSET,
@@ -185,26 +193,33 @@ def encode_request(request: Request, target: Target) -> Message:
 
 # --- responses ---
 
+_V2_REST = "v2-rest"
+"""The client protocol that carries nested parameters."""
 
-def _decode_infer(reply: Message, limits: Limits, nan: str | None) -> Response:
-    """Return an inference response.
 
-    Its binary outputs are views of the response's body. `nan` is the route's setting."""
+def _decode_infer(reply: Message, request: Request, limits: Limits) -> Response:
+    """Return an inference response. Its binary outputs are views of the response's body."""
     header, behind = split_body(reply)
     try:
         return _response(RESPONSES.read(header, limits.json_values, DATA), behind, reply, limits)
     except (DecodeError, GatewayError):
         pass  # the general reader accepts the body, or reports the error and its position
+
+    def read(text: Buffer) -> Response:
+        response = _response(general_response(bytes(text), limits.json_values), behind, reply, limits)
+        if request.protocol != _V2_REST:
+            refused = nested_parameter(response.parameters, response.outputs, "the response", "output")
+            if refused:
+                raise DecodeError(refused)
+        return response
+
     try:
-        return _response(general_response(header, limits.json_values), behind, reply, limits)
+        return read(header)
     except DecodeError as fault:
         error = decode_event_error(reply)
         if error is not None:  # some servers report errors with status 200
             raise error from fault
-        text = json.missing.as_nan(header, members=False) if nan == "null" else None
-        if text is None:
-            raise
-    return _response(general_response(text, limits.json_values), behind, reply, limits)
+        return json.missing.read_reply(fault, header, read, request.translate.nan, members=False)
 
 
 def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: Limits) -> Response:
@@ -220,17 +235,18 @@ def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: 
     return Response(outputs, model, version, id, parameters, reply)
 
 
-def _decode_stream(reply: Message, target: Target, nan: str | None) -> Response:
+def _decode_stream(reply: Message, request: Request, target: Target) -> Response:
     """Return one response of a stream. Raises GatewayError if it is an error."""
     if target.flavor != TRITON:
-        return _decode_infer(reply, target.limits, nan)
+        return _decode_infer(reply, request, target.limits)
     try:
         return generate.decode_response(reply, target.limits)
     except DecodeError as fault:
         error = decode_event_error(reply)
-        if error is None:
-            raise
-        raise error from fault
+        if error is not None:
+            raise error from fault
+        read = partial(generate.read_response, reply=reply, limits=target.limits)
+        return json.missing.read_reply(fault, reply.body, read, request.translate.nan, members=True)
 
 
 _DECODERS: dict[Operation, Callable[[Message, Limits], Answer]] = {
@@ -261,11 +277,11 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         # tritonclient accepts no other status either; MLServer responds with 307 to a path with an additional slash
         raise DecodeError(f"status {status}, expected 200")
     if operation is INFER:
-        answer: Answer = _decode_infer(reply, target.limits, request.translate.nan)
+        answer: Answer = _decode_infer(reply, request, target.limits)
     elif operation in _HEALTH:
         return True
     elif operation is STREAM:
-        answer = _decode_stream(reply, target, request.translate.nan)
+        answer = _decode_stream(reply, request, target)
     else:
         decoders = _KSERVE_DECODERS if target.flavor == KSERVE else _DECODERS
         answer = decoders[operation](reply, target.limits)

@@ -22,6 +22,7 @@ from gateway.core.types import (
     Answer,
     Buffer,
     Message,
+    Parameters,
     ParameterValue,
     Request,
     Response,
@@ -37,7 +38,7 @@ from gateway.protocols.v2.parameters import (
     without_consumed,
 )
 from gateway.protocols.v2.rest.json_bodies import JsonObject, checked_id, read_string
-from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.parameters import json_parameters, nested_parameter, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, write_strings
 from gateway.protocols.v2.tensors import check_size, widen
@@ -73,6 +74,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 def _read_request(body: Buffer, message: Message, limits: Limits) -> Request:
     document = json.read_members(body, _REQUEST_MEMBERS, values=limits.json_values, literals=True)
     parameters = read_parameters(document.pop(_PARAMETERS, None), _WHAT)
+    if text := nested_parameter(parameters, (), _WHAT, ""):
+        raise DecodeError(f"{text}, and there only in `infer`")
     request_id = checked_id(document.get(_ID))
     document.pop(_ID, None)
     for key in document:
@@ -166,18 +169,18 @@ def encode_request(request: Request, target: Target) -> Message:
             can use another operation; INVALID_ARGUMENT and NOT_FOUND as in `backend_path`.
     """
     path = backend_path(request, target, "/generate_stream")
-    _check_parameters(request)
+    parameters = _parameters(request)
     document: JsonObject = {} if request.id is None else {_ID: request.id}
-    if request.parameters:
-        document[_PARAMETERS] = request.parameters
+    if parameters:
+        document[_PARAMETERS] = parameters
     for tensor in request.inputs:
         document[tensor.name] = _write_input(tensor)
     return Message("POST", path, JSON_HEADERS, json.write_message(document))
 
 
-def _check_parameters(request: Request) -> None:
+def _parameters(request: Request) -> Parameters:
     try:
-        json_parameters(request.parameters, _WHAT)
+        parameters = json_parameters(request.parameters, _WHAT)
     except GatewayError as error:
         raise unsupported(error.message) from error
     names = {tensor.name for tensor in request.inputs}
@@ -194,6 +197,7 @@ def _check_parameters(request: Request) -> None:
             )
     if any(output.parameters for output in request.outputs):
         raise unsupported("Triton's generate_stream takes no parameters of outputs")
+    return parameters
 
 
 def _write_input(tensor: Tensor) -> Any:
@@ -223,7 +227,12 @@ def decode_response(reply: Message, limits: Limits) -> Response:
     Raises:
         DecodeError: the reply is not a response of `generate`.
     """
-    document = json.read_members(reply.body, _RESPONSE_MEMBERS, values=limits.json_values, literals=True)
+    return read_response(reply.body, reply, limits)
+
+
+def read_response(body: Buffer, reply: Message, limits: Limits) -> Response:
+    """Return the response in `body`, the text of `reply`, like `decode_response`."""
+    document = json.read_members(body, _RESPONSE_MEMBERS, values=limits.json_values, literals=True)
     if "model_name" not in document:
         raise DecodeError("model_name is missing")
     members = {key: document.pop(key) for key in _RESPONSE_MEMBERS if key in document}

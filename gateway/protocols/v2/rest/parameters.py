@@ -1,66 +1,111 @@
-"""V2 parameters in JSON, which are an object of strings, numbers and booleans."""
+"""V2 parameters in JSON: an object of strings, numbers and booleans.
 
+Real clients and servers also write null for an absent value (KServe, MLServer), and objects and lists (MLServer accepts
+any JSON). Null counts as absent. Objects and lists stay JSON text (NestedJson), which only V2 REST carries.
+"""
+
+import json
+from collections.abc import Iterable
 from math import isfinite
 from reprlib import repr as shown
+from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import Parameters, ParameterValue
+from gateway.core.types import NestedJson, Parameters, ParameterValue, RequestedOutput, Tensor
 
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 
 def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
-    """Return the parameters in `given`, a JSON object, or no parameters if it is null or missing.
+    """Return the parameters in `given`, a JSON object, or no parameters if it is null or missing. Parameters that are
+    null are skipped. Objects and lists are NestedJson.
 
-    If `reply` is True, values that servers add are skipped: null for an absent value (KServe), and the request's HTTP
-    headers in an object `headers` (MLServer).
+    If `reply` is True, the request's HTTP headers in an object `headers`, which MLServer adds, are skipped too.
 
     Raises:
-        DecodeError: `given` is not an object, or has a value that is not a string, 64-bit integer, finite number or
-            boolean. The text names the value's key.
+        DecodeError: `given` is not an object, or has an integer beyond 64 bits, an infinite number, or an object or
+            list that the gateway would act upon. The text names the value's key.
     """
     if given is None or given is UNSET:
         return {}
     if type(given) is not dict:
         raise DecodeError(f"{what}: parameters must be an object, not {shown(given)}")
-    if reply:
-        given = {
-            key: each
-            for key, each in given.items()
-            if each is not None and not (key == "headers" and type(each) is dict)
-        }
-    return {key: each if type(each) in _SIMPLE else _read_number(key, each, what) for key, each in given.items()}
+    if reply and type(given.get("headers")) is dict:
+        given = {key: each for key, each in given.items() if key != "headers"}
+    return {
+        key: each if type(each) in _SIMPLE else _read_other(key, each, what)
+        for key, each in given.items()
+        if each is not None
+    }
 
 
 _SIMPLE = frozenset({str, bool})
 
 
-def _read_number(key: str, given: object, what: str) -> ParameterValue:
+def _read_other(key: str, given: object, what: str) -> ParameterValue:
+    if type(given) in _NESTED and not key.startswith(_OF_SEQUENCES):
+        return _read_nested(key, given, what)
     if isinstance(given, int) and _INT64_MIN <= given <= _UINT64_MAX:
         return given
     if isinstance(given, float) and isfinite(given):
         return given
     raise DecodeError(
         f"{what}: parameter {shown(key)} must be a string, a finite number of at most 64 bits or a boolean, "
-        f"not {'null' if given is None else shown(given)}"
+        f"not {shown(given)}"
     )
 
 
+_NESTED = frozenset({dict, list})
+_OF_SEQUENCES = "sequence_"
+"""Parameters with this prefix decide the destination of a request."""
+
+
+def _read_nested(key: str, given: object, what: str) -> NestedJson:
+    try:
+        # not orjson, which writes NaN as null
+        return NestedJson(json.dumps(given, separators=(",", ":")))
+    except TypeError as error:
+        # the general reader makes tensor data of a list with this name
+        raise DecodeError(f"{what}: parameter {shown(key)} has a list `data`; rename it") from error
+
+
+def nested_parameter(
+    parameters: Parameters, holders: Iterable[Tensor | RequestedOutput], what: str, role: str
+) -> str | None:
+    """Return the text of an error that names the first NestedJson among `parameters`, which belong to `what`, or among
+    the parameters of `holders`; None without one. `role`: `input` or `output`."""
+    if name := _first_nested(parameters):
+        return f"{what}: parameter {shown(name)} is an object or a list, which only V2 REST carries"
+    for each in holders:
+        if name := _first_nested(each.parameters):
+            text = f"{role} {each.name!r}: parameter {shown(name)} is an object or a list"
+            return f"{text}, which only V2 REST carries"
+    return None
+
+
+def _first_nested(parameters: Parameters) -> str | None:
+    return next((key for key, each in parameters.items() if type(each) is NestedJson), None)
+
+
 def json_parameters(parameters: Parameters, what: str) -> Parameters:
-    """Return `parameters` unchanged, if JSON can carry them. gRPC and other protocols also carry NaN, infinities and
-    strings of any bytes.
+    """Return `parameters` for `json.write_message`, unchanged except NestedJson, if JSON can carry them. gRPC and other
+    protocols also carry NaN, infinities and strings of any bytes.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if JSON cannot carry a parameter. The text names its key.
     """
+    written: dict[str, Any] | None = None
     for key, value in parameters.items():
+        if type(value) is NestedJson:
+            written = written or dict(parameters)
+            written[key] = Raw(value.encode())
         if isinstance(value, float) and not isfinite(value):
             raise invalid_input(f"{what}: parameter {key!r} is {value}, which JSON cannot carry")
         if isinstance(value, str) and not value.isascii() and not _is_utf8(value):
             raise invalid_input(f"{what}: parameter {key!r} is not UTF-8, which JSON cannot carry")
-    return parameters
+    return parameters if written is None else written
 
 
 def _is_utf8(text: str) -> bool:

@@ -17,6 +17,7 @@ from gateway.core.types import (
     Answer,
     Buffer,
     Message,
+    NestedParameters,
     Parameters,
     Request,
     RequestedOutput,
@@ -40,7 +41,7 @@ from gateway.protocols.v2.rest.messages import (
     RequestOutput,
     general_request,
 )
-from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.parameters import json_parameters, nested_parameter, read_parameters
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_tensors, write_binary, write_json
 
 _WHAT = "the request"
@@ -73,15 +74,24 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     except (DecodeError, GatewayError):
         pass  # the general reader accepts the body, or reports the error and its position
     try:
-        return _request(general_request(header, limits.json_values), behind, message, limits)
+        return _with_flaw(_request(general_request(header, limits.json_values), behind, message, limits))
     except DecodeError as error:
         if b'"b64"' in header:
             raise DecodeError(f"{error}; {_B64}") from error
 
         def read(text: bytes) -> Request:
-            return _request(general_request(text, limits.json_values), behind, message, limits)
+            return _with_flaw(_request(general_request(text, limits.json_values), behind, message, limits))
 
-        return replace(json.missing.reread(error, header, read, members=False), flaw=json.missing.flaw(error))
+        request = json.missing.reread(error, header, read, members=False)
+        if request.flaw:
+            raise DecodeError(f"{error}; and {request.flaw}") from error
+        return replace(request, flaw=json.missing.flaw(error))
+
+
+def _with_flaw(request: Request) -> Request:
+    """Return the request, with a flaw if it has nested parameters."""
+    text = nested_parameter(request.parameters, (*request.inputs, *request.outputs), _WHAT, "tensor")
+    return replace(request, flaw=NestedParameters(text)) if text else request
 
 
 def _request(infer: InferenceRequest, behind: Buffer, message: Message, limits: Limits) -> Request:

@@ -194,7 +194,7 @@ def test_reads_fp16_in_json_as_mlserver_writes_it() -> None:
         (b"<html>", None, ""),
         (b"{}", None, "outputs are missing"),
         (b'{"model_name":7,"outputs":[]}', None, "model_name must be a string"),
-        (b'{"outputs":[],"parameters":{"tags":{"a":"b"}}}', None, "parameter 'tags' must be"),
+        (b'{"outputs":[],"parameters":{"tags":{"a":"b"}}}', None, "parameter 'tags' is an object or a list"),
         (TRITON_REPLY[:-1], len(TRITON_HEADER), "output 'y': binary_data_size is 16, but 15 bytes are left"),
         (TRITON_REPLY + b"\x00", len(TRITON_HEADER), "1 bytes follow the last tensor"),
         (TRITON_REPLY, len(TRITON_REPLY) + 1, "the body has"),

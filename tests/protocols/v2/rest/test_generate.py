@@ -106,7 +106,7 @@ def test_null_in_place_of_a_number_is_a_flaw_that_some_routes_take() -> None:
         (b'{"n":1,"n":2}', "key 'n' occurs twice"),
         (b'{"n":1,"parameters":{"n":2}}', "'n' occurs twice, inside of parameters and beside it"),
         (b'{"parameters":5}', "parameters must be an object"),
-        (b'{"parameters":{"l":[1]}}', "parameter 'l' must be a string, a finite number"),
+        (b'{"parameters":{"l":[1]}}', "parameter 'l' is an object or a list"),
         (b'{"id":5}', "id must be a string"),
         (b'{"n":18446744073709551616}', "an integer beyond 64 bits"),
         (b'{"shared_memory_region":"r"}', "shared_memory_region cannot cross the gateway"),
