@@ -373,7 +373,7 @@ def test_a_form_that_is_proposed_from_an_example_is_served(legacy: Legacy, tmp_p
         "init", "--example", "request.json", "reply.json", "--url", f"{legacy.url}/predict", folder=tmp_path
     )
     assert proposed.returncode == 0, proposed.stderr
-    assert "the example was read back by the form" in proposed.stderr
+    assert "the form reads the example correctly" in proposed.stderr
     checked = gateway_command("check", "--strict", "gateway.yaml", folder=tmp_path)
     assert (checked.returncode, checked.stderr) == (0, "")
     text = (tmp_path / "gateway.yaml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0")
@@ -395,10 +395,13 @@ def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
     refused = gateway_command("init", "--example", "request.json", "reply.json", folder=tmp_path)
     assert (refused.returncode, refused.stderr) == (
         1,
-        "request.x: a ragged array, whose rows have different lengths; nothing is written\n",
+        "request.x: a ragged array, whose rows have different lengths; no file written\n",
     )
     odd = gateway_command("init", "--example", "request.json", folder=tmp_path)
-    assert (odd.returncode, odd.stderr) == (2, "expected pairs of files, a request and its reply, got 1\n")
+    assert (odd.returncode, odd.stderr) == (
+        2,
+        "--example needs pairs of files, each a request and its response; got 1 file\n",
+    )
     assert not (tmp_path / "gateway.yaml").exists()
 
 
@@ -424,4 +427,4 @@ def test_a_proposed_form_has_the_name_that_is_given(tmp_path: Path) -> None:
     config = loads(proposed.stdout, "proposed.yaml", catalog(), {})
     assert (set(config.forms), set(config.backends), config.routes[0].match.model) == ({"credit"}, {"credit"}, "credit")
     several = gateway_command(*example, "--model", "a", "--model", "b", folder=tmp_path)
-    assert (several.returncode, several.stderr) == (2, "with --example one --model names the form and its model\n")
+    assert (several.returncode, several.stderr) == (2, "with --example, give --model only once\n")

@@ -98,7 +98,7 @@ async def test_a_model_that_fails_gets_no_calls_while_another_of_its_backend_goe
         found = [await clients.rest("fail", 13, "INT32") for _ in range(4)]
         assert [each.status_code for each in found] == [500] * 3 + [503]
         assert found[3].headers["gateway-reason"] == "circuit-open"
-        text = r"model 'fail' failed too often and gets no calls now; try again in (3600|3[\d.]+) s"
+        text = r"model 'fail' failed too often, so it gets no calls now; try again in (3600|3[\d.]+) s"
         assert re.fullmatch(text, found[3].json()["error"])
         refused = await clients.rpc("fail", 0, "INT32")
         assert refused is not None

@@ -1,7 +1,7 @@
-"""Requires credentials from clients of the status API and of the metrics page.
+"""Require credentials from clients of the status API and of the metrics page.
 
-There are two exceptions. Servers that register (`/register`) have their own token, in the same header. Browsers load
-the page of the console without a key: the page contains no data of the gateway, and asks the user for the key.
+There are two exceptions. Servers that register (`/register`) send their own token in the same header. Browsers load the
+page of the console without a key, because the page contains no data of the gateway, and asks the user for the key.
 """
 
 import logging
@@ -30,8 +30,8 @@ class AccessCheck:
     """Passes requests of principals with the permission `admin` to `application`.
 
     It refuses requests from web pages of other origins, because browsers send Basic credentials with requests of any
-    web page. `asked` authenticates clients and waits for issuer keys. While it is None, there is no authentication, and
-    requests get only the checks of HostCheck. A reload changes it.
+    web page. `asked` authenticates clients and waits for issuer keys. While `asked` is None, there is no
+    authentication, and requests get only the checks of HostCheck. A reload can change `asked`.
     """
 
     def __init__(self, application: ASGI, asked: Asked | None) -> None:
@@ -62,7 +62,7 @@ class AccessCheck:
 
 async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
     if scope["type"] != "http":
-        return 400, "this port serves only HTTP requests"
+        return 400, "this port accepts only HTTP requests"
     headers = Headers([(bytes(name).lower(), bytes(text)) for name, text in scope["headers"]])
     path, method = str(scope["path"]), str(scope["method"])
     if why := why_of_another_page(method, headers.raw):
@@ -76,7 +76,7 @@ async def why_refused(
     asked: Asked, headers: Headers, identity: str, permission: Permission, port: str
 ) -> tuple[int, str] | None:
     """Return the status and text for a client without `permission` at `port` (the port's name in permissions); None if
-    the client has the permission. `identity` is the identity in its certificate."""
+    the client has the permission. `identity` is the identity in the client's certificate."""
     authenticator, wait_for_keys = asked
     try:
         try:
@@ -87,7 +87,7 @@ async def why_refused(
     except GatewayError as error:
         return _STATUSES[error.reason], error.message
     except UnknownKeyError:
-        return 401, "the token is not accepted: its issuer has no such key; get a new token"
+        return 401, "the token is not accepted, because its issuer does not have its key; get a new token"
     if not principal.has(permission, "", port):
-        return 403, f"{principal.name!r} has not the permission `{permission}`"
+        return 403, f"{principal.name!r} does not have the permission `{permission}`"
     return None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 Clear: TypeAlias = Callable[[str], Awaitable[list[str]]]
-"""Clears the caches at a place, or all caches if it is empty. Returns the places of the cleared caches."""
+"""Clears the caches at a place, or all caches if the place is empty. Returns the places of the cleared caches."""
 
 
 class CachesToClear(BaseModel):
@@ -18,7 +18,7 @@ class CachesToClear(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     place: str = ""
-    """A route's name or `backends.NAME`, like the places of policies in `/status`; empty for all caches."""
+    """A route's name or `backends.NAME`, as in the places of policies in `/status`; empty for all caches."""
 
 
 class CachesCleared(BaseModel):
@@ -38,11 +38,11 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
     @app.post(
         "/cache/clear",
         summary="Clear caches",
-        responses={404: {"description": "There is no `cache` at this place."}},
+        responses={404: {"description": "No `cache` has this place."}},
     )
     async def clear_caches(asked: CachesToClear | None = None) -> CachesCleared:
-        """Clear the policies `cache`: the caches at one place, or all. Calls in flight continue, and their responses
-        are not stored."""
+        """Clear the policies `cache`: the caches at one place, or all caches. Calls in flight continue, and their
+        responses are not stored."""
         place = "" if asked is None else asked.place
         places = await clear(place)
         if place and not places:

@@ -15,22 +15,22 @@ MOST_SECONDS = 86400.0
 
 
 class EndpointToDrain(BaseModel):
-    """The endpoint to drain, or whose drain ends."""
+    """The endpoint to drain, or whose drain to end."""
 
     model_config = ConfigDict(extra="forbid")
 
     backend: Annotated[str, Field(max_length=LONGEST_NAME)]
     endpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
-    """Its address, same as in `/status`."""
+    """The endpoint's address, as in `/status`."""
     seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)] = 60.0
-    """Maximum time to drain, in seconds. Open sequences continue on the endpoint during this time, and its models move
-    to other servers. Calls in flight are not interrupted."""
+    """Maximum time to drain, in seconds. During this time, open sequences continue on the endpoint, and the endpoint's
+    models move to other servers. Calls in flight are not interrupted."""
     undo: bool = False
-    """End the drain; the endpoint serves again."""
+    """End the drain, so the endpoint gets calls again."""
 
 
 class UnknownEndpointError(LookupError):
-    """The backend or its endpoint does not exist; the text lists the existing ones."""
+    """The backend or the endpoint does not exist; the text lists the existing names."""
 
 
 class UndrainableError(ValueError):
@@ -41,7 +41,8 @@ class Drains(typing.Protocol):
     """Drains endpoints."""
 
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
-        """Drain an endpoint: its calls continue, and it gets no new ones. Its sequences can continue for `seconds`.
+        """Drain an endpoint: it gets no new calls, and its calls in flight continue. Open sequences can continue for
+        `seconds`.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -49,7 +50,7 @@ class Drains(typing.Protocol):
         """
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
-        """End the drain of an endpoint; without effect if it is not drained.
+        """End the drain of an endpoint. Do nothing if the endpoint is not drained.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -74,8 +75,8 @@ def add_draining(app: "FastAPI", drains: Drains) -> None:
     )
     async def drain_endpoint(asked: EndpointToDrain) -> EndpointStatus:
         """Drain an endpoint: it gets no new calls, and its calls in flight continue. `GET /status` shows when it is
-        drained. It stays drained over a reload of the configuration, until the drain is undone or the gateway
-        restarts."""
+        drained. The endpoint stays drained, even if the configuration is reloaded, until the drain is undone or the
+        gateway restarts."""
         try:
             if asked.undo:
                 return await drains.undo(asked.backend, asked.endpoint)

@@ -1,8 +1,8 @@
 """The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. Probes need no
-key; the metrics page needs one if the configuration requires it. The port has no other paths.
+key. The metrics page needs a key if the configuration requires it. The port has no other paths.
 
-A thread with its own event loop serves it, so probes do not fail while the main event loop is busy. The metrics are
-rendered in a third thread, so no probe waits for them.
+A thread with its own event loop serves the port, so probes do not fail while the main event loop is busy. The metrics
+are rendered in a third thread, so no probe waits for the metrics.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts
 _lines = LogLimit(logging.getLogger(__name__))
 
 STALLED_SECONDS = 30.0
-"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because the following
-restart ends all calls."""
+"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because the restart
+that follows ends all calls."""
 ANSWER_SECONDS = 0.5
 """Time limit of `/readyz` for the check of the backends in the main event loop, in seconds. kubelet itself waits for 1
 s by default."""
@@ -55,11 +55,12 @@ class HealthServer:
     """Serves the health port.
 
     - `is_accepting` returns whether the gateway accepts requests. The server's thread calls it.
-    - `backends_ready` returns whether the backends are ready. It runs on the event loop that calls `start`. None:
-      readiness does not depend on backends.
-    - `metrics` is the page of `/metrics`; None: no page. Before the server renders the page, `count` counts the
-      uncounted requests, on the event loop that calls `start`.
-    - `asked` authenticates clients of that page, and waits for issuer keys on the same loop. None: no authentication.
+    - `backends_ready` returns whether the backends are ready. It runs on the event loop that calls `start`. If it is
+      None, readiness does not depend on backends.
+    - `metrics` is the page of `/metrics`, or None if there is no page. Before the server renders the page, `count`
+      counts the uncounted requests, on the event loop that calls `start`.
+    - `asked` authenticates clients of the metrics page, and waits for issuer keys on the same loop. If it is None,
+      there is no authentication.
     - `tls` is the same as in ListenerSettings. The server's thread calls it.
     """
 
@@ -83,7 +84,7 @@ class HealthServer:
         self.metrics = metrics
         self._count = count
         self.asked = asked
-        """`asked`, `metrics` and `backends_ready` can be changed while it serves."""
+        """`asked`, `metrics` and `backends_ready` can be changed while the server runs."""
         self._scraping = asyncio.Lock()
         self._timeouts = timeouts
         self._main_loop: asyncio.AbstractEventLoop

@@ -1,4 +1,4 @@
-"""Refuses requests to the status API that other web pages make a browser send.
+"""Refuse requests to the status API that other web pages make a browser send.
 
 A page whose host name resolves to 127.0.0.1 (DNS rebinding) could read responses. Therefore a port on loopback accepts
 only a loopback Host. A page of another origin, including another port of this machine, could make a browser send a POST
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, TypeAlias
 
-_WRONG_HOST = "this port answers requests to localhost, 127.0.0.1 and [::1] only"
+_WRONG_HOST = "this port only answers requests to localhost, 127.0.0.1 and [::1]"
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
 """RFC 3986, section 3.2: an IPv6 address in brackets, or another host; and a port."""
 _OWN_SITES = frozenset({b"same-origin", b"none"})
@@ -18,7 +18,7 @@ _OWN_SITES = frozenset({b"same-origin", b"none"})
 ASGI: TypeAlias = Callable[..., Awaitable[None]]
 """An application."""
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
-"""Same as in ASGI; the names are in lower case."""
+"""Headers as in ASGI, with names in lower case."""
 
 
 class HostCheck:
@@ -52,13 +52,13 @@ async def _refuse(send: Any, status: int, why: str) -> None:
 
 
 def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
-    """Return why a request comes from a web page of another origin; empty if it does not. Clients that are not browsers
-    send no origin. `scheme` is the scheme of the request, which must match the scheme of its page; empty if a proxy
-    might have changed it.
+    """Return the sign that a request comes from a web page of another origin; empty if it does not. Clients that are
+    not browsers send no origin. `scheme` is the scheme of the request, which must match the scheme of its page; empty
+    if a proxy might have changed it.
 
     An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
-    (Sec-Fetch-Site) must not contradict that; browsers send it even without an Origin. A GET does not change anything,
-    and can come from a link.
+    (Sec-Fetch-Site), which browsers send even without an Origin, must not name another site. A GET does not change
+    anything, and can come from a link.
     """
     found = dict(headers)
     origin = found.get(b"origin")

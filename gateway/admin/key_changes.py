@@ -1,7 +1,7 @@
 """`POST /keys` and `POST /keys/revoke` of the status API: create and revoke API keys in the gateway's key file.
 
-Only a port with `admin.auth` has these changes: without it, every program on the machine could give itself a key. A
-response contains the new key once. The file and the log have its id.
+Only a port with `admin.auth` allows these changes, because otherwise every program on the machine could give itself a
+key. Only the response to the creation contains the new key. The file and the log have the key's id.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ class KeyToCreate(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     principal: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
-    """The principal that the key authenticates. It needs an entry in `principals` for permissions."""
+    """The principal that the key authenticates. To have permissions, the principal needs an entry in `principals`."""
     expires: datetime | None = None
-    """The time when the key expires, in UTC without a time zone; null for a key that does not expire."""
+    """The time when the key expires; in UTC if it has no time zone. Null if the key does not expire."""
     note: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
     """The purpose of the key."""
 
@@ -55,7 +55,7 @@ class KeyToRevoke(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     id: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
-    """Its id, same as in `/api/keys`."""
+    """The key's id, as in `/api/keys`."""
 
 
 def why_fixed(state: GatewayState) -> str:
@@ -63,7 +63,7 @@ def why_fixed(state: GatewayState) -> str:
     if state.assembly.authentication.access.file is None:
         return "the configuration names no key file; set `auth: {keys: {file: PATH}}`"
     if state.config.admin is None or state.config.admin.auth is None:
-        return "the admin port requires no key, so every program on this machine could create one; set `admin.auth`"
+        return "the admin port requires no key, so every program on this machine could create keys; set `admin.auth`"
     return ""
 
 
@@ -100,8 +100,8 @@ def add_key_changes(app: "FastAPI", state: GatewayState) -> None:
 
     @app.post("/keys", summary="Create an API key", responses=refused)
     async def create_key(asked: KeyToCreate, response: Response) -> CreatedKey:
-        """Create an API key for a principal, in the gateway's key file. The response has the key, which cannot be read
-        again. The port must have `admin.auth`."""
+        """Create an API key for a principal, in the gateway's key file. Only this response contains the key. The port
+        must have `admin.auth`."""
         if not (asked.principal.isprintable() and asked.note.isprintable()):
             raise HTTPException(422, "`principal` and `note` must consist of printable characters")
         ends = asked.expires
@@ -116,8 +116,8 @@ def add_key_changes(app: "FastAPI", state: GatewayState) -> None:
 
     @app.post("/keys/revoke", summary="Revoke an API key", responses=refused | _UNKNOWN)
     async def revoke(asked: KeyToRevoke) -> ListedKey:
-        """Revoke an API key. This process refuses its clients immediately; workers, and other gateways with the same
-        file, after their next check of the file. The port must have `admin.auth`."""
+        """Revoke an API key. This process refuses the key immediately. Workers, and other gateways with the same file,
+        refuse it after their next check of the file. The port must have `admin.auth`."""
         entry = await changed(lambda keys: revoke_key(keys.path, asked.id))
         log.info("key %s of %r is revoked", entry.id, entry.principal)
         return shown(entry)

@@ -1,4 +1,4 @@
-"""The delay of the event loop: shows whether something blocks it."""
+"""Measure the delay of the event loop, which shows whether something blocks it."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,8 @@ class LoopLag:
 
     @property
     def longest(self) -> float:
-        """The maximum delay of the loop, in seconds, in the last WINDOW_SECONDS to twice that, or its current delay."""
+        """The maximum delay of the loop in the last one to two WINDOW_SECONDS, or its current delay if that is longer,
+        in seconds."""
         return max(self._longest, self._longest_before, self._clock() - self._due)
 
     def start(self) -> None:

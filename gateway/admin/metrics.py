@@ -1,8 +1,8 @@
 """The metrics page, `/metrics` on the health port: counts of requests (`RequestMetrics`), the gateway's state at the
 time of the scrape (`StateMetrics`), and the process.
 
-A separate thread renders the page. It reads single values of the running gateway, and copies of collections that the
-interpreter makes in one step; it does not wait for the event loop.
+A separate thread renders the page. The thread does not wait for the event loop, because it reads only single values of
+the running gateway, and copies of collections that the interpreter makes in one step.
 """
 
 import platform
@@ -111,7 +111,7 @@ EJECTIONS = Family(
     "gateway_endpoint_ejections_total",
     "counter",
     ("backend", "endpoint"),
-    "Number of ejections of the endpoint: after failed calls, it gets no calls for some time.",
+    "Number of ejections of the endpoint. After failed calls, an ejected endpoint gets no calls for some time.",
 )
 PLACED = Family(
     "gateway_placed_models",
@@ -125,7 +125,7 @@ LOADS = Family(
     ("backend", "outcome"),
     "Loads of models by `placement`, by outcome: loaded or failed.",
 )
-UNLOADS = Family("gateway_model_unloads_total", "counter", ("backend",), "Models that were unloaded by `placement`.")
+UNLOADS = Family("gateway_model_unloads_total", "counter", ("backend",), "Models that `placement` unloaded.")
 SERVERS = Family(
     "gateway_servers",
     "gauge",
@@ -153,7 +153,7 @@ SHEDDING = Family(
     "gateway_shedding_level",
     "gauge",
     (),
-    "Load shedding: 0 the gateway refuses nothing, 1 new connections, 2 also large requests, 3 everything.",
+    "Load shedding: 0 refuses nothing, 1 new connections, 2 also large requests, 3 all requests with a body.",
 )
 SHED = Family(
     "gateway_shed_total",
@@ -175,7 +175,7 @@ TRACES_DROPPED = Family(
     "gateway_traces_dropped_total",
     "counter",
     (),
-    "Sampled requests whose spans were lost: too many were waiting, or the collector did not accept them.",
+    "Sampled requests whose spans were lost, because too many were waiting or the collector did not accept them.",
 )
 PAYLOADS_SENT = Family(
     "gateway_payload_log_sent_total",
@@ -187,7 +187,7 @@ PAYLOADS_DROPPED = Family(
     "gateway_payload_log_dropped_total",
     "counter",
     (),
-    "Requests and responses that the payload log lost: too many bytes were waiting, or they were not accepted.",
+    "Requests and responses that the payload log lost, because too many bytes were waiting or they were not accepted.",
 )
 
 _OF_STEP = ("graph", "step")
@@ -200,7 +200,7 @@ OF_STEPS = {
     ),
     CANCELLED: Family(
         "gateway_graph_step_cancelled_total", "counter", _OF_STEP,
-        "Calls of models by the steps of `models` that ended early, because the client left or another step failed.",
+        "Model calls by the steps of `models` that ended early, because the client left or another step failed.",
     ),
     FALLBACKS: Family(
         "gateway_graph_step_fallbacks_total", "counter", _OF_STEP, "Model calls in the `fallback` of a step."
@@ -239,8 +239,8 @@ FAMILIES = (
 
 
 class StateMetrics(Collector):
-    """The state of a gateway, read at collection, in another thread. `load`: the memory and event loop delay of its
-    processes. `workers`: None for a gateway with one process."""
+    """The state of a gateway, read at collection, in another thread. `load` has the memory and the event loop delay of
+    the gateway's processes. `workers` is None for a gateway with one process."""
 
     def __init__(self, state: GatewayState, load: Callable[[], ProcessLoad], workers: Workers | None = None) -> None:
         self._state = state
@@ -248,7 +248,7 @@ class StateMetrics(Collector):
         self._workers = workers
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry does not need to collect the metrics for their names."""
+        """Return nothing, because the registry does not need to collect the metrics for their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -345,7 +345,7 @@ def _values(family: Family, values: Iterable[tuple[tuple[str, ...], float]]) -> 
 
 
 class MetricsPage:
-    """Renders metrics as Prometheus' text or OpenMetrics, whichever the client prefers."""
+    """Renders metrics in Prometheus' text format or in OpenMetrics, whichever the client prefers."""
 
     def __init__(self, *collectors: Collector, process: Collector | None = None) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -354,8 +354,8 @@ class MetricsPage:
         GCCollector(registry=self._registry)
 
     def reply(self, asked: Message) -> Message:
-        """Return the response to a scrape, in milliseconds, or in seconds with very many label values. Safe to call on
-        any thread. The listener compresses it for clients that accept gzip."""
+        """Return the response to a scrape. This takes milliseconds, or seconds if there are very many label values.
+        Safe to call on any thread. The listener compresses the response for clients that accept gzip."""
         encode, content_type = choose_encoder(asked.headers.get("accept"))
         fields = Headers([(b"content-type", content_type.encode())])
         return Message(status=200, headers=fields, parts=tuple(self._parts(encode)))

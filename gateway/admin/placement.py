@@ -1,5 +1,4 @@
-"""`POST /placement` of the status API: loads or unloads one model on one server that belongs to a backend with
-`placement`."""
+"""`POST /placement` of the status API: load or unload one model on one server of a backend with `placement`."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -25,13 +24,13 @@ class ModelToPlace(BaseModel):
     do: Literal["load", "unload"]
     backend: Annotated[str, Field(max_length=LONGEST_NAME)]
     model: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
-    """Its name in the backend."""
+    """The model's name in the backend."""
     endpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
-    """The address of the server, same as in `/status`."""
+    """The server's address, as in `/status`."""
 
 
 class ModelPlaced(BaseModel):
-    """The request to load or unload the model succeeded."""
+    """The result of a successful request to load or unload a model."""
 
     state: Literal["held", "gone"]
 
@@ -51,12 +50,12 @@ def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -
         responses={
             404: {"description": "Unknown backend or endpoint, or the server does not have the model."},
             409: {"description": "The backend has no `placement`, or its protocol cannot load models."},
-            502: {"description": "The server failed, in its own words."},
+            502: {"description": "The server failed; the text has the server's error."},
         },
     )
     async def place_model(asked: ModelToPlace) -> ModelPlaced:
-        """Load a model on one server, or unload it there, and wait until that is done. If `most` or `memory` require
-        it, the server first unloads the least recently used models without calls."""
+        """Load or unload a model on one server, and wait until this is done. If there is not enough capacity
+        (`max_models`, `memory`), the gateway first unloads the server's least recently used models without calls."""
         backend = backends().get(asked.backend)
         if backend is None:
             raise HTTPException(404, f"unknown backend {asked.backend!r}")

@@ -1,4 +1,5 @@
-"""`/register` on the status API's port: model servers register themselves at backends that allow it."""
+"""`/register` on the status API's port, with which model servers register themselves at backends that allow
+registration."""
 
 import logging
 from collections.abc import Mapping
@@ -19,15 +20,16 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Requested duration of the lease; the maximum, and the default, is the backend's `register: {seconds}`."""
+    """Requested duration of the lease, in seconds. The maximum, which is also the default, is the backend's `register:
+    {seconds}`."""
 
 
 class Registration(_Body):
-    """A server that registers for a backend's calls."""
+    """The registration of a server for a backend's calls."""
 
     backend: str
     address: str
-    """Same as in the backend's `endpoints`."""
+    """The server's address, in the format of the backend's `endpoints`."""
 
 
 class Renewal(_Body):
@@ -35,8 +37,8 @@ class Renewal(_Body):
 
 
 class GrantedLease(BaseModel):
-    """A lease. The gateway removes the server `seconds` after its last renewal, unless the server ends the lease
-    first."""
+    """A lease. The gateway removes the server `seconds` after the last renewal, unless the server ends the lease
+    earlier."""
 
     lease: str
     address: str
@@ -48,7 +50,7 @@ BodyT = TypeVar("BodyT", bound=_Body)
 
 def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None:
     """Add `POST /register`, which grants or renews a lease, and `PUT` and `DELETE /register/LEASE`, which renew and end
-    one. `registrations` has the backends that allow it, by name.
+    a lease. `registrations` has the backends that allow registration, by name.
 
     A request without a token gets 401. A wrong token, or a backend without registration, gets 403.
     """
@@ -94,7 +96,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         for backend in allowed:
             if lease in backend:
                 return backend
-        raise HTTPException(404, "unknown lease, or its time is over; register again")
+        raise HTTPException(404, "the lease is unknown or has expired; register again")
 
 
 def _body(model: type[BaseModel]) -> dict[str, object]:

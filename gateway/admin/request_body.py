@@ -1,4 +1,4 @@
-"""Limits the bodies of requests to the status API, and reads them."""
+"""Limit the size of request bodies in the status API, and read them."""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ async def read_body(request: Request) -> bytes:
     """Return the body of `request`.
 
     Raises:
-        HTTPException: it is larger than BoundedBodies allows, or its client disconnected before its end and gets no
-            response.
+        HTTPException: the body is larger than BoundedBodies allows, or the client disconnected before the end of the
+            body, and gets no response.
     """
     try:
         return await request.body()

@@ -1,4 +1,4 @@
-"""Serves an ASGI application with uvicorn, with limits on connections and their duration."""
+"""Serve an ASGI application with uvicorn, with limits on the number and the duration of connections."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS = 64
 """Maximum number of open connections. A new connection above the limit replaces the oldest connection that waits for
-its client. If all connections wait for the gateway, the new one gets 503."""
+its client. If all connections wait for the gateway, the new connection gets status 503."""
 CONNECTION_SECONDS = 30.0
 """Maximum duration of a connection, in seconds."""
 
@@ -43,7 +43,7 @@ _TOO_MANY = (
 class _ShortConnection(HttpToolsProtocol):
     """A connection in `admitted`. The server closes it after PORT_TIMEOUTS.first_byte seconds without a byte, and
     always after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an
-    incomplete one."""
+    incomplete request."""
 
     unanswered = 0
 
@@ -120,8 +120,8 @@ def gathering(application: ASGI, gather: Callable[[], Awaitable[None]]) -> ASGI:
 
 
 class AdminServer:
-    """Serves one application. `access` is the part of it that requires credentials, if it has one. `tls` is the same as
-    in ListenerSettings."""
+    """Serves one application. `access` is the part of the application that requires credentials, if there is one. `tls`
+    is the same as in ListenerSettings."""
 
     address: str
     """`host:port`; set by `start`."""
@@ -148,7 +148,7 @@ class AdminServer:
             access_log=False,
             lifespan="off",
             server_header=False,
-            # A page of another origin gets no response as the content of a script or an image either.
+            # A page of another origin cannot load a response as a script or an image either.
             headers=[("Cross-Origin-Resource-Policy", "same-origin")],
             # includes requests whose clients have left; uvicorn counts the request's own and refuses at the limit
             limit_concurrency=MAX_CONNECTIONS + 1,
@@ -168,7 +168,7 @@ class AdminServer:
         await self._server.accepting.wait()
 
     async def stop(self) -> None:
-        """Close the port without waiting for open connections: their requests get a response immediately."""
+        """Close the port without waiting for open connections, because their requests are answered immediately."""
         if self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             await self._task

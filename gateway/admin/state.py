@@ -1,5 +1,5 @@
-"""`GatewayState`: what runs now. The Gateway sets it. The status API, the console, the playground, the OpenAPI
-documents, the metrics page, the health port, the history and the reports of workers read it."""
+"""The state of the running gateway. The Gateway sets the GatewayState. The status API, the console, the playground, the
+OpenAPI documents, the metrics page, the health port, the history and the reports of workers read it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,15 @@ class GatewayState:
     """The running gateway. A reload replaces `config`, `assembly` and `listeners`, so read them again for each report.
 
     - `config`: the configuration in use; `assembly`: the routes and backends made from it.
-    - `ready`: the gateway has started and is not stopping.
+    - `ready`: True if the gateway has started and is not stopping.
     - `listeners`: the listeners by name; if workers serve them, the sums of their counts.
-    - `loaded_at`, `reloads`: when the configuration was loaded, and how often since the start of the gateway.
-    - `last_reload_error`: the cause of a failure of the last reload; None if it succeeded.
-    - `own_shedding`: refuses work in this process while it is overloaded; None without load shedding.
+    - `loaded_at`: when the configuration was loaded.
+    - `reloads`: the number of configuration changes since the gateway started.
+    - `last_reload_error`: the reason why the last reload failed; None if it succeeded.
+    - `own_shedding`: refuses work while this process is overloaded; None if load shedding is off.
     - `observing`: the counts and logs of requests.
 
-    With `workers`, the numbers are the numbers of all of them.
+    If there are several `workers`, the numbers are totals of all workers.
     """
 
     def __init__(
@@ -74,12 +75,12 @@ class GatewayState:
 
     @property
     def shedding(self) -> SheddingState | None:
-        """The load shedding of all processes; None without load shedding."""
+        """The load shedding of all processes; None if load shedding is off."""
         return self.own_shedding if self._workers is None else self._workers.totals.shedding()
 
     @property
     def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
-        """The counts of each step of a graph, by the names of both, in all processes."""
+        """The counts of each step of a graph, by the names of the graph and the step, in all processes."""
         others = {} if self._workers is None else self._workers.totals.graph_steps
         found = {key: Counter(counts) for key, counts in list(others.items())}
         for graph, model in self.assembly.graphs.models.items():
@@ -97,13 +98,13 @@ class GatewayState:
 
     @property
     def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, name and state of each policy with a state."""
+        """For each stateful policy: its place in the configuration, its name, and its state."""
         if self._workers is not None:
             return self._workers.totals.policies()
         return [(place, name, state.status()) for place, name, state in self.assembly.policing.states]
 
     def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Return place, policy, and the policy's state of one principal."""
+        """Return, for each policy with data about this principal, the place, the policy's name, and the data."""
         if self._workers is not None:
             return self._workers.principal_states(name)
         return states_of_principal(self.assembly.policing.states, name)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class LastError(BaseModel):
-    """The cause of a failed call or probe of an endpoint. The gateway writes the text. It contains no part of a call's
-    request or response."""
+    """The cause of a failed call or probe of an endpoint. The gateway writes the text, which contains no part of a
+    call's request or response."""
 
     text: str
     at: datetime
@@ -30,14 +30,15 @@ class DrainStatus(BaseModel):
     """The drain of an endpoint for maintenance of its server."""
 
     state: Literal["draining", "drained"]
-    """`draining`: it gets no new calls, and still has calls in flight. `drained`: it has no calls; you can stop its
-    server."""
+    """`draining`: the endpoint gets no new calls, but still has calls in flight. `drained`: the endpoint has no calls;
+    you can stop its server."""
     since: datetime
     """In UTC."""
     sequences: int
-    """Number of open client sequences that can continue there."""
+    """Number of open client sequences that can continue on the endpoint."""
     is_moving: bool
-    """The gateway is loading its models on other servers. Until that is complete, the endpoint gets calls."""
+    """True while the gateway is loading the endpoint's models on other servers. During this time, the endpoint still
+    gets calls."""
     failed_moves: list[str]
     """The models that the gateway could not load on other servers, with the reasons."""
 
@@ -49,18 +50,18 @@ class EndpointStatus(BaseModel):
     in_flight: int
     """Calls in flight, including calls of disconnected clients."""
     state: Literal["unknown", "up", "degraded", "down"]
-    """`unknown` until the first response to a call or a probe. `degraded`: the last calls or probes failed, and it is
-    still used. `down`: it gets no calls while its backend has other endpoints that work."""
+    """`unknown`: no response to a call or a probe yet. `degraded`: the last calls or probes failed, but the endpoint
+    still gets calls. `down`: the endpoint gets no calls while the backend has other endpoints that work."""
     last_error: LastError | None
     """The last failure, even if later calls succeeded."""
     ejected_until: datetime | None
-    """After this time, the gateway sends one trial call; a response to it makes the endpoint up. None while it is not
-    down, or down because probes fail."""
+    """After this time, the gateway sends one trial call; if it gets a response, the endpoint is up again. None if the
+    endpoint is not down, or is down because probes fail."""
     load: float | None = None
-    """The last load that the server reported, which `balance: least_load` compares. The unit is the same for all of the
-    backend's servers. None without a recent report, or with another strategy."""
+    """The last load that the server reported, which `balance: least_load` compares. The unit is the same for all
+    servers of the backend. None if there is no recent report, or if `balance` has another value."""
     drain: DrainStatus | None = None
-    """Null while it serves."""
+    """Null if the endpoint is not being drained."""
 
 
 class TracingStatus(BaseModel):
@@ -69,7 +70,7 @@ class TracingStatus(BaseModel):
     sent: int
     """Requests whose spans the collector accepted."""
     dropped: int
-    """Recorded requests whose spans were lost: too many were waiting, or the collector did not accept them."""
+    """Recorded requests whose spans were lost, because too many were waiting or the collector did not accept them."""
 
 
 MOST_CLIENTS = 20
@@ -80,12 +81,12 @@ class ClientWaiting(BaseModel):
     """A client with waiting calls."""
 
     client: str
-    """Its host; empty for clients over unix sockets."""
+    """The client's host; empty for clients over unix sockets."""
     waiting: int
 
 
 class QueueStatus(BaseModel):
-    """The queue of a backend whose endpoints have a limit of calls in flight."""
+    """The queue of a backend whose endpoints have a limit on calls in flight."""
 
     length: int
     """Maximum number of waiting calls."""
@@ -93,7 +94,7 @@ class QueueStatus(BaseModel):
     """Maximum wait of a call, in seconds; null means no limit."""
     estimated_wait: float | None
     """Estimated wait of a call that joins the end of the queue now, in seconds. The estimate is the mean time that
-    recent calls held their slot, times the call's position, divided by the number of slots. 0 while a slot is free,
+    recent calls occupied a slot, times the call's position, divided by the number of slots. 0 while a slot is free,
     null before the first call has ended."""
     clients: list[ClientWaiting]
     """The clients with the largest numbers of waiting calls, up to MOST_CLIENTS."""
@@ -116,7 +117,7 @@ class ServerStatus(BaseModel):
     since: datetime
     """When the job was submitted, in UTC."""
     calls: int
-    """Number of calls that it got."""
+    """Number of calls that the server got."""
 
 
 class BackendStatus(BaseModel):
@@ -127,7 +128,7 @@ class BackendStatus(BaseModel):
     """Maximum number of calls in flight to each endpoint; 0 means no limit."""
     waiting: int
     requests: dict[str, int] = {}
-    """Client requests since the start by their status, counted at the last called backend."""
+    """Client requests since the start, by status. A request counts at the last called backend."""
     queue: QueueStatus | None
     """Null if the number of calls in flight has no limit, so no call waits."""
     endpoints: list[EndpointStatus]
@@ -141,9 +142,9 @@ class ListenerStatus(BaseModel):
     address: str
     protocols: list[str]
     requests: dict[str, int] = {}
-    """Requests since the start, by their status."""
+    """Requests since the start, by status."""
     refused_connections: int
-    """Connections that the gateway has refused since its start. The gateway refuses a connection at the limit
+    """Connections that the gateway has refused since it started. The gateway refuses connections above
     `limits.connections` or `limits.connections_per_client` of the listener or of the process, and while it is
     overloaded."""
 
@@ -158,18 +159,18 @@ class SheddingStatus(BaseModel):
 
 
 class PolicyStatus(BaseModel):
-    """The state of a policy: the models that a `circuit_breaker` refuses, the calls that a `concurrency_limit` counts,
-    the requests that a `rate_limit` refused, the differences that a `mirror` found."""
+    """The state of a policy, such as the models that a `circuit_breaker` refuses, the calls that a `concurrency_limit`
+    counts, the requests that a `rate_limit` refused, or the differences that a `mirror` found."""
 
     place: str
-    """Its place in the configuration: a route's name, or `backends.NAME`."""
+    """The policy's place in the configuration: a route's name, or `backends.NAME`."""
     policy: str
     state: dict[str, Any]
-    """Described on the page of the policy."""
+    """The state, which the policy's page in the documentation describes."""
 
 
 class LoadError(BaseModel):
-    """The errors of a failed reload: one per line of text, and as a list in `errors`."""
+    """The errors of a failed reload. `text` has one error per line; `errors` has them as a list."""
 
     text: str
     at: datetime
@@ -185,20 +186,20 @@ class ConfigurationStatus(BaseModel):
     reloads: int
     """Number of changes since the start."""
     last_error: LoadError | None
-    """The cause of a failure of the last reload; `null` if it succeeded."""
+    """The reason why the last reload failed; `null` if it succeeded."""
 
 
 class CertificateStatus(BaseModel):
     """The TLS files that listeners, ports and backends with equal settings use."""
 
     used_by: list[str]
-    """The places that use them."""
+    """The places in the configuration that use the files."""
     certificate: str | None
     """The file of the certificate; null for a backend without a client certificate."""
     expires: datetime | None
     """The expiry of the certificate in use, in UTC."""
     error: str | None
-    """The reason why the current files are unusable; null if they are in use."""
+    """The reason why the current files are unusable; null if the files are in use."""
 
 
 class GatewayStatus(BaseModel):
@@ -208,7 +209,7 @@ class GatewayStatus(BaseModel):
     ready: bool
     configuration: ConfigurationStatus
     shedding: SheddingStatus | None = None
-    """Null without `limits.shed`."""
+    """Null if `limits.shed` is not set."""
     listeners: dict[str, ListenerStatus]
     backends: dict[str, BackendStatus]
     policies: list[PolicyStatus] = []
@@ -216,7 +217,7 @@ class GatewayStatus(BaseModel):
     last_errors: list[RequestError] = []
     """The last requests that ended with an error, newest first."""
     tracing: TracingStatus | None = None
-    """Null without `tracing`."""
+    """Null if `tracing` is not set."""
     certificates: list[CertificateStatus] = []
     """All TLS files in use."""
 
@@ -235,13 +236,15 @@ class ConfigurationError(BaseModel):
     file: str | None = None
     line: int | None = None
     column: int | None = None
-    """The place, counted from 1; `null` for an error outside of the file, such as an address that cannot be bound."""
+    """`line` and `column` count from 1. They are `null` for an error outside of the file, such as an address that
+    cannot be bound."""
     location: list[str | int] = []
-    """The keys and indexes that lead to the position, such as `routes`, 1, `backend`; empty if it is unknown."""
+    """The keys and indexes that lead to the position, such as `routes`, 1, `backend`; empty if the position is
+    unknown."""
 
 
 class NotReloaded(BaseModel):
-    """The configuration is invalid. The gateway keeps the previous configuration unchanged."""
+    """The configuration is invalid, so the gateway keeps the previous configuration."""
 
     errors: list[ConfigurationError]
 
@@ -251,7 +254,7 @@ Reload: TypeAlias = Callable[[], Awaitable[Reloaded | NotReloaded]]
 
 
 def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStatus:
-    """Return the status of `backend`. `requests`: its client requests, by their status."""
+    """Return the status of `backend`. `requests` has the number of the backend's client requests, by status."""
     return BackendStatus(
         protocol=backend.protocol.name,
         max_in_flight=backend.max_in_flight,
@@ -326,7 +329,7 @@ def application(
 ) -> "FastAPI":
     """Return an application with `GET /status`, with `POST /reload` if there is a `reload`, with `GET /config` if there
     is a `configuration`, and with its OpenAPI description at `/openapi.json`."""
-    # Imported here, because it takes a fifth of a second: commands without an admin port do not wait for it.
+    # Imported here because the import takes a fifth of a second, and commands without an admin port do not need it.
     from fastapi import FastAPI
 
     from gateway.admin.request_body import BoundedBodies
@@ -349,7 +352,7 @@ def application(
 def _add_configuration(app: "FastAPI", configuration: Callable[[], object]) -> None:
     @app.get("/config", summary="The configuration in use")
     async def effective() -> dict[str, Any]:
-        """The configuration in use, with every default. Secrets appear as `***`."""
+        """The configuration in use, with all defaults. Secrets appear as `***`."""
         found = configuration()
         assert isinstance(found, dict)
         return found

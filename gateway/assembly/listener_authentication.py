@@ -115,7 +115,9 @@ def keys_not_known() -> GatewayError:
 
 def unknown_key() -> GatewayError:
     """Return the error for a token signed by a key that the issuer does not have."""
-    return refusal(Reason.UNAUTHENTICATED, "the token is not accepted: its issuer has no such key; get a new token")
+    return refusal(
+        Reason.UNAUTHENTICATED, "the token is not accepted, because its issuer does not have its key; get a new token"
+    )
 
 
 def _file(config: Config, previous: Access | None) -> WatchedKeys | None:

@@ -1,4 +1,4 @@
-"""Authenticates a client by the credential in its message: a key, a token, or its certificate."""
+"""Authenticate a client by a key or token in its message, or by its certificate."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,15 +19,15 @@ MOST_REMEMBERED = 4096
 them."""
 
 _LONGEST_KEPT = 128
-"""Maximum size of a credential that is cached unchanged, in bytes. For a longer credential, a token, a digest is
-cached."""
+"""Maximum size of a credential that is cached unchanged, in bytes. For longer credentials, which are tokens, a digest
+is cached."""
 
 _NEVER = float("inf")
 
 
 class KeyUse:
-    """The uses of an API key since the gateway's start: the `number` of authentications with it, and the time of the
-    `last` one, in seconds since 1970."""
+    """The uses of an API key since the gateway started: the `number` of authentications, and the time of the `last`
+    authentication, in seconds since 1970."""
 
     __slots__ = ("last", "number")
 
@@ -52,12 +52,12 @@ GatewayError for an invalid token, and `UnknownKeyError`."""
 class Credentials:
     """The API keys, tokens and certificates that authenticate the clients of one configuration.
 
-    - `principals`: Returns the principal of a name.
+    - `principals`: Returns the principal with a name.
     - `verify`: Verifies tokens; None if the configuration has no issuer.
-    - `certificates`: Globs of identities in certificates, with their principal names. The first match counts. In the
-      name, the identity replaces `*`.
+    - `certificates`: Globs of identities in certificates, with their principal names. The first match counts. `*` in
+      the name is replaced with the identity.
     - `header`: The name of the header for keys.
-    - `clock`: Seconds since 1970.
+    - `clock`: Returns the time in seconds since 1970.
     - `uses`: The uses of each used key, by its id. A new configuration takes over the previous configuration's dict.
     """
 
@@ -81,7 +81,7 @@ class Credentials:
         """Called when cached credentials might no longer be valid."""
 
     def use_keys(self, keys: KeyFile | None) -> None:
-        """Accept these keys from now on, and no others."""
+        """Accept only these keys from now on."""
         self._keys = keys
         self.changed()
 
@@ -121,8 +121,8 @@ class Credentials:
 class Authenticator:
     """The authentication of one listener's clients. Safe to call from several threads.
 
-    `keys`, `tokens`, `certificates`: whether the listener accepts this kind of credential. `anonymous`: the principal
-    of clients without credentials; empty if credentials are required.
+    `keys`, `tokens` and `certificates` tell whether the listener accepts this kind of credential. `anonymous` is the
+    principal for clients without credentials; it is empty if credentials are required.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Authenticator:
 
     def __call__(self, headers: Headers, identity: str) -> Principal:
         """Return the principal of the client, based on its headers or metadata, and on the identity in its verified
-        certificate (empty without a certificate). The header for keys takes precedence over Authorization. The
+        certificate (empty if there is none). The header for keys takes precedence over Authorization. The
         authenticator refuses a wrong key or token even if it accepts clients without credentials.
 
         Raises:
@@ -186,7 +186,7 @@ class Authenticator:
         return self._credentials.of_key(credential)
 
     def _without(self, identity: str) -> Principal:
-        """Return the principal of a client without key or token."""
+        """Return the principal of a client without a key or token."""
         if identity and self._certificates:
             principal = self._credentials.of_certificate(identity)
             if principal is not None:

@@ -1,4 +1,5 @@
-"""The headers in which clients send their credentials: a separate header for keys, `Authorization: Bearer` or `Basic`.
+"""The headers in which clients send their credentials: a separate header for keys, `Authorization: Bearer`, or
+`Authorization: Basic`.
 
 gRPC's metadata has the same names. Basic is for clients that accept credentials only in a URL, such as UM-Bridge's
 Python client (`http://user:KEY@host`). The password is the key or token; the gateway ignores the user name.
@@ -10,7 +11,7 @@ from binascii import Error
 AUTHORIZATION = b"authorization"
 
 CHALLENGE = (b"WWW-Authenticate", b'Bearer realm="gateway", Basic realm="gateway"')
-"""The header that a reply with status 401 MUST have (RFC 9110, section 15.5.2)."""
+"""The header that a response with status 401 MUST have (RFC 9110, section 15.5.2)."""
 
 
 class UnknownKeyError(Exception):

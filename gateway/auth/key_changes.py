@@ -1,6 +1,7 @@
-"""Changes of a key file: add a key, and revoke one. `gateway keys` and the status API use it.
+"""Add and revoke keys in a key file, for `gateway keys` and the status API.
 
-The file is replaced in one step, readable by its owner only. Changes of several processes wait for each other.
+The file is replaced in one step, and only its owner can read it. If several processes change the file, they wait for
+each other.
 """
 
 import fcntl
@@ -41,7 +42,8 @@ def add_key(file: Path, principal: str, expires: datetime | None, note: str) -> 
 
 
 def revoke_key(file: Path, id: str) -> KeyEntry:
-    """Revoke the key with this id. A key that was revoked before keeps its time. Return its entry.
+    """Revoke the key with this id, and return its entry. If the key was already revoked, the time of the revocation
+    does not change.
 
     Raises:
         UnknownKeyIdError: the file has no such key.

@@ -1,8 +1,8 @@
 """API keys, and the file with their digests.
 
-A key is `gw_` and 32 random bytes in base64url. The file has only its SHA-256 digest. A slow hash, which passwords
-need, would not add security: trying 2^256 keys is impossible, however fast an attempt is. The lookup of a key uses its
-digest, so its duration reveals nothing about other keys.
+A key is `gw_` and 32 random bytes in base64url. The file has only its SHA-256 digest. A slow hash, as passwords need,
+would not add security, because trying 2^256 keys is impossible, however fast each attempt is. A key is looked up by its
+digest, so the duration of a lookup reveals nothing about other keys.
 """
 
 import re
@@ -25,13 +25,13 @@ MAX_FILE = 16 * 2**20
 """Maximum size of a key file, in bytes; about 60,000 keys."""
 
 _ID = 12
-"""Number of characters of a digest that name its key in lists."""
+"""Number of characters of a key's digest that serve as the key's name in lists."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class KeyFileError(Exception):
-    """The key file is unreadable or invalid. The text says why, without a digest."""
+    """The key file is unreadable or invalid. The text gives the reason, and contains no digest."""
 
 
 def _digest(text: str) -> str:
@@ -61,7 +61,7 @@ class KeyEntry(BaseModel):
 
     @property
     def id(self) -> str:
-        """The key's name in lists; it does not help to guess the key."""
+        """The key's name in lists, which does not help to guess the key."""
         return self.sha256[:_ID]
 
     def why_invalid(self, now: datetime) -> str:
@@ -129,10 +129,10 @@ def parse_keys(content: bytes) -> KeyFile:
     of which the first two are required.
 
     Raises:
-        KeyFileError: it has another format. The text names the position, and no value.
+        KeyFileError: the content has another format. The text names the position, but contains no values.
     """
     try:
-        # BaseLoader leaves every scalar a text: a principal `no` or an id `12e4` does not change.
+        # BaseLoader leaves every scalar as text, so a principal `no` or an id `12e4` does not change.
         data: Any = yaml.load(content, yaml.CBaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)

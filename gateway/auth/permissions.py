@@ -1,4 +1,4 @@
-"""The principals of a configuration: the permissions of each name."""
+"""The principals of a configuration, and the permissions of each."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ BUILT_IN: Mapping[str, tuple[Grant, ...]] = {
 """Sets of permissions that every configuration has."""
 
 _MOST_REMEMBERED = 4096
-"""Maximum number of cached principals; a token issuer chooses their names."""
+"""Maximum number of cached principals, because token issuers choose their names."""
 
 
 @frozen
@@ -28,7 +28,7 @@ class Principals:
     """Makes Principals from names.
 
     - `sets`: the sets of permissions by name, in addition to BUILT_IN.
-    - `named`: for each principal's name, or glob of names, the names of its sets.
+    - `named`: the names of the permission sets of each principal's name or glob of names.
     """
 
     def __init__(self, sets: Mapping[str, tuple[Grant, ...]], named: Mapping[str, Iterable[str]]) -> None:
@@ -54,7 +54,7 @@ class Principals:
         return bool(self._own(name))
 
     def entry(self, name: str) -> PrincipalEntry | None:
-        """Return the entry for this name: its own entry, otherwise the entry of the first glob that matches."""
+        """Return the entry with exactly this name, or otherwise the entry of the first glob that matches."""
         globs = (glob for glob in self._named if fnmatchcase(name, glob))
         pattern = name if name in self._named else next(globs, None)
         return None if pattern is None else PrincipalEntry(pattern, self._named[pattern])

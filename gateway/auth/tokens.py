@@ -1,8 +1,8 @@
 """JSON Web Tokens (JWT, RFC 7519) from issuers. Each token is verified with the public keys (a JWKS, RFC 7517) of the
 issuer that it names.
 
-Only signatures by private keys are accepted. With the algorithm `none`, anyone could forge a token; with HS256 to
-HS512, anyone who knows the public key could sign one.
+Only signatures by private keys are accepted. With the algorithm `none`, anyone could forge a token. With HS256 to
+HS512, anyone who knows the public key could sign a token.
 """
 
 import json
@@ -33,11 +33,11 @@ _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 
 @frozen
 class Rules:
-    """The claims that tokens must have, and how they name the principal.
+    """The claims that tokens must have, and the claims that name the principal and the permissions.
 
     - `principal`: the claim that names the principal; `prefix` comes before its value.
     - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty if not used.
-      A dot leads into an object: `realm_access.roles`.
+      Dots select claims inside objects: `realm_access.roles`.
     - `leeway`: maximum difference of clocks, in seconds.
     """
 
@@ -77,10 +77,10 @@ KeySet: TypeAlias = Mapping[str, PublicKey]
 
 
 def parse_key_set(content: bytes) -> KeySet:
-    """Return the public keys in a JWKS. This leaves out keys with a use other than signatures, or of an unknown type.
+    """Return the public keys in a JWKS, except keys with a use other than signatures, or with an unknown type.
 
     Raises:
-        KeySetError: it is not a JWKS, it has more than MOST_KEYS, or it has no usable key.
+        KeySetError: the content is not a JWKS, has more than MOST_KEYS keys, or has no usable key.
     """
     try:
         data = json.loads(content)
@@ -110,7 +110,7 @@ def _public_key(row: Mapping[str, Any]) -> PublicKey:
 
 
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
-"""The members of a private key: they are ignored in a file that has them by mistake."""
+"""The members of a private key, which are ignored in a file that has them by mistake."""
 
 
 def is_token(credential: bytes) -> bool:
@@ -144,7 +144,7 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
     Raises:
         GatewayError: UNAUTHENTICATED, the token is malformed, expired, not yet valid, not from this issuer, not for
             this audience, or its signature is wrong.
-        UnknownKeyError: its key is not among `keys`.
+        UnknownKeyError: the token's key is not in `keys`.
     """
     if len(token) > LONGEST_TOKEN:
         raise refused(f"it is longer than {LONGEST_TOKEN} bytes; request one with fewer claims")
@@ -202,7 +202,7 @@ def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
 
 
 def _claim(claims: Any, path: str) -> Any:
-    # Names such as `https://example.org/roles` contain dots themselves.
+    # First the whole name, because names such as `https://example.org/roles` contain dots themselves.
     if isinstance(claims, dict) and path in claims:
         return claims[path]
     for step in path.split("."):

@@ -1,6 +1,6 @@
 """The command line `gateway`: one module per command in `commands`, imported only when the command runs.
 
-The parts of larger commands have their own packages: `bench`, `cassettes` (record and replay), `conformance`,
+The code of larger commands is in packages of `gateway.tools`: `bench`, `cassettes` (record and replay), `conformance`,
 `probing`, `top`.
 """
 
@@ -17,10 +17,10 @@ from gateway.cli.exit_codes import INTERRUPTED, end, in_red
 
 GROUPS = {
     "Run": {
-        "serve": "Serve a configuration.",
-        "demo": "Serve the configuration that comes with the package.",
-        "reference": "Serve bundled models or Python callables.",
-        "record": "Serve a configuration, and record requests and responses.",
+        "serve": "Run the gateway with a configuration file.",
+        "demo": "Run the gateway with the demo configuration.",
+        "reference": "Run a model server with sample models or Python callables.",
+        "record": "Run the gateway, and record requests and responses.",
     },
     "Write and check a configuration": {
         "init": "Write a configuration file with comments.",
@@ -37,25 +37,25 @@ GROUPS = {
         "call": "Send one inference to a model server.",
         "bench": "Load-test a model server, and print latencies.",
         "replay": "Send recorded requests, and compare the responses.",
-        "conformance": "Check a server against the specification of its protocol.",
+        "conformance": "Check a server against its protocol's specification.",
     },
     "Operate": {
         "top": "Show the activity of a running gateway.",
         "doctor": "Print diagnostic information for a bug report.",
-        "drain": "Drain an endpoint for maintenance of its server.",
+        "drain": "Stop sending requests to an endpoint, for maintenance.",
         "keys": "Create, list and revoke API keys.",
-        "completion": "Print the completion script of a shell.",
+        "completion": "Print the completion script for a shell.",
     },
 }
-"""Every command, in the groups and the order of `gateway --help`, with its text there. The command `NAME` is `NAME` in
-the module `gateway.cli.commands.NAME`, a function or, if it has subcommands, a Typer; an `EPILOG` there ends its
-help."""
+"""Every command with its text in `gateway --help`, in the groups and the order of this list. The command `NAME` is the
+object `NAME` in the module `gateway.cli.commands.NAME`: a function or, if the command has subcommands, a Typer. The
+module's `EPILOG`, if any, ends the command's help."""
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 
 class CommandGroup(TyperGroup):
-    """The commands, each imported when it is needed. Typer has a private copy of click, whose types it does not
-    export."""
+    """The commands, each imported when it is needed. Types are `Any` because Typer has a private copy of click, whose
+    types it does not export."""
 
     def main(self, *args: Any, **settings: Any) -> NoReturn:
         """Run the command that the arguments name, and exit with its code."""
@@ -73,20 +73,21 @@ class CommandGroup(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the command of this name; None if it is unknown."""
+        """Return the command of this name; None if the name is unknown."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             self.commands[cmd_name] = _load(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name. An unknown name is compared with all commands, to suggest one."""
+        """Return the command that the arguments name. If the name is unknown, raise an error that suggests a similar
+        command."""
         if args and args[0] not in COMMANDS:
             for name in COMMANDS:
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of commands, without importing any."""
+        """Write the list of commands, without importing the commands."""
         width = max(map(len, COMMANDS))
         for group, commands in GROUPS.items():
             with formatter.section(group):
@@ -137,7 +138,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Any model client to any model server."""
+    """Connect any model client to any model server."""
 
 
 def main() -> None:

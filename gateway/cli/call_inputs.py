@@ -1,4 +1,4 @@
-"""The requests of `gateway call` and `gateway bench`: files, and the values of their options."""
+"""The requests of `gateway call` and `gateway bench`, made from files and the values of options."""
 
 import json
 import os
@@ -22,13 +22,13 @@ JSON_PROTOCOL = "v2-rest"
 """The protocol whose JSON is the format of FILE."""
 
 
-class BadArgument(Exception):  # noqa: N818 - what is wrong is an argument
-    """The argument or file is invalid; the text names it and the expected format."""
+class BadArgument(Exception):  # noqa: N818 - the argument is wrong
+    """An argument or a file is invalid; the text names the argument or file, and the expected format."""
 
 
 def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
-    """Return the address, the model and the file (or an empty text); options can contain the first two. Raises
-    BadParameter, with which the command ends."""
+    """Return the address, the model and the file (or an empty text). `address` and `model` are the values of the
+    options. Raises BadParameter, which ends the command."""
     rest = list(given)
     address = address or (rest.pop(0) if rest else "")
     model = model or (rest.pop(0) if rest else "")
@@ -38,8 +38,8 @@ def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
 
 
 def request(file: str, model: str) -> Request:
-    """Return the request in a file, without the data that only a client's own protocol needs; without a file, a request
-    without inputs.
+    """Return the request in a file, without the data that only a client's own protocol needs. If there is no file,
+    return a request without inputs.
 
     Raises:
         BadArgument, DecodeError, GatewayError: the file is unreadable, or contains no request.
@@ -62,7 +62,7 @@ def read(file: str) -> bytes:
 
 
 def read_arrays(file: str) -> tuple[Tensor, ...]:
-    """Return the arrays of an .npz file with their names, or the array of an .npy file without a name.
+    """Return the arrays of an .npz file with their names, or the array of an .npy file with an empty name.
 
     Raises:
         BadArgument: the file is unreadable, or contains Python objects.
@@ -80,7 +80,7 @@ def read_arrays(file: str) -> tuple[Tensor, ...]:
 
 
 def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
-    """Return the tensors of `--set`: a derivative's own tensors come last, with 0 for omitted positions.
+    """Return the tensors of `--set`. The tensors that only a derivative has come last, with 0 for omitted positions.
 
     Raises:
         BadArgument: a value cannot be a tensor, or a tensor that a derivative needs is missing.
@@ -101,7 +101,7 @@ def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
 
 
 def combined(inputs: Iterable[Tensor], given: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """Return the inputs of a file, and the inputs of `--set`, which replace inputs of the same name."""
+    """Return the inputs of a file, and the inputs of `--set`, which replace the file's inputs of the same names."""
     given = tuple(given)
     replaced = {each.name for each in given if each.name}
     return (*(each for each in inputs if each.name not in replaced), *given)
@@ -132,7 +132,7 @@ def _assigned_tensor(name: str, value: str) -> Tensor:
     if value.startswith("@"):
         (tensor, *others) = read_arrays(value[1:])
         if others or not value.endswith(".npy"):
-            raise BadArgument(f"--set {name}={value}: expected an .npy file, which holds one array")
+            raise BadArgument(f"--set {name}={value}: expected an .npy file, which contains one array")
         return as_tensor(name, tensor.array)
     try:
         return as_tensor(name, json.loads(value) if value.startswith("[") else list(map(_scalar, value.split(","))))
@@ -143,7 +143,7 @@ def _assigned_tensor(name: str, value: str) -> Tensor:
 
 
 def _scalar(text: str) -> object:
-    """Return a number, or true, false, or text."""
+    """Return `text` as a number, True or False, or unchanged."""
     for read_as in (int, float):
         try:
             return read_as(text)

@@ -21,7 +21,7 @@ WIDEST = 60
 
 
 def json_line(response: Response, request: Request) -> str:
-    """Return the response as V2 JSON in one line. Raises GatewayError if BYTES are not UTF-8."""
+    """Return the response as V2 JSON in one line. Raises GatewayError if BYTES elements are not UTF-8."""
     return bytes(translate.encode_response("v2-rest", response, request, SETTINGS).body).decode()
 
 
@@ -50,17 +50,18 @@ def _value(value: object) -> str:
 
 
 def check(output: Path | None) -> None:
-    """Check that the suffix of this file name belongs to a format for arrays. Raises BadArgument."""
+    """Raise BadArgument if the suffix of this file name belongs to no array format."""
     if output is not None and output.suffix not in ARRAY_FILES:
         raise BadArgument(f"--output is {str(output)!r}, expected a name that ends in {' or '.join(ARRAY_FILES)}")
 
 
 def save(output: Path, response: Response) -> None:
-    """Write the outputs to a file: .npz has any number, by name; .npy has one. A later response replaces an earlier
-    one.
+    """Write the outputs to a file: all outputs by name to an .npz file, or the only output to an .npy file. A later
+    response replaces an earlier response.
 
     Raises:
-        BadArgument: .npy without exactly one output, or these files cannot represent an output.
+        BadArgument: the file is .npy and the response does not have exactly one output, or the file formats cannot
+            represent an output.
         OSError: writing the file failed.
     """
     arrays = {each.name: _storable(each) for each in response.outputs}
@@ -69,14 +70,14 @@ def save(output: Path, response: Response) -> None:
     elif len(arrays) == 1:
         np.save(output, next(iter(arrays.values())), allow_pickle=False)
     else:
-        raise BadArgument(f"the response has {len(arrays)} outputs, which {output.suffix} cannot hold; .npz can")
+        raise BadArgument(f"the response has {len(arrays)} outputs, but {output.suffix} files contain one; use .npz")
     print(f"{output}: {', '.join(f'{name} {list(each.shape)}' for name, each in arrays.items())}", file=sys.stderr)
 
 
 def _storable(tensor: Tensor) -> Array:
     if tensor.datatype is Datatype.BYTES:
         raise BadArgument(
-            f"output {tensor.name!r} is BYTES, which files of arrays cannot hold without pickling; use JSON"
+            f"output {tensor.name!r} is BYTES, which array files cannot contain without pickling; use JSON"
         )
     if tensor.datatype is Datatype.BF16:
         return tensor.array.astype(np.float32)  # numpy's files lack BF16; FP32 can represent its values

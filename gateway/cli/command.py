@@ -1,4 +1,4 @@
-"""A command with options: its help, and the errors for unknown options and arguments."""
+"""The base class of commands with options, which shows their help and the errors for unknown options and arguments."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 CommandError: Any = typer.BadParameter.__mro__[2]
 """From Typer's private copy of click."""
 _TAKES_OPTIONS = ("--config", "--admin")
-"""Options that users write as arguments."""
+"""Options whose values users often write as arguments."""
 
 
 class Command(TyperCommand):
-    """A command that recognizes its options under the names of other programs, and shows its arguments with their
-    metavars."""
+    """A command that suggests an option if the user writes another program's name for it, and shows arguments with
+    their metavars."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Same as TyperCommand's, except that the error for an unknown option or a surplus word suggests an
+        """Parse the arguments like TyperCommand. The error for an unknown option or a surplus argument suggests an
         alternative."""
         try:
             return super().parse_args(ctx, args)

@@ -16,13 +16,13 @@ from gateway.routing.version_names import split_version
 
 
 def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
-    """Return the lines to print: a heading and the commands; empty if all routes lack a model name. `addresses` has the
-    address of each listener by name.
+    """Return the lines to print: a heading and the commands. The list is empty if no route names a model. `addresses`
+    has the address of each listener by name.
 
-    A command requests metadata for one model: the first that a route for its listener and protocol names, in the
-    version of the route. Over TLS it does not check the listener's certificate, and if the listener has `auth` it sends
-    the key or token in the shell's variable KEY. The list leaves out listeners that require a certificate, routes whose
-    conditions the command cannot meet, and routes with conditions on headers, whose values can be secret.
+    Each command requests metadata for the first model that a route for its listener and protocol names, in the version
+    of this route. Commands over TLS do not check the listener's certificate. If the listener has `auth`, the command
+    sends the key or token in the shell variable KEY. The list omits listeners that require a certificate, routes whose
+    conditions no command can meet, and routes with conditions on headers, because header values can be secret.
     """
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]
     protocols = spoken(config)
@@ -42,7 +42,7 @@ def _first(commands: Iterator[str]) -> list[str]:
 
 
 def _needs_certificate(config: Config, listener: ListenerConfig) -> bool:
-    """Return whether clients must present a certificate, which a command to copy does not have."""
+    """Return whether clients must present a certificate, because the printed commands have none."""
     if listener.tls is not None and listener.tls.client == "required":
         return True
     auth = listener.auth
@@ -59,7 +59,7 @@ def _for_listener(command: str, listener: ListenerConfig) -> str:
 
 
 def _client_address(address: str) -> str:
-    """Return `address` with loopback instead of a wildcard host, so clients on this machine can connect to it."""
+    """Return `address`, with a wildcard host replaced by loopback, so clients on this machine can connect."""
     return address.replace("0.0.0.0:", "127.0.0.1:", 1).replace("[::]:", "[::1]:", 1)
 
 
@@ -93,7 +93,7 @@ def _commands(
 
 
 def _model_and_version(route: Conditions, protocol: Protocol) -> tuple[str, str] | None:
-    """Return the model and the version as clients of `protocol` write them; None if its clients cannot name the
+    """Return the model and the version in the format of `protocol`; None if clients of the protocol cannot name the
     version."""
     if not route.version:
         return route.model, ""

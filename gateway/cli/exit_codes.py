@@ -1,8 +1,8 @@
-"""How commands end: one meaning for each exit code, and the text of an error on standard error.
+"""Functions that end a command with an exit code, and print an error on standard error.
 
 | code | meaning |
 |---|---|
-| 0 | success, or yes |
+| 0 | success, or a positive result |
 | 1 | a negative result: something failed, differs, or is wrong |
 | 2 | wrong usage: an option, an argument, or a file that cannot be read |
 | 3 | the server cannot be reached |
@@ -32,12 +32,12 @@ def in_red(text: str) -> str:
 
 
 def fail(message: object) -> NoReturn:
-    """End with FAILED."""
+    """Print `message` on standard error, and exit with FAILED."""
     end(FAILED, message)
 
 
 def misuse(message: object) -> NoReturn:
-    """End with USAGE."""
+    """Print `message` on standard error, and exit with USAGE."""
     end(USAGE, message)
 
 

@@ -1,4 +1,4 @@
-"""Options of a command as the fields of a dataclass."""
+"""Define the options of a command as the fields of a dataclass."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass

@@ -1,4 +1,4 @@
-"""Parts that commands share: the option `--config`, and reading a configuration."""
+"""Code that commands share: the option `--config`, and functions that read a configuration."""
 
 import sys
 from importlib import import_module
@@ -41,8 +41,8 @@ def one_config(argument: Path | None, option: Path | None) -> Path:
 
 
 def read(path: Path) -> Config:
-    """Return the configuration in `path`. Warnings are printed. If it has errors, all are printed and the command exits
-    with 1."""
+    """Return the configuration in `path`, and print its warnings. If the configuration has errors, print all errors and
+    exit with 1."""
     config, warnings = read_with_warnings(path)
     for warning in warnings:
         print(warning, file=sys.stderr)
@@ -50,8 +50,8 @@ def read(path: Path) -> Config:
 
 
 def read_with_warnings(path: Path, *, files: bool = True) -> tuple[Config, tuple[Problem, ...]]:
-    """Return the configuration in `path` and the warnings about it, with `files` also about the certificates and keys
-    that it names. If it has errors, all are printed and the command exits with 1."""
+    """Return the configuration in `path` and its warnings; if `files` is set, also warnings about the certificates and
+    keys that it names. If the configuration has errors, print all errors and exit with 1."""
     known = catalog()
     if not files:
         known = replace(known, tls_faults=no_faults, why_not_keys=_no_fault, why_not_key_set=_no_fault)
@@ -62,8 +62,8 @@ def read_with_warnings(path: Path, *, files: bool = True) -> tuple[Config, tuple
 
 
 def catalog() -> Catalog:
-    """Return the protocols, policies and bundled models that a configuration can name. If a policy's module lacks a
-    part, the command exits with 1."""
+    """Return the protocols, policies and bundled models that a configuration can name. If a policy's module is
+    incomplete, exit with 1."""
     try:
         policies = registry.policies()
     except registry.IncompletePolicyError as error:

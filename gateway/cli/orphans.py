@@ -1,6 +1,6 @@
 """Reap the orphans of a container. The kernel makes the first process of a container (PID 1) the parent of all
-processes whose parents have ended. Unless that process waits for them, they stay as zombies until the process table is
-full."""
+processes whose parents have ended. Unless the first process waits for them, they stay as zombies, and can fill the
+process table."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from typing import NoReturn
 from gateway.core.tasks import spawn
 
 SECONDS = 5.0
-"""Seconds between two checks. An orphan is a zombie for at most twice as long."""
+"""Seconds between two checks. An orphan stays a zombie for at most twice this time."""
 
 
 def reap_if_first() -> None:
@@ -21,8 +21,8 @@ def reap_if_first() -> None:
 
 
 async def reap(seconds: float) -> NoReturn:
-    """Wait for each child that was a zombie in two consecutive checks. The event loop immediately waits for the
-    processes that it started, and other starters wait for theirs."""
+    """Wait for each child that was a zombie in two consecutive checks. Children that this process started do not stay
+    zombies that long, because the event loop or other code waits for them."""
     before: set[int] = set()
     while True:
         await asyncio.sleep(seconds)
@@ -34,7 +34,7 @@ async def reap(seconds: float) -> NoReturn:
 
 
 def zombies() -> set[int]:
-    """Return the children of this process that have ended, and whose exit status has not been collected."""
+    """Return the children of this process that have ended but whose exit status has not been collected."""
     children: set[int] = set()
     for thread in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""A line on standard error during slow work: the current step, the progress, and the elapsed time.
+"""A progress line on standard error during slow work, with the current step, the progress, and the elapsed time.
 
-It appears after one second, on a terminal only, and disappears at the end.
+The line appears after one second, only on a terminal, and disappears at the end.
 """
 
 import os
@@ -15,7 +15,7 @@ from gateway.core.frozen import frozen
 from gateway.tools.printed import printable
 
 AFTER = 1.0
-"""Seconds before the line appears: shorter work needs no line."""
+"""Seconds before the line appears. Shorter work needs no line."""
 EVERY = 0.2
 BAR = 30
 """Width of the bar, in characters."""
@@ -24,7 +24,7 @@ _CLEAR = "\r\x1b[K"
 
 @frozen
 class ProgressStep:
-    """The progress of some work: `text` describes the current step, `done` is the completed share, from 0 to 1, None if
+    """The progress of some work. `text` describes the current step. `done` is the completed share, from 0 to 1; None if
     unknown."""
 
     text: str
@@ -32,7 +32,7 @@ class ProgressStep:
 
 
 class ProgressLine:
-    """The line of some work."""
+    """The progress line of some work."""
 
     def __init__(self, what: str, stream: TextIO) -> None:
         self._what = what
@@ -44,15 +44,15 @@ class ProgressLine:
         self._drawing = Lock()
 
     def show(self, text: str, done: float | None = None) -> None:
-        """Set the current step and the progress, as a ProgressStep."""
+        """Set the current step and the progress; see ProgressStep."""
         self._step = ProgressStep(text, done)
 
     def show_each(self, look: Callable[[], ProgressStep]) -> None:
-        """Call `look` for the ProgressStep whenever the line is drawn, in another thread."""
+        """Whenever the line is drawn, call `look` for the ProgressStep, in another thread."""
         self._look = look
 
     def counted(self, total: int, unit: str) -> Callable[[], None]:
-        """Show 0 of `total`; each call of the returned function counts one more as done."""
+        """Show 0 of `total`. Each call to the returned function adds 1 to the number shown."""
         done = 0
 
         def count() -> None:
@@ -91,8 +91,8 @@ class ProgressLine:
 
 @contextmanager
 def progress(what: str, after: float = AFTER) -> Iterator[ProgressLine]:
-    """Show a line while the block runs, from `after` seconds on. The block's output goes through the line's `print`;
-    errors are printed after the block."""
+    """Show a line while the block runs, from `after` seconds on. The block prints through the line's `print`. Error
+    messages are printed after the block."""
     shown = ProgressLine(what, sys.stderr)
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield shown
@@ -116,8 +116,8 @@ def progress(what: str, after: float = AFTER) -> Iterator[ProgressLine]:
 
 
 def line(what: str, step: ProgressStep, seconds: float) -> str:
-    """Return the text of the line after this many seconds. Servers choose their model names, so the line contains no
-    control characters."""
+    """Return the text of the line after this many seconds. Control characters are removed, because the text can contain
+    model names, which servers choose."""
     since = f"  {seconds:.0f} s"
     if step.done is None:
         text = f"{what}: {step.text}" if step.text else what

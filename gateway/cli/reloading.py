@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Reloadable(typing.Protocol):
-    """A gateway: of one process, or the Supervisor of several."""
+    """A gateway of one process, or the Supervisor of several processes."""
 
     @property
     def state(self) -> GatewayState:
@@ -54,15 +54,15 @@ class Reloader:
         self._path = path
         self._watched = Watched(loaded)
         self._failed_on = Watched({})
-        """The files other than the configuration that the last attempt failed on."""
+        """Files that made the last attempt fail, other than the configuration itself."""
         self._one_at_a_time = asyncio.Lock()
 
     def on_hangup(self) -> None:
-        """Reload, in a task."""
+        """Start a reload in a task."""
         spawn(self._reload("SIGHUP"))
 
     async def on_call(self) -> Reloaded | NotReloaded:
-        """Reload, and return the changes or every error."""
+        """Reload, and return the changes or all errors."""
         return await self._reload("POST /reload")
 
     async def watch(self) -> NoReturn:
@@ -91,7 +91,7 @@ class Reloader:
                 return self._failed([ConfigurationError(text=str(error))], [error])
             except Exception:
                 log.exception("unexpected error while the configuration was reloaded")
-                text = "the gateway failed to change to this configuration; its log says why"
+                text = "the gateway failed to change to this configuration; see its log for the reason"
                 return self._failed([ConfigurationError(text=text)], [text])
         self.gateway.state.last_reload_error = None
         log_to_stderr(config.log)
@@ -101,8 +101,8 @@ class Reloader:
         return Reloaded(changes=list(changes))
 
     async def _change(self) -> tuple[Config, tuple[Problem, ...], tuple[str, ...]]:
-        """Read the configuration, and change to it. If this fails on files that were not watched during the read, retry
-        once, because the files might have changed since."""
+        """Read the configuration, and change to it. If files that were not watched during the read cause a failure,
+        retry once, because the files might have changed since."""
         files: frozenset[Path] = frozenset()
         try:
             with small_collections():
@@ -122,7 +122,7 @@ class Reloader:
     def _load(self) -> tuple[Config, tuple[Problem, ...]]:
         self._failed_on.loaded(look(self._failed_on.files))
         self._watched.loaded(look_at_all(self._path))
-        return load_with_warnings(self._path, catalog())  # packages might have been installed since
+        return load_with_warnings(self._path, catalog())  # packages might have been installed since the last read
 
     def _failed(self, errors: list[ConfigurationError], lines: Sequence[object]) -> NotReloaded:
         for line in lines:

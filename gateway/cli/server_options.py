@@ -24,7 +24,7 @@ Headers = Annotated[list[str], typer.Option("--header", metavar="NAME=VALUE", he
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", envvar="GATEWAY_KEY", help="API key to send.", show_envvar=True)
 ]
-Ca = Annotated[str | None, typer.Option("--ca", metavar="FILE", help="CA of the server's certificate (PEM).")]
+Ca = Annotated[str | None, typer.Option("--ca", metavar="FILE", help="CA that signed the server's certificate (PEM).")]
 Certificate = Annotated[str | None, typer.Option("--certificate", metavar="FILE", help="Client certificate (PEM).")]
 CertificateKey = Annotated[
     str | None, typer.Option("--certificate-key", metavar="FILE", help="Private key for --certificate (PEM).")
@@ -45,7 +45,7 @@ DeclaringFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Configuration that declares the form, for an ADDRESS json:FORM://HOST:PORT.",
+        help="Configuration that declares the form, if ADDRESS is json:FORM://HOST:PORT.",
         exists=True,
         dir_okay=False,
     ),
@@ -56,7 +56,7 @@ Parameters = Annotated[
     typer.Option("--parameter", metavar="NAME=VALUE", help="Request parameter; VALUE is JSON or text. Repeatable."),
 ]
 Selected = Annotated[
-    list[str], typer.Option("--select", metavar="NAME", help="Output to request, instead of all. Repeatable.")
+    list[str], typer.Option("--select", metavar="NAME", help="Output to request. Repeatable. Default: all outputs.")
 ]
 Casting = Annotated[
     Cast, typer.Option("--cast", metavar="HOW", help="For inexact conversions: refuse, round or saturate.")
@@ -81,12 +81,12 @@ class ServerOptions:
     insecure: Insecure = False
 
     def tls(self) -> Tls | None:
-        """Return the TLS options; None without any."""
+        """Return the TLS options; None if no option is set."""
         asked = Tls(self.ca, self.certificate, self.certificate_key, self.server_name, verify=not self.insecure)
         return None if asked == Tls() else asked
 
     def access(self) -> ServerAccess:
-        """Return the options as a ServerAccess; exits with USAGE if a header is wrong."""
+        """Return the options as a ServerAccess. Exits with USAGE if a header is malformed."""
         try:
             return ServerAccess(call_inputs.headers(self.headers), self.key, self.tls())
         except call_inputs.BadArgument as error:
@@ -103,8 +103,8 @@ class AdminAccess:
     insecure: Insecure = False
 
     def port(self, url: str, seconds: float = 30.0) -> AdminPort:
-        """Return the admin port at `url`, with a timeout for each reply; exits with USAGE if the URL or an option is
-        wrong."""
+        """Return the admin port at `url`, with a timeout of `seconds` for each response. Exits with USAGE if the URL or
+        an option is wrong."""
         try:
             headers = raw_headers(call_inputs.headers(self.headers), self.key)
             tls = TlsFiles(authorities=self.ca or "")
@@ -114,25 +114,25 @@ class AdminAccess:
 
 
 def admin_exit_code(error: AdminPortError) -> int:
-    """Return how a command ends when an admin port did not answer, or answered with an error."""
+    """Return the exit code for an admin port that did not respond, or responded with an error."""
     if isinstance(error, AdminUnreachableError):
         return UNREACHABLE
     return TIMED_OUT if isinstance(error, AdminTimeoutError) else FAILED
 
 
 def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapping[str, object] | None:
-    """Return the description of the form in `address`, or of the form that `protocol` names, from the configuration at
-    the path `config`; None if the configuration does not declare the form, or `config` is None. If the configuration
-    has errors, print all errors and exit with 1."""
+    """Return the description of the form that `address` or `protocol` names, from the configuration file `config`.
+    Return None if the configuration does not declare the form, or if `config` is None. If the configuration has errors,
+    print all errors and exit with 1."""
     if config is None:
         return None
-    from gateway.cli.options import read  # loading the models of a configuration takes longer than a call
+    from gateway.cli.options import read  # importing the reader of configurations takes longer than a call
 
     return described_form(read(config), protocol or named_protocol(address))
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
-    """Return rows in columns, below a header that is bold if the terminal shows colors."""
+    """Return the rows as a table. The header is bold if the terminal shows colors."""
     shown = [[printable(each) for each in row] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in shown) for at in range(len(head))]
     lines = ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in shown]

@@ -1,4 +1,4 @@
-"""ServerModels of a server, as rows of a table and as JSON."""
+"""Format the models of a server as rows of a table and as JSON."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from gateway.tools.probing.stanza import operations, signature_text
 
 
 def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:
-    """Return a row for each model: name, versions, state, signature. Derivative models follow their models."""
+    """Return a row for each model, with name, versions, state and signature. Derivative models follow their models."""
     own = models.own
     rows = [_row(each) for each in own]
     if models.left_out:
-        rows.append(("...", "", "", f"{models.left_out} more models were not asked for their signatures"))
+        rows.append(("...", "", "", f"{models.left_out} more models, whose signatures were not queried"))
     return rows
 
 

@@ -1,5 +1,5 @@
 """Shutdown of commands that run a server: the first SIGTERM or SIGINT drains the server, which reports not ready for
-some time and then finishes the requests in flight; the second signal stops it immediately."""
+some time and then finishes the requests in flight. A second signal stops it immediately."""
 
 import asyncio
 import logging
@@ -46,8 +46,8 @@ class Signals:
 
 
 async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool:
-    """Run `start`, which the first signal cancels. Returns whether it ended before the signal; if not, the caller must
-    drain the started parts. Raises the errors of `start`, unless a signal came first."""
+    """Run `start`, and cancel it at the first signal. Return whether `start` ended before the signal; if not, the
+    caller must drain the started parts. Raises the errors of `start`, unless a signal came first."""
     starting, first = spawn(start), spawn(signals.first.wait())
     await asyncio.wait((starting, first), return_when=asyncio.FIRST_COMPLETED)
     if not signals.first.is_set():
@@ -66,7 +66,7 @@ async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool
 async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:
     """Wait for the first signal, drain `server`, log each step, then end the process.
 
-    For `delay` seconds the server still accepts requests, so load balancers notice that it stops being ready. Then
+    For `delay` seconds the server still accepts requests, so load balancers can notice that it is no longer ready. Then
     requests in flight have `timeout` seconds to finish. A second signal ends both periods immediately.
     """
     await signals.first.wait()

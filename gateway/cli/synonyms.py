@@ -1,4 +1,4 @@
-"""Options with the names of other programs: suggestions for an option that a command does not have."""
+"""Suggestions for options that a command does not have, such as options of other programs."""
 
 from collections.abc import Collection
 from difflib import get_close_matches
@@ -53,8 +53,8 @@ KEYS = {
 
 
 def meant(option: str, options: Collection[str], *, takes_config: bool) -> str:
-    """Return the replacement for `option`, which a command with `options` lacks; empty if all options are too
-    different. With `takes_config`, the suggestion can be a configuration key."""
+    """Return advice for `option`, which is not one of the command's `options`; empty if no option is similar. If
+    `takes_config` is set, the advice can name a configuration key."""
     name = option.lstrip("-").partition("=")[0].replace("_", "-").lower()
     close = get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
     if close:

@@ -1,4 +1,4 @@
-"""The configuration: reads one YAML file and returns a Config, or all errors of the file."""
+"""The configuration: functions that read one YAML file, and return a Config or all errors of the file."""
 
 from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.keys import Config

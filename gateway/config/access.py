@@ -21,14 +21,14 @@ from gateway.core.principal import Permission
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 Way = Literal["keys", "jwt", "certificates"]
-"""How clients authenticate, named like the keys of `auth`."""
+"""Kinds of credentials, named like the keys of `auth`."""
 
 NOT_FOR_KEYS = frozenset({"authorization", "content-type", "content-length", "host", "te", "transfer-encoding"})
 
 
 def _key_header(name: str) -> str:
     if name in NOT_FOR_KEYS:
-        raise refusal("{value} cannot hold a key; `authorization` is always read, too")
+        raise refusal("{value} cannot contain a key; `authorization` is always read too")
     return name
 
 
@@ -42,11 +42,11 @@ class ApiKeysConfig(Keys):
     """API keys. `gateway keys add` creates a key."""
 
     file: Name
-    """Absolute path of the file with the digests of the keys, as written by `gateway keys`. The gateway reads it again
-    when it changes. If the changed file has errors, the gateway keeps the previous keys."""
+    """Absolute path of the file with the digests of the keys, as written by `gateway keys`. The gateway reads the file
+    again when it changes. If the changed file has errors, the gateway keeps the previous keys."""
     header: Annotated[HeaderName, AfterValidator(_key_header)] = "x-api-key"
-    """Header or metadata key for an API key. The gateway also reads `Authorization: Bearer KEY` and Basic with the key
-    as password. If a client sends both headers, this header counts."""
+    """Header or gRPC metadata key for an API key. The gateway also reads `Authorization`, as `Bearer KEY` or as Basic
+    authentication with the key as the password. If a client sends both headers, the gateway uses this header."""
 
 
 class TokensConfig(Keys):
@@ -61,19 +61,19 @@ class TokensConfig(Keys):
     """Location of the issuer's public keys: a URL, or the absolute path of a file. Default: the URL in
     `ISSUER/.well-known/openid-configuration`."""
     ca: Name | None = None
-    """Absolute path of a PEM file with the CAs that sign the issuer's server certificate. The gateway reads it at each
-    refresh of the keys. Default: the CAs of the system."""
+    """Absolute path of a PEM file with the CAs that sign the issuer's server certificate. The gateway reads the file at
+    each refresh of the keys. Default: the CAs of the system."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1), AfterValidator(distinct)] = ("RS256", "ES256")
     """Accepted signature algorithms."""
     leeway: Seconds = 30
-    """Tolerated difference to the issuer's clock, in seconds."""
+    """Tolerated difference between the gateway's clock and the issuer's clock, in seconds."""
     principal: Name = "sub"
-    """Claim with the name of the principal. A dot leads into an object."""
+    """Claim with the name of the principal. Use dots for claims inside objects: `realm.user`."""
     prefix: str = ""
-    """Text in front of this name. It prevents tokens with the name of another principal."""
+    """Prefix that the gateway adds to this name, so a token cannot have the name of another principal."""
     permissions: Name | None = None
-    """Claim that lists groups, roles or scopes. If a value is a name in `permissions`, the token gets these
-    permissions. A dot leads into an object: `realm_access.roles`."""
+    """Claim that lists groups, roles or scopes. If a value is a name in `permissions`, the token gets the permissions
+    of that name. Use dots for claims inside objects: `realm_access.roles`."""
     refresh: Period = 300
     """Seconds between two refreshes of the issuer's keys. A token with an unknown key triggers an immediate refresh, at
     most every 10 s."""
@@ -88,12 +88,12 @@ def _distinct_issuers(listed: tuple[TokensConfig, ...]) -> tuple[TokensConfig, .
 
 
 class CertificateConfig(Keys):
-    """Principal of client certificates with a matching identity."""
+    """The principal for client certificates with a matching identity."""
 
     identity: Name
     """Glob that the identity in the certificate must match."""
     principal: Name
-    """Name of the principal; the gateway replaces `*` with the identity."""
+    """Name of the principal. The gateway replaces `*` in the name with the identity."""
 
 
 class AuthConfig(Keys):
@@ -104,10 +104,11 @@ class AuthConfig(Keys):
     jwt: Annotated[
         tuple[TokensConfig, ...], Field(min_length=1), OneOrSeveral(TokensConfig), AfterValidator(_distinct_issuers)
     ] = ()
-    """Tokens of an issuer; a list for several issuers. The gateway verifies a token only with the keys and rules of the
-    issuer in its `iss` claim."""
+    """Tokens of an issuer, or a list if there are several issuers. The gateway verifies a token only with the keys and
+    rules of the issuer that the token's `iss` claim names."""
     certificates: tuple[CertificateConfig, ...] = ()
-    """Client certificates, on listeners whose TLS settings request them. The first entry that matches counts."""
+    """Client certificates, on listeners whose TLS settings request them. The gateway uses the first entry that
+    matches."""
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -126,10 +127,11 @@ class GrantConfig(Keys):
     """Permitted operations on models."""
 
     operations: Annotated[tuple[Permission, ...], Field(min_length=1), AfterValidator(distinct)]
-    """Permitted operations. `infer`: run models. `metadata`: read about models and servers. `control`: load models and
-    change server settings, if the listener has `allow_control`. `offline`: take a listener offline, if it has
-    `allow_offline`. `explain`: request explanations of responses. `admin`: the status API. `details`: full errors, if
-    the listener has `errors: {detail: brief}`. `metrics`: `/metrics`, if `health` has `auth`."""
+    """Permitted operations. `infer`: run models. `metadata`: read metadata of models and servers. `control`: load
+    models and change server settings, if the listener has `allow_control`. `offline`: take a listener offline, if the
+    listener has `allow_offline`. `explain`: request explanations of responses. `admin`: use the status API. `details`:
+    get full errors, even if the listener has `errors: {detail: brief}`. `metrics`: read `/metrics`, if `health` has
+    `auth`."""
     models: SomeNames = ("*",)
     """Globs of model names, as used by clients."""
     listeners: SomeNames = ("*",)
@@ -140,16 +142,17 @@ class PrincipalConfig(Keys):
     """A person or program, or all principals whose names match a glob."""
 
     permissions: SomeNames
-    """Names in `permissions`, or `use` (infer and metadata for all models) or `all`."""
+    """Names in `permissions`, or the built-in names `use` (infer and metadata for all models) and `all`."""
 
 
 class ListenerAuthConfig(Keys):
     """Authentication of the listener's clients."""
 
     accept: Annotated[tuple[Way, ...], Field(min_length=1), AfterValidator(distinct)] | None = None
-    """Accepted credentials: some of `keys`, `jwt` and `certificates`. Default: all credentials of `auth` at the top."""
+    """Accepted credentials: any of `keys`, `jwt` and `certificates`. Default: all credentials in the top-level key
+    `auth`."""
     anonymous: Name | None = None
-    """Principal of clients without credentials. Default: the gateway refuses these clients."""
+    """Principal for clients without credentials. Default: the gateway refuses clients without credentials."""
 
 
 class AdminAuthConfig(Keys):
@@ -163,7 +166,8 @@ class HealthAuthConfig(Keys):
     """Authentication for `/metrics`. Principals need the permission `metrics`."""
 
     accept: Annotated[tuple[Way, ...], Field(min_length=1), AfterValidator(distinct)] | None = None
-    """Accepted credentials: some of `keys`, `jwt` and `certificates`. Default: all credentials of `auth` at the top."""
+    """Accepted credentials: any of `keys`, `jwt` and `certificates`. Default: all credentials in the top-level key
+    `auth`."""
 
 
 PermissionSets = Mapping[Name, Annotated[tuple[GrantConfig, ...], Field(min_length=1)]]

@@ -64,7 +64,7 @@ def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:
         ways = auth.accept or (config.auth.ways if config.auth else ())
         if auth.anonymous is None and "certificates" not in ways:
             for name in listener.protocols:
-                protocol = catalog.protocols.get(name)  # None: an unknown name, which has its own finding
+                protocol = catalog.protocols.get(name)  # None: an unknown name, which another check reports
                 carrier = protocol and protocol.carrier
                 if isinstance(carrier, StreamForm) and carrier.credential is None:
                     text = f"clients of {name} cannot send keys or tokens; use certificates, or anonymous: PRINCIPAL"
@@ -93,11 +93,13 @@ def _accepted(
 ) -> Iterator[Finding]:
     ways = whole.ways if whole is not None else ()
     if not ways and getattr(auth, "anonymous", None) is None:
-        text = "no kind of credentials is configured; add `auth: {keys: {file: PATH}}` at the top"
+        text = "no credentials are configured; add `auth: {keys: {file: PATH}}` at the top level"
         yield Finding(location, text, at_key=True)
     for at, way in enumerate(auth.accept or ()):
         if ways and way not in ways:
-            yield Finding((*location, "accept", at), f"`auth` at the top has no {VALUE}; add it there, or remove it")
+            yield Finding(
+                (*location, "accept", at), f"the top-level `auth` has no {VALUE}; add it there, or remove it here"
+            )
 
 
 def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -145,7 +147,7 @@ def is_url(place: str) -> bool:
 
 
 def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find access that is allowed, but probably a mistake."""
+    """Find access that the configuration allows, probably by mistake."""
     asking = [listener for listener in config.listeners if listener.auth is not None]
     if config.auth is not None and asking:
         for at, listener in enumerate(config.listeners):
@@ -187,7 +189,7 @@ def _plain_issuers(config: Config) -> Iterator[Finding]:
         key = "issuer" if issuer.jwks is None else "jwks"
         url = getattr(issuer, key)
         if url.startswith("http://") and urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
-            text = "its keys come over plain http, where anybody on the way can replace them; use https"
+            text = "its keys come over plain http, so anyone on the network path can replace them; use https"
             yield Finding(("auth", "jwt", at, key), f"{VALUE}: {text}")
 
 
@@ -196,5 +198,5 @@ def _same_names(config: Config) -> Iterator[Finding]:
     for at, issuer in enumerate(config.auth.jwt if config.auth is not None else ()):
         other = first.setdefault(issuer.prefix, issuer.issuer)
         if other != issuer.issuer:
-            text = f"its tokens can name the principals of {other}, whose `prefix` is the same; give each its own"
+            text = f"its tokens can name the principals of {other}, which has the same `prefix`; use different prefixes"
             yield Finding(("auth", "jwt", at, "issuer"), f"{VALUE}: {text}")

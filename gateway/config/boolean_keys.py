@@ -1,5 +1,5 @@
-"""Keys that are the text `true` or `false`. Tensors and models rarely have these names. Programs that read YAML 1.1,
-such as Helm, turn a key `y` or `n` into a boolean, and write the boolean as this text.
+"""Warnings about keys that are the text `true` or `false`. Tensors and models rarely have these names, but programs
+that read YAML 1.1, such as Helm, turn a key `y` or `n` into a boolean, and write the boolean as this text.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The things that a configuration can name: protocols, policies and bundled models.
+"""The catalog of everything that a configuration can name: protocols, policies and sample models.
 
 The caller passes the catalog in. Loading a configuration therefore imports no protocol, policy or transport.
 """
@@ -26,8 +26,8 @@ class Policy(typing.Protocol):
 
 @frozen
 class EndpointAddress:
-    """The normalized address of an endpoint, equal for all spellings: host (lower case) and port, or the path of a unix
-    socket. `prefix` is the path of a URL."""
+    """The normalized address of an endpoint: host (lower case) and port, or the path of a unix socket. Different
+    spellings of an address give the same value. `prefix` is the path of a URL."""
 
     host: str = ""
     port: int = 0
@@ -42,12 +42,12 @@ class EndpointAddress:
 
 
 def any_endpoint(transport: str, endpoint: str) -> EndpointAddress:
-    """Accept every endpoint: a parser for Catalog.parse_endpoint."""
+    """Return an empty address for every endpoint. A parser for Catalog.parse_endpoint."""
     return EndpointAddress(endpoint)
 
 
 def no_faults(files: TlsFiles, authorities: FileKey) -> Sequence[CertificateError]:
-    """Accept all files: a check for Catalog.tls_faults."""
+    """Accept all files. A check for Catalog.tls_faults."""
     return ()
 
 
@@ -58,30 +58,31 @@ def no_forms(name: str, document: Mapping[str, Any]) -> NoReturn:
 
 @frozen
 class Catalog:
-    """The things that a configuration can name."""
+    """Everything that a configuration can name."""
 
     protocols: Mapping[str, Protocol]
     policies: Mapping[str, Policy]
     reference_models: Collection[str] = ()
-    """The names of the bundled models."""
+    """The names of the sample models."""
     parse_endpoint: Callable[[str, str], EndpointAddress] = any_endpoint
     """Returns the EndpointAddress for a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
     tls_faults: Callable[[TlsFiles, FileKey], Sequence[CertificateError]] = no_faults
     """Returns the reasons why files are unusable for TLS, as one error for each. The second argument is the key that
     names the file with the CAs."""
     images: bool = True
-    """Pillow is installed."""
+    """True if Pillow is installed."""
     srv: bool = True
-    """dnspython is installed."""
+    """True if dnspython is installed."""
     jwt: bool = True
-    """PyJWT is installed."""
+    """True if PyJWT is installed."""
     why_not_engine: Callable[[str], str] = lambda name: ""
-    """Returns the missing packages or programs of the engine of this name; empty if it is usable."""
+    """Returns the packages or programs that the engine of this name lacks; empty if the engine is usable."""
     why_not_keys: Callable[[str], str] = lambda path: ""
     """Returns the reason why the API key file at a path is unusable, or empty text."""
     why_not_key_set: Callable[[str], str] = lambda path: ""
-    """Returns the same for a file with an issuer's public keys."""
+    """Returns the reason why the file with an issuer's public keys at a path is unusable, or empty text."""
     form: Callable[[str, Mapping[str, Any]], Protocol] = no_forms
-    """Returns the protocol of a declared form, from its name and its document. Raises FormError."""
+    """Returns the protocol of a declared form, given the form's name and document. Raises FormError."""
     ready_forms: Mapping[str, Protocol] = field(default_factory=dict)
-    """The protocols of the built-in forms, by their names `json:FORM`. A protocol can be created on first access."""
+    """The protocols of the built-in forms, by their names `json:FORM`. The mapping can create a protocol when it is
+    first accessed."""

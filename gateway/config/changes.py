@@ -1,5 +1,5 @@
-"""The differences between two configurations, as a list for the log and for operators. The list contains names of keys
-and addresses of listeners and endpoints, but no other values, which might be secrets."""
+"""List the differences between two configurations, for the log and for operators. The list contains names of keys and
+addresses of listeners and endpoints, but no other values, because they might be secrets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ from gateway.config.keys import BackendConfig, Config, EndpointConfig, ListenerC
 from gateway.config.routes import RouteConfig
 
 NEEDS_RESTART = ("reference", "workers")
-"""The keys at the top that a reload does not apply."""
+"""The top-level keys that a reload does not apply."""
 
 _LISTED = frozenset({"listeners", "forms", "backends", "routes", *NEEDS_RESTART})
 
@@ -22,7 +22,8 @@ def applicable(running: Config, loaded: Config) -> Config:
 
 
 def changes(old: Config, new: Config) -> tuple[str, ...]:
-    """Return the changes of a reload from `old` to `new`, one text for each change; empty if they are equal."""
+    """Return the changes of a reload from `old` to `new`, one text for each change; empty if the configurations are
+    equal."""
     return (
         *_listeners(old.listeners, new.listeners),
         *_forms(old.forms, new.forms),

@@ -1,10 +1,10 @@
-"""YAML keys from a class that declares settings in the module that uses them.
+"""Derive YAML keys from a class that declares settings in the module that uses them.
 
-Each field of the class becomes a key: with the field's name, its default, its docstring as the key's description, and a
-YAML type derived from its Python type. `forms` maps Python types to YAML types: `bool` is a flag, and `Tensor` is a map
-of name, datatype, shape and data. A class with fields is a separate map. A tuple, a mapping or a union uses the YAML
-types of its items. `checks` has functions that refuse values of a type. Types marked with Annotated define their own
-YAML types.
+Each field of the class becomes a key. The key has the field's name and default, the field's docstring as its
+description, and a YAML type derived from the field's Python type. `forms` maps Python types to YAML types: `bool` is a
+flag, and `Tensor` is a map of name, datatype, shape and data. A class with fields is a separate map. A tuple, a mapping
+or a union uses the YAML types of its items. `checks` has functions that refuse values of a type. Types marked with
+Annotated define their own YAML types.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,8 @@ from gateway.config.fields import Keys, Written
 
 
 class Declared(Written):
-    """The annotation of a value of the class `declaration`, written as a map of its fields: all, or `only` some."""
+    """The annotation of a value of the class `declaration`, written in YAML as a map of its fields. If `only` is set,
+    the map has only these fields."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""YAML text as a tree of nodes that know their line and column.
+"""Parse YAML text into a tree of nodes with line and column.
 
-Our own rules compose the tree from the parser's events. Scalars follow the core schema, keys are text and unique, and
+This module composes the tree from the parser's events. Scalars follow the core schema, keys are text and unique, and
 aliases are allowed up to a small total size. Tags, merge keys and several documents are errors.
 
 This module does not use `yaml.compose`. Its C loader crashes the process on 100,000 opening brackets, loses the
-position of an alias, accepts a list that contains itself, and refuses an anchor that is defined again. It would need a
-pass over the events before it, and another over its nodes after it.
+position of an alias, accepts a list that contains itself, and refuses an anchor that is defined again. Working around
+this would need one pass over the events before `yaml.compose`, and one over the nodes after it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,8 @@ from gateway.core.frozen import frozen
 
 MAX_BYTES = 2**20
 MAX_NODES = 100_000
-"""Maximum number of nodes after aliases are expanded: a few lines of nested aliases can mean billions."""
+"""Maximum number of nodes after aliases are expanded, because a few lines of nested aliases can expand to billions of
+nodes."""
 MAX_DEPTH = 64
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
@@ -39,7 +40,8 @@ class Mark:
 
 @frozen
 class YamlFault:
-    """A fault at one position of a document. `location`: the keys and indexes that lead there, if known."""
+    """A fault at one position of a document. `location` has the keys and indexes that lead to the position, if
+    known."""
 
     mark: Mark
     message: str
@@ -47,7 +49,7 @@ class YamlFault:
 
 
 class DocumentError(Exception):
-    """Text that is not a document. `fault` is the only fault that can be reported."""
+    """The text is not a valid document. `fault` is the only fault that can be reported."""
 
     def __init__(self, mark: Mark, message: str) -> None:
         super().__init__(message)
@@ -56,8 +58,8 @@ class DocumentError(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """One value. `keys` are the positions of a map's keys; `size` counts nodes and `height` levels, with aliases
-    expanded."""
+    """One value. `keys` has the positions of a map's keys. `size` is the number of nodes, and `height` the number of
+    levels, with aliases expanded."""
 
     mark: Mark
     value: "Scalar | list[Node] | dict[str, Node]"
@@ -98,7 +100,7 @@ class Node:
         return node
 
     def location_of(self, mark: Mark) -> Location:
-        """Return the keys and indexes that lead to the node that starts at `mark`; empty if no node does."""
+        """Return the keys and indexes that lead to the node that starts at `mark`; empty if no node starts there."""
         below: list[tuple[str | int, Mark | None, Node]]
         match self.value:
             case dict(items):
@@ -131,7 +133,7 @@ def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[YamlFaul
     """Return the document in `text`, with references resolved, and the faults of single keys and scalars.
 
     Raises:
-        DocumentError: not YAML, several documents, or larger than the limits.
+        DocumentError: the text is not YAML, has several documents, or is larger than the limits.
     """
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise DocumentError(Mark(1, 1), f"the configuration is larger than {MAX_BYTES} bytes")
@@ -164,7 +166,7 @@ class _Composer:
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, events.StreamEndEvent):
-            raise DocumentError(_mark(after.start_mark), "a second document begins here; expected one only")
+            raise DocumentError(_mark(after.start_mark), "a second document begins here; expected only one")
         return root
 
     def _node(self, event: Any, depth: int) -> Node:
@@ -216,7 +218,7 @@ class _Composer:
         return node
 
     def _key(self, event: Any, depth: int) -> str | None:
-        """Return a key's text; None, with a fault, for an invalid key."""
+        """Return a key's text. If the key is invalid, record a fault and return None."""
         if not isinstance(event, events.ScalarEvent):
             self._node(event, depth)
             self._fault(event, "a key must be text")

@@ -1,8 +1,7 @@
-"""The configuration that is in use, as plain values for JSON: with every default, and without secrets.
+"""The configuration in use as plain values for JSON, with all defaults and without secrets.
 
-A value is a secret if its key is declared as a secret (`fields.Secret`, or a SecretStr of a policy). The names of keys
-do not matter. Texts from a file or a variable can be secrets too: the output has their reference instead, such as
-`${file:/path}`.
+A value is a secret if its key is declared as a secret (`fields.Secret`, or a SecretStr of a policy), whatever its name.
+Texts from a file or a variable can also be secrets, so the output has the reference instead, such as `${file:/path}`.
 """
 
 import math
@@ -21,7 +20,7 @@ from gateway.core.address import Address
 from gateway.core.types import Tensor
 
 MASK = "***"
-"""Replaces every secret."""
+"""The text that replaces every secret."""
 
 
 def effective(config: Config) -> object:
@@ -55,7 +54,7 @@ def _plain(given: object, references: Mapping[str, str]) -> object:
                 "datatype": given.datatype.value,
                 "data": _plain(given.array.tolist(), references),
             }
-        case RouteConfig() if "name" not in given.model_fields_set:  # derived from texts that can be secrets
+        case RouteConfig() if "name" not in given.model_fields_set:  # a derived name contains texts that can be secrets
             return _plain(given.model_copy(update={"name": ""}), references)
         case BaseModel():
             keys = type(given).model_fields.items()

@@ -24,7 +24,8 @@ from gateway.core.types import Nan
 T = TypeVar("T")
 
 NESTED = "nested"
-"""The type of an error that contains other errors: `errors` in its context, with locations below its own."""
+"""The type of an error that contains other errors. `errors` in the error's context has them, with locations below this
+error's location."""
 VALUE = "{value}"
 """Placeholder in a message for the value at its location, or for the reference that the value came from."""
 
@@ -36,18 +37,18 @@ class Keys(Documented):
 
 
 def refusal(message: str, *location: str | int, kind: str = "refused") -> PydanticCustomError:
-    """Return an error for a validator to raise: `message`, which can contain VALUE, about the value at `location`
-    below."""
+    """Return an error for a validator to raise. `message`, which can contain VALUE, is about the value at `location`
+    below the validated value."""
     return refusals([{"type": kind, "loc": location, "msg": message}])
 
 
 def refusals(errors: list[Any]) -> PydanticCustomError:
-    """Return several errors as a single one. They need `type`, `loc` and `msg` like pydantic's errors."""
+    """Return a single error that contains `errors`. Each needs `type`, `loc` and `msg`, like pydantic's errors."""
     return PydanticCustomError(NESTED, "several errors", {"errors": errors})
 
 
 class Written:
-    """Annotation for a value that `build` makes from its YAML form `form`."""
+    """Annotation for a value that `build` makes from its YAML representation, a `form`."""
 
     def __init__(self, form: Any, build: Callable[[Any], Any]) -> None:
         self.form = form
@@ -100,7 +101,7 @@ _HEADER_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
 def _header_value(secret: SecretStr) -> SecretStr:
     if not _HEADER_VALUE.fullmatch(secret.get_secret_value()):
         raise refusal(
-            "the value is invalid in a header: expected visible ASCII characters, and spaces between them only"
+            "the value is invalid in a header: expected visible ASCII characters, with spaces only between them"
         )
     return secret
 
@@ -126,7 +127,7 @@ def _bytes(given: Any) -> Any:
 
 
 class _OrText:
-    """The annotation that allows a text for a number in the JSON Schema."""
+    """Annotation that allows a text instead of a number in the JSON Schema."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -139,13 +140,14 @@ Bytes = Annotated[Size, BeforeValidator(_bytes), _OrText(r"^[0-9]+(\.[0-9]+)? ?(
 """Bytes, at least 1, as a number or as a text such as `64KiB`."""
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Secret = Annotated[SecretStr, Field(min_length=1)]
-"""A text that is printed as `***`; `get_secret_value` returns it."""
+"""A text that is printed as `***`; `get_secret_value` returns the text."""
 SecretHeaderValue = Annotated[Secret, AfterValidator(_header_value)]
 """The value of a header, as a Secret."""
 
 
 def _each_once(given: Any) -> Any:
-    """Return a map unchanged, whose keys are header names: `Host` and `host` are the same header."""
+    """Return a map of header names unchanged, or refuse it if two names differ only in case, such as `Host` and
+    `host`."""
     seen: dict[str, Any] = {}
     for name in given if isinstance(given, dict) else ():
         other = seen.setdefault(str(name).lower(), name)
@@ -166,5 +168,5 @@ def _null_is_a_word(given: Any) -> Any:
 
 
 NanKey = Annotated[Nan | None, BeforeValidator(_null_is_a_word)]
-"""Representation of NaN and infinities. `nan: null` is YAML's null, and becomes the word; None means that the key is
+"""Representation of NaN and infinities. YAML's null in `nan: null` becomes the text `null`. None means that the key is
 absent."""

@@ -1,4 +1,4 @@
-"""The forms of a configuration as protocols for its other parts, and the errors in forms."""
+"""Turn the forms of a configuration into protocols for its other parts, and find errors in forms."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ from gateway.protocols.json.form import FormError
 
 
 def with_forms(catalog: Catalog, parts: Parts) -> tuple[Catalog, list[Finding]]:
-    """Return `catalog` with the forms that the configuration declares, and the built-in forms that it names, among its
-    protocols; and a finding for each invalid form."""
+    """Return `catalog` and a finding for each invalid form. The catalog's protocols then include the forms that the
+    configuration declares, and the built-in forms that it names."""
     found, findings = dict(catalog.protocols), []
     for _, name in protocol_mentions(parts):
         if name in catalog.ready_forms:
@@ -77,8 +77,8 @@ def _nearest(name: str, catalog: Catalog) -> str:
 
 
 def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
-    """Find listeners with a form that contains a reference, which can be a secret: error texts show clients what was
-    expected."""
+    """Find listeners with a form that contains a reference, because references can be secrets, and error texts show
+    clients the expected values."""
     forms = root.value.get("forms") if isinstance(root.value, dict) else None
     named = forms.value.items() if forms is not None and isinstance(forms.value, dict) else ()
     having = {PREFIX + name for name, form in named if any(form.referenced())}
@@ -93,19 +93,19 @@ def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
 
 
 def forms_beside_protocols(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find backends with a form and another protocol."""
+    """Find backends with a form and a protocol other than `json`."""
     for key, backend in parts.backends.items():
         if backend.form and backend.protocol != PREFIX + backend.form:
-            text = f"a form goes with `protocol: json`, not with {backend.protocol}; remove one of them"
+            text = f"`form` needs `protocol: json`, but the protocol is {backend.protocol}; remove one of them"
             yield Finding(("backends", key, "form"), text, at_key=True)
 
 
 def form_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn of unused forms, and of forms that replace a built-in form."""
+    """Warn about unused forms, and about forms that replace a built-in form."""
     used = {name for _, name in protocol_mentions(all_parts(config))}
     for name in config.forms:
         if PREFIX + name not in used:
-            text = f"{name!r} has no effect: no backend and no listener names it; write `json:{name}` as protocol"
+            text = f"{name!r} has no effect: no backend or listener names this form; write `json:{name}` as protocol"
             yield Finding(("forms", name), text, at_key=True)
         if PREFIX + name in catalog.ready_forms:
             yield Finding(

@@ -43,18 +43,19 @@ class ExchangeConfig(Keys):
 
     path: Texts
     """Path of the request, which can contain `{model}`, `{version}` and `{id}`; or a list of paths. The gateway accepts
-    all of them from clients, and sends requests to the first path that it can fill in."""
+    requests of clients at all paths, and sends its own requests to the first path for which it has all values."""
     client_path: Texts | None = None
-    """Additional paths for clients only: the gateway sends their requests to `path` of the server."""
+    """Additional paths, only for clients. The gateway sends requests that arrive at these paths to the server's
+    `path`."""
     method: Texts = "POST"
-    """Method of the request; or a list of methods. The gateway accepts all of them from clients, and sends the
-    first."""
+    """Method of the request, or a list of methods. The gateway accepts all methods from clients, and sends the first
+    method to servers."""
     headers: Mapping[Name, JsonValue] = {}
     """Additional request headers, as templates."""
     query: Mapping[Name, JsonValue] = {}
-    """Query parameters of the request, as templates; they can be tensors."""
+    """Query parameters of the request, as templates, which can contain tensors."""
     request_type: Name = "application/json"
-    """Media type of the request body. It determines how the template's document is serialized."""
+    """Media type of the request body, which determines how the gateway serializes the body."""
     request: JsonValue = None
     """Template of the request's body. Default: no body."""
     response_type: Name = "application/json"
@@ -62,8 +63,8 @@ class ExchangeConfig(Keys):
     response: JsonValue = None
     """Template of the response's body. Default: no body."""
     stream: Literal["sse", "openai", "jsonl"] | None = None
-    """The response is a stream of messages in the format of `response`: server-sent events (`sse`), server-sent events
-    with `[DONE]` at the end (`openai`), or JSON lines (`jsonl`)."""
+    """Format of streamed responses, whose messages match `response`: server-sent events (`sse`), server-sent events
+    with `[DONE]` at the end (`openai`), or JSON lines (`jsonl`). Default: the response is not a stream."""
     ignore_unknown: Flag | None = None
     """`ignore_unknown` for this exchange. Default: the form's `ignore_unknown`."""
     columns: Name | None = None
@@ -75,13 +76,14 @@ class ProbeConfig(Keys):
     """GET request that checks whether a server is ready or live."""
 
     path: Texts
-    """Path of the request; or a list of paths. The gateway accepts all of them from clients, and sends the first."""
+    """Path of the request, or a list of paths. The gateway accepts requests of clients at all paths, and sends its own
+    requests to the first path."""
     status: Annotated[int, Field(ge=100, le=599)] = 200
     """Status of the response of a ready or live server."""
     response: JsonValue = None
-    """Template that the response's body of a ready or live server matches. Default: any body matches."""
+    """Template that the body must match if the server is ready or live. Default: any body matches."""
     ignore_unknown: Flag = True
-    """Ignore members that the template does not have."""
+    """Ignore members of the response that the template does not have."""
 
 
 class OneModelConfig(Keys):
@@ -97,13 +99,15 @@ class ListingConfig(Keys):
     """GET request that clients send for the list of model names."""
 
     path: Texts
-    """Path of the request; or a list of paths. The gateway accepts all of them from clients, and sends the first."""
+    """Path of the request, or a list of paths. The gateway accepts requests of clients at all paths, and sends its own
+    requests to the first path."""
     response: JsonValue
-    """Template of the response, with `$model` in a row."""
+    """Template of the response, with `$model` as a list item or inside one."""
     one: OneModelConfig | None = None
-    """Request of clients for one model. The response is that model if it is in the list, otherwise the error 404."""
+    """Request of clients for one model. The response describes the model if it is in the list; otherwise it is the
+    error 404."""
     ignore_unknown: Flag = True
-    """Ignore members that the template does not have."""
+    """Ignore members of the response that the template does not have."""
 
 
 class FailureConfig(Keys):
@@ -114,15 +118,15 @@ class FailureConfig(Keys):
     reason: Name
     """[Reason](errors.md) of these errors. The gateway writes errors of this reason with the status."""
     error: JsonValue = None
-    """Template that the body must match. Default: any body matches, and the form's `error` is the template for reading
-    and writing it."""
+    """Template that the body must match. Default: any body matches, and the gateway reads and writes the body with the
+    form's `error`."""
 
 
 class FormConfig(Keys):
-    """A JSON API over HTTP, described once for both directions: `docs/forms.md` describes the templates."""
+    """A JSON API over HTTP, described once for clients and servers. `docs/forms.md` describes the templates."""
 
     infer: Annotated[tuple[ExchangeConfig, ...], OneOrSeveral(ExchangeConfig)]
-    """Request that runs a model, with its response: one exchange, or a list. The gateway tries the exchanges in
+    """Request that runs a model, with its response: one exchange, or a list of exchanges that the gateway tries in
     order."""
     ready: ProbeConfig | None = None
     """Request that checks whether a server is ready."""
@@ -138,23 +142,24 @@ class FormConfig(Keys):
     """Errors whose HTTP status differs from the usual status of their reason. The gateway uses the first entry that
     matches."""
     tensors: Mapping[Name, TensorForm] = {}
-    """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"`; or as
-    `{datatype, shape}`. Without this key, tensors lack datatypes and names."""
+    """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"` or
+    `{datatype: FP64, shape: [-1, 4]}`. If this key is absent, tensors have no datatypes and names."""
     ignore_unknown: Flag = False
-    """Ignore members of requests and responses that the templates do not have. With `false`, the gateway refuses such
-    messages and names the member."""
+    """Ignore members of requests and responses that the templates do not have. If `false`, the gateway refuses messages
+    with such members, and the error names the member."""
     nan: NanKey = None
     """Default of [`translate.nan`](configuration/routes.md#routes.translate.nan) for routes of the form: how the
-    gateway writes NaN and infinities. With `null`, it also reads null as NaN. Without this key, JSON refuses them, and
-    CSV has `NaN` and `Infinity`."""
+    gateway writes NaN and infinities. If set to `null`, the gateway also reads null as NaN. If this key is absent, the
+    gateway refuses NaN and infinities in JSON, and writes `NaN` and `Infinity` in CSV."""
     batch: Literal["each"] | None = None
-    """`each`: a request to the server holds one row. The gateway calls the server once for each row of a batch; in
-    `tensors`, a first dimension of -1 counts the rows. A client of the form sends one row and gets one."""
+    """`each`: a request to the server contains one row, so the gateway calls the server once for each row of a batch.
+    In `tensors`, a first dimension of -1 counts the rows. A client of the form sends one row, and the response has one
+    row."""
     default_type: Name | None = None
     """Media type of requests without a Content-Type. Default: JSON, or bytes if the body is not JSON."""
 
     def document(self) -> dict[str, Any]:
-        """Return the form as written, with its exchanges and failures as lists, for the protocol module to read."""
+        """Return the form as written, with exchanges and failures as lists, for the protocol module."""
         written = self.model_dump(exclude_unset=True)
         return {**written, **{key: list(written[key]) for key in ("infer", "failures") if key in written}}
 

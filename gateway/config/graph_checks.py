@@ -1,6 +1,6 @@
 """Checks of `models` against the other parts of a configuration: whether the models of steps exist, whether graphs call
-themselves, and whether tensors match the signatures that routes declare. Reading a graph finds the errors within that
-graph (`gateway.bridge.graphs.graph`)."""
+themselves, and whether tensors match the signatures that routes declare. Errors within a graph are found when the graph
+is read (`gateway.bridge.graphs.graph`)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -23,7 +23,7 @@ from gateway.core.operations import Operation, split_companion
 from gateway.core.types import Signature
 
 DEEPEST = 8
-"""Maximum depth of nested graphs: each can call several graphs, each of which calls several."""
+"""Maximum depth of nested graphs, because the number of calls can grow exponentially with the depth."""
 
 
 def graph_findings(config: Config) -> list[Finding]:
@@ -37,13 +37,12 @@ def _hidden_routes(config: Config) -> Iterator[Finding]:
         if route.match.model in config.models and not route.passthrough:
             yield Finding(
                 ("routes", at, "match", "model"),
-                f"{VALUE} is a model of `models`, which comes before all routes, so no request takes this route; "
-                "remove it",
+                f"{VALUE} is a model in `models`, which precedes all routes, so no request takes this route; remove it",
             )
 
 
 def _calls(graph: Graph) -> Iterator[tuple[Location, GraphStep, str]]:
-    """Yield each model that a graph can call: its location in the file, the step and the name."""
+    """Yield each model that a graph can call, as its location in the file, the step and the model's name."""
     for step in graph.steps.values():
         above: Location = ("models", graph.name, "steps", step.name)
         yield (*above, "model"), step, step.model
@@ -52,8 +51,8 @@ def _calls(graph: Graph) -> Iterator[tuple[Location, GraphStep, str]]:
 
 
 def graph_called(model: str, models: Mapping[str, Graph]) -> str | None:
-    """Return the graph that answers a request for `model`: the graph of this name, or the graph of which it is the
-    derivative model."""
+    """Return the graph that handles a request for `model`: the graph of this name, or the graph whose derivative model
+    `model` is."""
     if model in models:
         return model
     base = split_companion(model)
@@ -93,7 +92,8 @@ def _leads(route: RouteConfig, model: str, version: str) -> bool:
 
 
 def _nested(models: Mapping[str, Graph]) -> Iterator[Finding]:
-    """Find a graph that calls itself, directly or through others; else a graph with more than DEEPEST nested graphs."""
+    """Find a graph that calls itself, directly or through other graphs; if there is none, find graphs with more than
+    DEEPEST nested graphs."""
     called = {name: _graphs_called(graph, models) for name, graph in models.items()}
     heights: dict[str, int] = {}
     while found := [
@@ -114,8 +114,8 @@ def graph_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
     most, calls = config.limits.calls_per_request, _calls_of_each(config.models)
     for name, number in calls.items():
         if number > most:
-            text = f"a request for all outputs of {name!r} makes {number} calls, more than limits.calls_per_request"
-            yield Finding(("models", name), f"{text} ({most}) allows; raise that, or make fewer", at_key=True)
+            text = f"a request for all outputs of {name!r} makes {number} calls, but limits.calls_per_request"
+            yield Finding(("models", name), f"{text} allows {most}; raise the limit, or make fewer calls", at_key=True)
 
 
 def _calls_of_each(models: Mapping[str, Graph]) -> Mapping[str, int]:
@@ -165,8 +165,8 @@ def _circle(circling: Mapping[str, Mapping[str, Location]]) -> Finding:
 
 
 def _misfits(config: Config) -> Iterator[Finding]:
-    """Find tensors that do not match the declared signatures of steps' models. The signatures that servers report are
-    compared later."""
+    """Find tensors that do not match the declared signatures of steps' models. Signatures that servers report are
+    checked later."""
     told: dict[str, Signature] = {}
     waiting = {name: _graphs_called(graph, config.models).keys() for name, graph in config.models.items()}
     while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:  # graphs without a cycle
@@ -192,8 +192,8 @@ def _declared(graph: Graph, config: Config, told: Mapping[str, Signature]) -> It
 
 
 def _on_route(step: GraphStep, routes: Iterable[RouteConfig]) -> Signature | None:
-    """Return the signature that the route of a step declares; None if it declares only a part, or shows clients other
-    tensors, or if the route depends on the request."""
+    """Return the signature that the route of a step declares. Return None if the route declares only a part of the
+    signature or shows clients other tensors, or if the route depends on the request."""
     route = next(routes_of_step(step, step.model, routes), None)
     if route is None or route.match.header or route.match.input is not None or not _shows_its_signature(route):
         return None
@@ -202,8 +202,8 @@ def _on_route(step: GraphStep, routes: Iterable[RouteConfig]) -> Signature | Non
 
 
 def routes_of_step(step: GraphStep, model: str, routes: Iterable[RouteConfig]) -> Iterator[RouteConfig]:
-    """Yield the routes that a call of `model`, the step's own or one of its `fallback`, can match: the first applies,
-    unless other properties of the request decide."""
+    """Yield the routes that a call to `model` can match. `model` is the step's own model or one of its `fallback`. The
+    first route applies, unless other properties of the request decide."""
     version = step.version if model == step.model else ""
     return (each for each in routes if not each.passthrough and _takes_steps(each) and _leads(each, model, version))
 

@@ -1,4 +1,4 @@
-"""Checks of headers: the fixed backend headers (`headers`), and the headers for pages in browsers (`cors`)."""
+"""Checks of the fixed headers for backends (`headers`), and of the headers for pages in browsers (`cors`)."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _METADATA = re.compile(r"(?!grpc-|user-agent$)[0-9a-z_.-]+")
 
 
 def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find headers that the protocol of a backend cannot carry, or that clients also send."""
+    """Find headers that the protocol of a backend cannot transport, or that clients also send."""
     for key, backend in parts.backends.items():
         protocol = catalog.protocols.get(backend.protocol)
         if protocol is None or not backend.headers:
@@ -31,7 +31,7 @@ def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield Finding(location, f"gRPC cannot carry {name!r} as metadata; remove it", at_key=True)
             if name in backend.forward_headers:
                 at = backend.forward_headers.index(name)
-                text = f"{VALUE} is in `headers` as well, and the value there is always sent; remove one of them"
+                text = f"{VALUE} is also in `headers`, whose value is always sent; remove one of them"
                 yield Finding(("backends", key, "forward_headers", at), text)
 
 
@@ -44,7 +44,7 @@ def cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
         if spoken and not any(isinstance(each.carrier, HttpForm) for each in spoken):
             yield Finding(
-                location, "`cors` is for HTTP, and no protocol of the listener uses it; remove the key", at_key=True
+                location, "`cors` is for HTTP, but no protocol of the listener uses HTTP; remove the key", at_key=True
             )
         if ANY_ORIGIN in listener.cors.origins and listener.has_credentials:
             text = f"clients of this listener have credentials (`auth`, or `tls.client`): name the origins, got {VALUE}"

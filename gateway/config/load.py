@@ -19,12 +19,12 @@ _BRACES = re.compile(r"\{[^}]*\}?|\}")
 def _page(url: str) -> str:
     for found in _BRACES.findall(url):
         if found not in (HOST, PORT):
-            raise refusal(f"{VALUE} has {found}; use only {HOST} and {PORT}, which stand for the endpoint's")
+            raise refusal(f"{VALUE} has {found}; use only {HOST} and {PORT}, the endpoint's host and port")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise refusal(f"expected a URL such as {TRITON_PAGE}, got {VALUE}")
     if "@" in parts.netloc:
-        raise refusal("the URL has a password, which would not stay secret; remove it")
+        raise refusal("the URL contains a password, which would not stay secret; remove it")
     if parts.fragment:
         raise refusal(f"expected the URL of a page without a fragment (#...), got {VALUE}")
     return url
@@ -34,21 +34,21 @@ PageUrl = Annotated[Name, AfterValidator(_page)]
 
 
 class LoadConfig(Keys):
-    """Source of the loads that `balance: least_load` compares."""
+    """Source of the server loads that `balance: least_load` compares."""
 
     kind: Literal["triton", "prometheus", "orca"] = Field("triton", alias="from")
-    """`triton`: Triton's metrics page. `prometheus`: one `metric` of any Prometheus page. `orca`: the load reports in
+    """`triton`: Triton's metrics page. `prometheus`: the `metric` on any Prometheus page. `orca`: the load reports in
     responses, in the header `endpoint-load-metrics` over HTTP and in trailing metadata over gRPC."""
     url: PageUrl = TRITON_PAGE
-    """URL of each server's page, with `{host}` and `{port}` of its endpoint. `load_url` of an endpoint overrides it.
-    The gateway ignores pages larger than 4 MiB."""
+    """URL of each server's page, in which `{host}` and `{port}` stand for the endpoint's host and port. An endpoint's
+    `load_url` overrides this URL. The gateway ignores pages larger than 4 MiB."""
     metric: Name | None = None
-    """Metric of the page, a gauge: the load is the sum of its samples. For `orca`, the name in the report, such as
-    `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
+    """Gauge metric on the page. The load is the sum of the metric's samples. For `orca`: the name in the report, such
+    as `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
     `named_metrics.kv_cache_utilization`."""
     measures: Literal["calls", "use"] | None = None
-    """Meaning of the number. `calls`: number of calls at the server, the default for `prometheus`. `use`: utilization
-    (of a processor, a GPU, a cache) on any scale, the default for `orca`."""
+    """Meaning of the load. `calls` (default for `prometheus`): number of calls at the server. `use` (default for
+    `orca`): utilization of a processor, a GPU or a cache, on any scale."""
     labels: Mapping[Name, str] = {}
     """`{LABEL: VALUE}`: use only samples of the metric with these labels."""
     interval: Period = 1
@@ -56,7 +56,7 @@ class LoadConfig(Keys):
     timeout: Period = 1
     """Timeout of a request for a page, in seconds."""
     stale: Period = 5
-    """Seconds after which the gateway ignores a load report. Until the next report, it uses the number of calls in
+    """Age at which the gateway ignores a load report, in seconds. Until the next report, it uses the number of calls in
     flight."""
 
 

@@ -14,7 +14,7 @@ from gateway.core.protocol import Protocol, StreamForm
 
 LEAST_LOAD = "least_load"
 TRITON_PROTOCOLS = ("v2-rest", "v2-grpc")
-"""Protocols whose servers can be Triton, for which `load` has a default."""
+"""Protocols whose servers can be Triton servers, for which `load` has a default."""
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -24,7 +24,7 @@ _UNUSED = {"triton": ("metric", "labels", "measures"), "prometheus": (), "orca":
 
 
 def load_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find missing keys, and unusable sources."""
+    """Find missing keys, and sources of load reports that cannot be used."""
     for key, backend in parts.backends.items():
         if backend.balance == LEAST_LOAD and backend.protocol in catalog.protocols:
             location: Location = ("backends", key)
@@ -36,7 +36,7 @@ def load_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def unused_load_keys(location: Location, backend: BackendConfig) -> Iterator[tuple[Location, str]]:
-    """Return the keys without effect, with the reason."""
+    """Return the keys without effect, and for each the reason."""
     load = backend.load
     if backend.balance != LEAST_LOAD:
         if load is not None:
@@ -55,7 +55,7 @@ def unused_load_keys(location: Location, backend: BackendConfig) -> Iterator[tup
 def _missing(location: Location, backend: BackendConfig) -> Iterator[Finding]:
     if backend.load is None and (backend.protocol not in TRITON_PROTOCOLS or backend.flavor not in ("", "triton")):
         server = f"{backend.protocol} servers" if not backend.flavor else f"{backend.flavor} servers"
-        text = f"{VALUE} needs the key `load`: the gateway cannot know how {server} report their load"
+        text = f"{VALUE} needs the key `load`, because the gateway cannot know how {server} report their load"
         yield Finding((*location, "balance"), text)
 
 
@@ -78,7 +78,7 @@ def _source(location: Location, load: LoadConfig, protocol: Protocol) -> Iterato
 
 
 def _sockets(location: Location, backend: BackendConfig) -> Iterator[Finding]:
-    """Find endpoints at unix sockets: they have no host for the URL of a page."""
+    """Find endpoints at unix sockets, which have no host for the URL of a page."""
     load = backend.load or DEFAULT_LOAD
     if load.kind == "orca" or not (HOST in load.url or PORT in load.url):
         return

@@ -1,14 +1,13 @@
-"""Load a configuration: from a file or text to a Config, or to a list of all its problems.
+"""Load a configuration from a file or text, and return a Config or a list of all problems.
 
-1. The text is composed to a tree of nodes with their positions; references are replaced (`document`).
-2. pydantic validates the tree as a Config (`keys`).
-3. Forms become protocols (`form_checks`); names and addresses are checked. If the whole is invalid, both run on the
-   valid parts (`partial`, `name_checks`, `paths`).
-4. If the whole is valid, routes are checked against listeners and backends, policies against backends, and permissions
-   (`route_checks`, `policy_checks`, `access_checks`).
-5. Valid settings that are probably a mistake become warnings (`warnings`).
+1. The text is composed to a tree of nodes with their positions; references are replaced (`document`). 2. pydantic
+validates the tree as a Config (`keys`). 3. Forms become protocols (`form_checks`), and names and addresses are checked.
+If the configuration is invalid, both steps run on its valid parts (`partial`, `name_checks`, `paths`). 4. If the
+configuration is valid, permissions are checked, routes are checked against listeners and backends, and policies against
+backends (`access_checks`, `route_checks`, `policy_checks`). 5. Valid settings that are probably a mistake become
+warnings (`warnings`).
 
-Problems are collected through all steps, up to MOST_PROBLEMS, and reported in the order of the file.
+Problems are collected in all steps, up to MOST_PROBLEMS, and reported in the order of the file.
 """
 
 import os
@@ -46,7 +45,7 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) 
     """Return the configuration in the file at `path`.
 
     Raises:
-        ConfigError: with all problems.
+        ConfigError: the configuration is invalid; the error has all problems.
     """
     return load_with_warnings(path, catalog, environ)[0]
 
@@ -56,7 +55,7 @@ def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = o
     `${ENV}`.
 
     Raises:
-        ConfigError: with all problems.
+        ConfigError: the configuration is invalid; the error has all problems.
     """
     return loads_with_warnings(text, name, catalog, environ)[0]
 
@@ -67,7 +66,7 @@ def load_with_warnings(
     """Return the configuration in the file at `path`, and its warnings.
 
     Raises:
-        ConfigError: with all problems.
+        ConfigError: the configuration is invalid; the error has all problems.
     """
     try:
         with path.open("rb") as file:
@@ -87,7 +86,7 @@ def loads_with_warnings(
     """Return the configuration in `text`, and its warnings.
 
     Raises:
-        ConfigError: with all problems.
+        ConfigError: the configuration is invalid; the error has all problems.
     """
     try:
         root, faults = compose(text, environ)
@@ -101,7 +100,9 @@ def loads_with_warnings(
         findings += [*of_forms, *islice(_further(config, parts, root, catalog), MOST_PROBLEMS + 1)]
     unread = {fault.mark for fault in faults}
     faults = (*faults[: MOST_PROBLEMS + 1], *_without_repeated(unread, (_located(each, root) for each in findings)))
-    warned = _warnings(name, boolean_keys(root), root)  # also if errors exist: these warnings might name their cause
+    warned = _warnings(
+        name, boolean_keys(root), root
+    )  # even if there are errors, because these warnings might name the cause
     if config is None or faults:
         errors = (replace(fault, location=fault.location or root.location_of(fault.mark)) for fault in faults)
         files = (file for finding in findings for file in finding.files)
@@ -113,8 +114,8 @@ def loads_with_warnings(
 
 
 def _further(config: Config | None, parts: Parts, root: Node, catalog: Catalog) -> Iterator[Finding]:
-    """Yield the findings of the checks after pydantic's and the forms' findings; `config` is None if it is not
-    valid."""
+    """Yield the findings of the checks that follow pydantic's checks and the checks of forms. `config` is None if it is
+    invalid."""
     yield from shown_references(root, parts)
     yield from name_findings(parts, catalog)
     if config is not None:
@@ -190,7 +191,7 @@ def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, 
         return Config.model_validate(data, context=catalog.policies), []
     except ValidationError as error:
         if (count := error.error_count()) > _MOST_ERRORS:
-            return None, [Finding((), f"{count} keys or values are wrong; is this a configuration of the gateway?")]
+            return None, [Finding((), f"{count} keys or values are wrong; is this a gateway configuration?")]
         errors = list(flattened(error.errors(include_url=False)))
     if [each for each in errors if _converted(data, each)]:
         return _validated(data, root, catalog)
@@ -206,8 +207,8 @@ _TYPED = frozenset({"int_type", "float_type", "bool_type"})
 
 
 def _converted(data: Any, error: dict[str, Any]) -> bool:
-    """Convert a reference at the position of a number or a flag, and return whether it could be converted. At other
-    positions references stay text, so a password of digits stays a password."""
+    """Convert a reference at the position of a number or a flag, and return whether this was possible. At other
+    positions references stay text, so a password of digits stays text."""
     *above, last = error["loc"] or ("",)
     if error["type"] not in _TYPED or not (isinstance(error["input"], Referenced) and error["input"].alone):
         return False

@@ -22,12 +22,12 @@ def _path(path: str) -> str:
 
 
 ANY_VALUE = "*"
-"""In `match.header`: any value."""
+"""The value that matches any header value in `match.header`."""
 
 
 def _text_header(name: str) -> str:
     if name.endswith("-bin"):
-        raise refusal(f"headers that end in -bin are bytes over gRPC; expected another one, got {VALUE}")
+        raise refusal(f"headers that end in -bin are bytes over gRPC; choose another name, got {VALUE}")
     return name
 
 
@@ -35,25 +35,25 @@ TextHeaderName = Annotated[HeaderName, AfterValidator(_text_header)]
 
 
 class InputMatchConfig(Keys):
-    """Conditions that a single input of the request must meet together."""
+    """Conditions that the same input of the request must all meet."""
 
     name: Name | None = None
     """Name of the input at the client. Inputs without a name (UM-Bridge, MIP) do not match."""
     datatype: Datatype | None = None
     """V2 datatype of the input. JSON numbers without a datatype are FP64, or INT64 if all of them are integers."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)] | None = None
-    """Dimensions of the input; their number must match, too. -1 matches any size."""
+    """Dimensions of the input. Their number must also match. -1 matches any size."""
 
 
 class MatchConfig(Keys):
-    """Conditions that a request must all meet; every request meets {}."""
+    """Conditions, all of which a request must meet. Every request meets {}."""
 
     listener: Name | None = None
     """Listener that received the request."""
     protocol: Name | None = None
     """Protocol of the client."""
     path: Annotated[Name, AfterValidator(_path)] | None = None
-    """Path of the request; with `*` at the end, the beginning of the path."""
+    """Path of the request. If the value ends with `*`, the path must begin with the text before it."""
     model: Name | None = None
     """Name of the model, or a glob with `*`, `?` and `[...]`. Routes with this key do not match requests without a
     model name."""
@@ -62,7 +62,7 @@ class MatchConfig(Keys):
     operation: ModelOperation | None = None
     """Operation on the model."""
     header: Mapping[TextHeaderName, str] = {}
-    """`{NAME: VALUE}`: headers or gRPC metadata that the request must have, with exactly these values; `"*"` is any
+    """`{NAME: VALUE}`: headers or gRPC metadata that the request must have, with exactly these values. `"*"` means any
     value. MIP and brpc have no headers."""
     input: InputMatchConfig | None = None
     """An input that the request must have. The condition applies to inference, explanation and derivatives; all other

@@ -23,21 +23,20 @@ except `@`."""
 _TIME = re.compile(r"[0-9.]+ ?(ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
 _SIZE = re.compile(r"[0-9.]+ ?([kKMGT]i?B?|B|bytes)")
 _MOST_KEYS = 8
-"""Messages about maps with more keys do not name all keys."""
+"""Maximum number of keys that a message lists. Messages about maps with more keys list none."""
 
 _BOUNDS = {
     **dict.fromkeys(("most", "largest", "longest", "highest", "maximum", "max"), "max"),
     **dict.fromkeys(("least", "smallest", "shortest", "lowest", "minimum", "min"), "min"),
 }
-"""First words of keys that set a limit in other programs, and the word with which such keys start in this
-configuration."""
+"""First words of keys that set a limit in other programs, and the first word of such keys in this configuration."""
 _SAMPLE = "sample"
 _SAMPLE_WORDS = ("share", "sampling", "fraction", "percent", "percentage", "probability", "ratio")
-"""Words of other programs for the share of calls that `sample` sets."""
+"""Words in other programs for the share of calls that `sample` sets."""
 
 
 def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
-    """Yield pydantic's errors, including nested errors, with their whole location."""
+    """Yield pydantic's errors, including nested errors, with their full locations."""
     for error in errors:
         location = (*above, *error["loc"])
         if error["type"] == NESTED:
@@ -71,8 +70,8 @@ def finding_of(error: dict[str, Any], schema: dict[str, Any], policies: Iterable
 
 
 def shown(node: Node) -> str:
-    """Return a value as messages show it: without the password of a URL. Messages show a reference instead of its
-    value, which can be a secret."""
+    """Return a value as messages show it, without the password of a URL. If the value came from a reference, return the
+    reference, because the value can be a secret."""
     match node.value:
         case Referenced() as referenced:
             return repr(referenced.source)
@@ -92,8 +91,8 @@ def shown(node: Node) -> str:
 
 
 def _same_meaning(key: str, known: Collection[str]) -> str:
-    """The end of the message about an unknown key: the keys in `known` that set the same limit or share under another
-    name, such as `max_models` for `most`. Empty if no known key has the same meaning."""
+    """Return the end of the message about an unknown key. It names the keys in `known` that set the same limit or share
+    under another name, such as `max_models` for `most`. Empty if no known key has the same meaning."""
     first, _, rest = key.lower().partition("_")
     bound = _BOUNDS.get(first)
     if bound is None:

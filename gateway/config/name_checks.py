@@ -39,7 +39,7 @@ def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[F
 
 
 def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
-    """Find a key that needs clients of the protocol `name`, on a listener without this protocol."""
+    """Find a key on a listener that needs the protocol `name`, which the listener does not have."""
     if name not in listener.protocols:
         text = f"the listener does not serve {name!r}{suggestion(name, listener.protocols)}"
         yield Finding(location, text, at_key=True)
@@ -126,7 +126,7 @@ def _shared_addresses(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 text = f"{one} and {other} begin with the same bytes; use a listener for each protocol"
                 yield Finding(location, text)
         if listener.bind.path:
-            text = f"a unix socket serves one protocol; use HOST:PORT, or a listener for each, got {VALUE}"
+            text = f"a unix socket serves one protocol; use HOST:PORT, or a listener for each protocol, got {VALUE}"
             yield Finding(("listeners", at, "bind"), text)
 
 
@@ -160,7 +160,7 @@ def _clashes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     if parts.admin is not None and parts.admin.auth is None and not parts.admin.bind.loopback:
-        text = "without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`"
+        text = "the status API must be on loopback unless it has `auth`; expected 127.0.0.1:PORT or `auth: {}`"
         yield Finding(("admin", "bind"), f"{text}, got {VALUE}")
 
 
@@ -169,7 +169,7 @@ def _scaler_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     if scaler is None or scaler.open or scaler.bind.loopback:
         return
     if scaler.tls is None or scaler.tls.client != "required":
-        text = "the scaler names backends and their load; expected an address on loopback, `tls: {client: required}`"
+        text = "the scaler shows backends and their load; expected an address on loopback, `tls: {client: required}`"
         yield Finding(("scaler", "bind"), f"{text} or `open: true`, got {VALUE}")
 
 
@@ -198,7 +198,7 @@ def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             continue
         location: Location = ("backends", key, "discovery")
         if found.registration and "interval" in found.model_fields_set and not (found.dns or found.srv or found.files):
-            text = "the gateway does not look up servers that register; remove the key, or add dns, srv or files"
+            text = "has no effect on servers that register themselves; remove the key, or add dns, srv or files"
             yield Finding((*location, "interval"), text, at_key=True)
         if found.srv is not None and not _SRV_NAME.fullmatch(found.srv):
             yield Finding((*location, "srv"), f"expected a DNS name such as _http._tcp.models.default.svc, got {VALUE}")
@@ -212,7 +212,7 @@ def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find inconsistent keys of `servers`, and files that do not exist."""
+    """Find inconsistent keys in `servers`, and files that do not exist."""
     for key, backend in parts.backends.items():
         found = backend.servers
         if found is None:
@@ -239,7 +239,7 @@ def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if found.engine == "process":
             for name in ("cpus", "gpus", "options"):
                 if name in found.resources.model_fields_set:
-                    text = "the engine process cannot bound this; remove the key"
+                    text = "the engine process cannot limit this resource; remove the key"
                     yield Finding((*above, "resources", name), text, at_key=True)
 
 
@@ -254,7 +254,7 @@ def _script(location: Location, script: str) -> Iterator[Finding]:
 
 
 def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
-    """Find a `dns` key that lacks a host name."""
+    """Find `discovery: {dns: all}` of backends without a host name."""
     if backend.protocol not in catalog.protocols or not backend.endpoints:
         return
     transport = catalog.protocols[backend.protocol].transport
@@ -263,7 +263,7 @@ def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding
     except ValueError:
         return  # another check reports it
     if not any(place.has_name for place in places):
-        text = "no endpoint has a host name, whose addresses the gateway could query; remove the key"
+        text = "no endpoint has a host name that the gateway could look up; remove the key"
         yield Finding(("backends", key, "discovery", "dns"), text, at_key=True)
 
 

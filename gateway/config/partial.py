@@ -1,5 +1,5 @@
-"""The valid parts of an invalid configuration, for additional checks. If the listener in line 3 has a typo, the gateway
-still reports errors in the backend in line 9."""
+"""Find the valid parts of an invalid configuration, for additional checks. If the listener in line 3 has a typo, the
+gateway can still report errors in the backend in line 9."""
 
 from typing import Any, TypeVar
 
@@ -25,8 +25,8 @@ Part = TypeVar("Part", bound=Keys)
 
 @frozen
 class Parts:
-    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends (valid or
-    invalid)."""
+    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends, valid or
+    not."""
 
     listeners: dict[int, ListenerConfig]
     admin: AdminConfig | None
@@ -42,7 +42,7 @@ class Parts:
 
 
 def valid_parts(data: Any) -> Parts:
-    """Return the valid parts of a configuration that is not valid."""
+    """Return the valid parts of an invalid configuration."""
     data = data if isinstance(data, dict) else {}
     listeners, backends = _indexed(data.get("listeners")), data.get("backends")
     backends = backends if isinstance(backends, dict) else {}
@@ -91,7 +91,7 @@ def _valid(model: type[Part], items: dict[Any, Any]) -> dict[Any, Part]:
 
 
 def _read(model: type[Part], item: Any) -> Part | None:
-    """Return `item`, if necessary without its invalid keys; None if these are required."""
+    """Return `item`, without its invalid keys if it has any; None if an invalid key is required."""
     if not isinstance(item, dict):
         return None
     try:

@@ -1,5 +1,5 @@
-"""The paths that a listener serves, from its protocols and from routes, and their checks: each path belongs to at most
-one protocol."""
+"""Find the paths that a listener serves, from its protocols and from routes, and check that each path belongs to at
+most one protocol."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -21,8 +21,8 @@ def rows(
     backends: Mapping[str, BackendConfig],
     protocols: Mapping[str, Protocol],
 ) -> tuple[tuple[Protocol, str], ...]:
-    """Return the listener's rows: the rows of its PathTable (`over_http`), then its other protocols. Omit protocols
-    that are not in `protocols`."""
+    """Return the listener's rows: the rows for its PathTable (`over_http`), then rows for its other protocols. Omit
+    protocols that are not in `protocols`."""
     own = [
         (_facing(protocols[name], listener), listener.prefix.get(name, ""))
         for name in listener.protocols
@@ -76,18 +76,18 @@ def path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _tie_of_routes(parts: Parts, listener: ListenerConfig, tie: Tie) -> Iterator[Finding]:
-    """Yield the findings for a path that comes from routes: a `prefix` does not help there."""
+    """Yield the findings for a path that comes from routes, for which a `prefix` does not help."""
     here = [each for each in _matches(parts, listener) if each[1].path == tie.pattern.partition(" ")[2]]
     both = f"{tie.first} and {tie.second} both take {VALUE} at listener {listener.name!r}"
     for at, match in here:
         if match.protocol is None:
             yield Finding(("routes", at, "match", "path"), f"{both}; add protocol: {tie.first} or {tie.second}")
         elif match.protocol == tie.second and all(other.protocol for _, other in here):
-            yield Finding(("routes", at, "match", "path"), f"{both}; one of the two needs another path")
+            yield Finding(("routes", at, "match", "path"), f"{both}; use another path for one of them")
 
 
 def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find paths with `*` that no protocol of a listener has, while the listener has several protocols."""
+    """Find paths with `*` that no protocol of a listener has, on listeners with several protocols."""
     for listener in parts.listeners.values():
         spoken = [each for each in _spoken(listener, catalog) if isinstance(each.carrier, HttpForm)]
         takers = [protocol.name for protocol in spoken if protocol.http.any_path]

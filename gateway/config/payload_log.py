@@ -1,4 +1,4 @@
-"""`log.payloads`: selection of the logged calls, visible contents, and destination of the payload log."""
+"""The keys of `log.payloads`: which calls are logged, which contents are visible, and where the log is written."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -29,36 +29,38 @@ def _place(place: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise refusal(f"expected the absolute path of a file, or a URL such as http://127.0.0.1:8080/, got {VALUE}")
     if parts.username or parts.password:
-        raise refusal("the URL has a password, which would not stay secret; use a header in `headers`")
+        raise refusal("the URL contains a password, which would not stay secret; use a header in `headers`")
     if parts.fragment or not place.isascii() or not place.isprintable() or " " in place:
         raise refusal(f"expected a URL without a fragment, in visible ASCII characters, got {VALUE}")
     return place
 
 
 class PayloadLogConfig(Keys):
-    """The payload log: requests and responses of a share of calls. It uses the format of V2 for all protocols, in
+    """The payload log: requests and responses of a share of calls. The log uses the format of V2 for all protocols, in
     CloudEvents like the events of KServe's logger. It contains no header values, keys or principals."""
 
     to: Annotated[Name, AfterValidator(_place)]
-    """Destination: the absolute path of a file, or a URL for POST requests. The gateway appends one line to the file
-    for each event, and opens the file again on SIGHUP and at every reload."""
+    """Destination: the absolute path of a file, or a URL for POST requests. The gateway appends one line per event to
+    the file, and opens the file again on SIGHUP and at every reload."""
     sample: Share = 0.01
-    """Share of calls in the log. The gateway chooses calls at random, and logs the request and the response, or the
-    error instead of the response."""
+    """Share of calls in the log. The gateway chooses calls at random. It logs the request, and the response or the
+    error."""
     routes: Names | None = None
     """Names of the routes whose calls the log contains, and names of graphs in `models`. Default: all routes except
     routes with `passthrough`, because the gateway does not decode their messages."""
     max_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
     """Maximum size of the tensors and parameters that the log shows for one request or response, in bytes. If a tensor
-    does not fit into the remaining bytes, the log omits all of its values and marks it."""
+    does not fit into the remaining bytes, the log omits all of its values and marks the tensor."""
     hide: Names = ()
-    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters with hidden values. The gateway hides a tensor if
-    its name at the client or at the backend matches, or if it arrives without a name and its name is unknown."""
+    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are hidden. The gateway hides a tensor
+    if its name at the client or at the backend matches, or if the tensor arrives without a name and the gateway does
+    not know its name."""
     tensors: Literal["json", "binary"] = "json"
-    """Format of tensors: V2's `json`, or `binary` after the JSON, with the binary tensor data extension."""
+    """Format of tensors: `json`, as in V2, or `binary`, after the JSON as in V2's binary tensor data extension."""
     events: Literal["binary", "structured", "batch"] | None = None
     """Format of events in requests to a URL: with attributes in headers (`binary`, like KServe's logger, the default),
-    as one JSON object (`structured`), or several in a JSON list (`batch`). A file has one JSON object per line."""
+    as one JSON object (`structured`), or several events in a JSON list (`batch`). In a file, each event is a JSON
+    object in one line."""
     source: Name = "modelglot"
     """Attribute `source` of the events: a URI or a name."""
     namespace: str = ""
@@ -70,10 +72,10 @@ class PayloadLogConfig(Keys):
     """TLS settings for the URL. Default for `https`: trust the CAs of the system."""
     timeout: Period = 10
     """Timeout of a request to the URL, in seconds. Within this time, the gateway sends an event again if the receiver
-    is unreachable, or answers 429 or 503."""
+    is unreachable or returns 429 or 503."""
     memory: Bytes = 64 * 2**20
-    """Maximum memory for requests and responses that wait for the file or the receiver, in bytes. Above it, the gateway
-    drops calls from the log, and counts them."""
+    """Maximum memory for requests and responses that wait for the file or the receiver, in bytes. Above this limit, the
+    gateway drops calls from the log, and counts the dropped calls."""
 
     @property
     def is_file(self) -> bool:

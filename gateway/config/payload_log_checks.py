@@ -12,7 +12,7 @@ from gateway.config.tls_checks import client_tls_findings
 
 _PLACE: Location = ("log", "payloads")
 _OF_REQUESTS = ("events", "headers", "tls", "timeout")
-"""The keys for events that go to a URL."""
+"""The keys that apply only to events for a URL."""
 
 
 def payload_log_findings(config: Config, catalog: Catalog) -> list[Finding]:
@@ -41,7 +41,7 @@ def _requests(settings: PayloadLogConfig, catalog: Catalog) -> Iterator[Finding]
     if settings.is_file:
         for key in _OF_REQUESTS:
             if key in settings.model_fields_set:
-                yield Finding((*_PLACE, key), "is for a URL in `to`, and `to` is a file; remove it", at_key=True)
+                yield Finding((*_PLACE, key), "is for a URL in `to`, but `to` is a file; remove it", at_key=True)
     elif settings.tls is not None and not settings.to.startswith("https:"):
         yield Finding((*_PLACE, "tls"), "needs https in `to`", at_key=True)
     elif settings.tls is not None:

@@ -38,17 +38,17 @@ def _bytes(given: Any) -> Any:
 
 @frozen
 class Copies:
-    """Number of servers with a copy of a model in use: at least `least`, at most `most`."""
+    """Number of servers that have a copy of a model in use: at least `least`, at most `most`."""
 
     least: int = 1
     most: int = 1
 
 
 def _copies(given: int | str) -> Copies:
-    """Return `2` as 2 to 2 copies, `1..3` as 1 to 3."""
+    """Return the Copies for a number such as `2` (2 to 2 copies) or a range such as `1..3`."""
     found = _RANGE.fullmatch(str(given))
     if found is None:
-        raise refusal(f"expected a number from 1 on, or a range such as 1..3, got {VALUE}")
+        raise refusal(f"expected a number of at least 1, or a range such as 1..3, got {VALUE}")
     least = int(found[1])
     copies = Copies(least, int(found[2] or least))
     if not 1 <= copies.least <= copies.most:
@@ -72,16 +72,16 @@ _AMOUNT = _OrText(r"^[0-9]+(\.[0-9]+)? ?([KMGT]i)?B$")
 Time = Annotated[Period, BeforeValidator(_seconds), _TIME]
 """Seconds, more than 0, as a number or as a text such as `10m`."""
 TimeOrNever = Annotated[Seconds, BeforeValidator(_seconds), _TIME]
-"""The same, or 0."""
+"""Seconds, 0 or more, as a number or as a text such as `10m`."""
 Bytes = Annotated[Size, BeforeValidator(_bytes), _AMOUNT]
 """Bytes, at least 1, as a number or as a text such as `20GiB`."""
 CopiesKey = Annotated[Copies, Written(Annotated[int, Strict()] | str, _copies)]
 
 
 class AgreementConfig(Keys):
-    """Coordination of gateways in front of the same servers: it decides which gateway loads a model. Without it, each
-    gateway decides alone, by rendezvous hashing on names, and two gateways can load the same model within one
-    `interval`."""
+    """Coordination of gateways in front of the same servers, which determines which gateway loads a model. If this key
+    is absent, each gateway decides on its own, by rendezvous hashing on names, and two gateways can load the same model
+    within one `interval`."""
 
     url: Annotated[Secret, AfterValidator(redis_url)]
     """URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`: `pip install
@@ -95,10 +95,10 @@ class PlacementConfig(Keys):
     only to servers that have the model."""
 
     by: Literal["model"] = "model"
-    """Unit of placement: models, by their names in the backend."""
+    """Unit of placement: the model, identified by its name in the backend."""
     interval: Time = 30
-    """Seconds between two inventory queries to a server, with a jitter of a tenth; also such as `1m`. The gateway also
-    queries a server when it joins, when it recovers, and when it reports an expected model as missing."""
+    """Seconds between two inventory queries to a server, randomly varied by up to a tenth. Units are allowed: `1m`. The
+    gateway also queries a server when the server joins, recovers, or reports that an expected model is missing."""
     loading: Literal["never", "on_demand"] = "never"
     """`on_demand`: if all servers lack a model, the first request for it loads it, provided that a server's repository
     lists it (V2 servers with the model repository extension). `never`: the gateway only finds servers that already have
@@ -106,26 +106,28 @@ class PlacementConfig(Keys):
     max_models: Size | None = None
     """Maximum number of loaded models on one server. Default: limited only by `memory`."""
     memory: Bytes | None = None
-    """Maximum total size of the models on one server, by `sizes`, in bytes; also such as `20GiB`."""
+    """Maximum total size of the models on one server, by `sizes`, in bytes. Units are allowed: `20GiB`."""
     sizes: Mapping[Name, Bytes] = {}
-    """`{GLOB: BYTES}`: model sizes, because servers do not report them. The first glob that matches counts."""
+    """`{GLOB: BYTES}`: model sizes, which servers do not report. The gateway uses the first glob that matches."""
     copies: CopiesKey = Field(1, validate_default=True)
-    """Number of servers that load a model, such as `2` or `1..3`. The gateway loads it on at least the first number of
-    servers, and on up to the second while more calls are in flight than its copies can take."""
+    """Number of servers that load a model, such as `2` or `1..3`. The gateway loads the model on at least the first
+    number of servers, and on up to the second number while more calls are in flight than the copies can take."""
     idle: TimeOrNever = 0
-    """Seconds without a call after which the gateway unloads a model; also such as `10m`. 0: only to free capacity."""
+    """Seconds without a call after which the gateway unloads a model. Units are allowed: `10m`. 0: the gateway unloads
+    models only to free capacity."""
     pinned: Names = ()
-    """Globs of models that stay loaded. The gateway does not unload them to free capacity for other models or when they
-    are idle."""
+    """Globs of models that stay loaded. The gateway does not unload these models to free capacity, or because they are
+    idle."""
     min_stay: TimeOrNever = 0
-    """Minimum time between loading a model and unloading it for another model, in seconds; also such as `1m`."""
+    """Minimum time between loading a model and unloading it for another model, in seconds. Units are allowed: `1m`."""
     share: Annotated[float, Strict(), Field(gt=0, le=1)] = 1
-    """Maximum share of a server's capacity that one client (a principal, otherwise an address) can take from others.
-    Above it, a new model for this client replaces a model that only this client has called. 1: the whole capacity."""
+    """Maximum share of a server's capacity that one client (a principal, otherwise an address) can take from other
+    clients. Above this share, a new model for the client replaces a model that only this client has called. 1: the
+    whole capacity."""
     timeout: Time = 600
-    """Timeout for loading or unloading a model, in seconds; also such as `10m`."""
+    """Timeout for loading or unloading a model, in seconds. Units are allowed: `10m`."""
     redis: AgreementConfig | None = None
-    """Coordination of several gateways in front of the same servers, for loading models."""
+    """Coordination of several gateways that load models on the same servers."""
 
     @property
     def loads(self) -> bool:

@@ -1,4 +1,5 @@
-"""Checks of `backends.*.placement`: keys that conflict with each other, the protocol, or the routes to the backend."""
+"""Checks of `backends.*.placement` for keys that conflict with each other, with the protocol, or with the routes to the
+backend."""
 
 from collections.abc import Iterator
 
@@ -46,16 +47,20 @@ def _of_loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
         text = 'this key needs `sizes`, such as `{"*": 2GiB}`: servers do not report model sizes'
         yield Finding((*above, "memory"), text, at_key=True)
     if placement.sizes and placement.memory is None:
-        yield Finding((*above, "sizes"), "this key needs `memory`, the limit that the sizes count against", at_key=True)
+        yield Finding(
+            (*above, "sizes"),
+            "has an effect only with `memory`, the limit for the total size; add `memory`",
+            at_key=True,
+        )
     for glob, size in placement.sizes.items():
         if placement.memory is not None and size > placement.memory:
-            text = "no server can load models of this size: it is more than `memory`; raise `memory`"
+            text = "no server can load models of this size, which exceeds `memory`; raise `memory`"
             yield Finding((*above, "sizes", glob), text)
 
 
 def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find servers that belong to two backends that load models: each backend is unaware of the capacity that the other
-    uses."""
+    """Find servers that belong to two backends that load models, because neither backend knows how much capacity the
+    other uses."""
     loading = [
         (key, each)
         for key, each in parts.backends.items()
@@ -70,7 +75,7 @@ def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 continue  # another check reports it
             other = seen.setdefault(place, key)
             if other != key:
-                text = f"backend {other!r} loads models on {{value}}, too, and each would exceed what the other leaves"
+                text = f"backend {other!r} also loads models on {{value}}, so both together could exceed its capacity"
                 yield Finding(("backends", key, "endpoints", at, "address"), f"{text}; use one backend for both")
 
 

@@ -1,4 +1,4 @@
-"""`policies:`, an ordered list of maps with one key: the policy's name, with its settings as value."""
+"""The key `policies`: an ordered list of maps with one key, the policy's name, whose value is the policy's settings."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

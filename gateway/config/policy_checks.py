@@ -41,7 +41,7 @@ def _calls_saved(config: Config) -> Iterator[Finding]:
 
 
 def _beside_backends(config: Config) -> Iterator[Finding]:
-    """Find policies of backends that call other backends: only routes can adapt a request to them."""
+    """Find policies of backends that call other backends, because only routes can adapt requests to other backends."""
     for name, backend in config.backends.items():
         for at, policy in enumerate(backend.policies):
             if policy.other_backends:
@@ -71,14 +71,14 @@ def _within_tries(config: Config) -> Iterator[Finding]:
         repeating = ""
         for at, policy in enumerate(policies):
             if repeating and getattr(policy.settings, "sees_one_try", False):
-                text = f"{policy.name} would see every attempt of a call; put it before {repeating}"
+                text = f"{policy.name} would see every attempt of a call; put this policy before {repeating}"
                 yield Finding((*location, at, policy.name), text, at_key=True)
             if getattr(policy.settings, "repeats", ""):
                 repeating = policy.name
 
 
 def _before_fitting(config: Config) -> Iterator[Finding]:
-    """Find policies on routes that need requests in the model's format: only backends have them."""
+    """Find policies on routes that need requests in the model's format, which only backends have."""
     for number, route in enumerate(config.routes):
         for at, policy in enumerate(route.policies):
             if getattr(policy.settings, "sees_fitted_requests", False):
@@ -95,8 +95,8 @@ def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
         for at, policy in enumerate(backend.policies):
             if getattr(policy.settings, "sees_fitted_requests", False) and traits.wire.rows is Rows.ONE:
                 text = (
-                    f"{policy.name} does nothing before a backend of {backend.protocol}: each call is one row; remove "
-                    "it"
+                    f"{policy.name} does nothing for a backend of {backend.protocol}, because each call is one row; "
+                    "remove it"
                 )
                 yield Finding(("backends", name, "policies", at, policy.name), text, at_key=True)
 
@@ -104,19 +104,19 @@ def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
 def retries_of_unsent_calls(config: Config, catalog: Catalog) -> Iterator[Finding]:
     """Find policies that repeat fewer calls than a reader might expect."""
     for location, policy, name in _repeating(config, "unsent"):
-        text = f"{policy.name} repeats only calls of which nothing was sent, because the backend {name!r}"
+        text = f"{policy.name} repeats only calls that were not sent at all, because the backend {name!r}"
         yield Finding(location, f"{text} does not have safe: true; add it if calls can be repeated", at_key=True)
 
 
 def unbounded_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find backends whose calls have no time limit. Servers whose calls can take hours are excluded: they finish every
-    call."""
+    """Find backends whose calls have no time limit. Protocols whose calls can take hours are excluded, because their
+    servers finish every call."""
     for name, backend in config.backends.items():
         routes = [route for route in config.routes if name in route.called_backends]
         if catalog.protocols[backend.protocol].traits.servers.runs_to_the_end or _is_bounded(backend.policies):
             continue
         if not all(_is_bounded(route.policies) for route in routes):
-            text = f"no policy bounds the time of calls to the backend {name!r}"
+            text = f"no policy limits the duration of calls to the backend {name!r}"
             yield Finding(("backends", name), f"{text}; add policies: [{{timeout: {{seconds: 60}}}}]", at_key=True)
 
 
@@ -125,7 +125,7 @@ def _is_bounded(policies: Sequence[PolicyConfig]) -> bool:
 
 
 def _repeating(config: Config, what: str) -> Iterator[tuple[Location, PolicyConfig, str]]:
-    """Yield the policies that repeat calls, around backends that are not safe: the location of each, and the backend's
+    """Yield the policies that repeat calls to backends that are not safe, with the policy's location and the backend's
     name."""
     for location, policy, name, backend in _placed(config):
         if getattr(policy.settings, "repeats", "") == what and not backend.safe:
@@ -133,7 +133,7 @@ def _repeating(config: Config, what: str) -> Iterator[tuple[Location, PolicyConf
 
 
 def _placed(config: Config) -> Iterator[tuple[Location, PolicyConfig, str, BackendConfig]]:
-    """Yield each policy with its location and the backend behind it."""
+    """Yield each policy with its location and the backend that its calls go to."""
     for name, backend in config.backends.items():
         for at, policy in enumerate(backend.policies):
             yield ("backends", name, "policies", at, policy.name), policy, name, backend

@@ -10,8 +10,8 @@ from gateway.config.document import Location
 from gateway.core.frozen import frozen
 
 MOST_PROBLEMS = 100
-"""Maximum number of problems that are reported for a configuration. A file with other contents can have a hundred
-thousand."""
+"""Maximum number of problems that are reported for a configuration. A file that is not a configuration can have a
+hundred thousand."""
 
 _CREDENTIALS = re.compile(r"//[^/\s']*@")
 """`user:password@` of a URL."""
@@ -24,9 +24,9 @@ def without_credentials(text: str) -> str:
 
 @frozen
 class Problem:
-    """A message about a position in a file. `line` and `column` count from 1, columns in characters. `is_warning`: the
-    configuration is usable despite the problem. `location`: the keys and indexes that lead to the position; empty if it
-    is outside of all keys."""
+    """A message about a position in a file. `line` and `column` count from 1, columns in characters. `is_warning` is
+    True if the configuration is usable despite the problem. `location` has the keys and indexes that lead to the
+    position; it is empty if the position is outside of all keys."""
 
     file: str
     line: int
@@ -41,9 +41,9 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration is invalid. `problems` are all its problems, and warnings that might name their cause, in the
-    order of the file. `files` are the other files that the problems mention: after a change to one of them, the
-    configuration might be valid."""
+    """The configuration is invalid. `problems` has all problems, and warnings that might name their cause, in the order
+    of the file. `files` has the other files that the problems mention. If one of these files changes, the configuration
+    might become valid."""
 
     def __init__(self, problems: Iterable[Problem], files: Iterable[str] = ()) -> None:
         self.problems = first_of(problems)
@@ -53,13 +53,13 @@ class ConfigError(Exception):
 
 def first_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the problems in the order of the file. If there are more than MOST_PROBLEMS, return the first errors, and
-    a problem that reports the omission."""
+    a problem that says so."""
     found = ordered(problems)
     if len(found) <= MOST_PROBLEMS:
         return found
     kept = ordered(sorted(found, key=lambda problem: problem.is_warning)[:MOST_PROBLEMS])
     last = kept[-1]
-    text = f"there are more problems than these {MOST_PROBLEMS}; fix these first"
+    text = f"there are more than these {MOST_PROBLEMS} problems; fix these first"
     return *kept, Problem(last.file, last.line, last.column, text, all(each.is_warning for each in kept))
 
 
@@ -70,8 +70,8 @@ def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 @frozen
 class Finding:
-    """A message about a location in the configuration. `{value}` in it is replaced by the value there. `at_key`: the
-    message is about the key, not its value. `files`: the other files that the message is about."""
+    """A message about a location in the configuration. `{value}` in the message stands for the value there. `at_key` is
+    True if the message is about the key, not its value. `files` has the other files that the message is about."""
 
     location: Location
     message: str

@@ -16,8 +16,8 @@ _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 class Referenced(str):
-    """Text in which references were replaced. `source` is the original text; `alone`: the text was a single
-    reference."""
+    """Text in which references were replaced. `source` is the original text. `alone` is True if the original text was a
+    single reference."""
 
     __slots__ = ("alone", "source")
     source: str
@@ -25,13 +25,14 @@ class Referenced(str):
 
 
 def named_files(text: str) -> frozenset[Path]:
-    """Return the files that `${file:/path}` names in the text of a configuration, comments included."""
+    """Return the files that references such as `${file:/path}` name in the text of a configuration, including its
+    comments."""
     expressions = (found[1] or "" for found in _REFERENCE.finditer(text))
     return frozenset(Path(each.removeprefix("file:")) for each in expressions if each.startswith("file:"))
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> str:
-    """Return `text` with its references replaced; a Referenced if it has any.
+    """Return `text` with its references replaced; a Referenced if `text` has references.
 
     Raises:
         ValueError: a variable is not set and has no default, a file is unreadable, or a reference is malformed.

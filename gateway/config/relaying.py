@@ -1,5 +1,5 @@
-"""Decide on which routes calls are relayed unread: if both sides use the same protocol, and no processing step needs
-the content of messages."""
+"""Decide on which routes calls are relayed without decoding: if both sides use the same protocol, and no processing
+step needs the content of messages."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -12,14 +12,14 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol, Relay, resolve_batch
 
 NEEDS_NO_CONTENT = frozenset({"name", "backend", "split", "sticky", "fallback", "passthrough"})
-"""The route keys that do not require reading messages. For every other key, a function here determines when it needs
-content."""
+"""The route keys that do not require decoding messages. For every other key, a function in this module determines when
+the key needs their content."""
 
 
 @frozen
 class Relaying:
-    """The path of one route's calls from clients of one protocol. `relay` passes them unread; if it is None, `reads` is
-    the first key of the configuration that needs content."""
+    """How one route's calls from clients of one protocol are relayed. `relay` forwards them without decoding. If it is
+    None, `reads` is the first key of the configuration that needs the content of messages."""
 
     relay: Relay | None
     reads: str = ""
@@ -87,7 +87,8 @@ def _by_policies(route: RouteConfig, config: Config) -> Iterator[str]:
 
 
 def _by_payload_log(route: RouteConfig, config: Config) -> Iterator[str]:
-    """Decode all calls of a logged route: with only a random share, calls would fail by chance."""
+    """Yield the payload log's key for a logged route. All calls of the route are decoded: if only the logged share were
+    decoded, malformed calls would fail at random."""
     log = config.log.payloads
     if log is None:
         return

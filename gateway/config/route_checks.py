@@ -1,5 +1,5 @@
 """Checks of routes against their listeners and backends, and of other parts that depend on each other. They run only if
-all parts of the configuration are valid: otherwise they would report the wrong key."""
+all parts of the configuration are valid, because otherwise they could report the wrong key."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -67,7 +67,7 @@ def _own_backends(at: int, route: RouteConfig, config: Config, catalog: Catalog)
 
 
 def _captures(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find captures in `rewrite.model` that `match.model` does not have."""
+    """Find captures in `rewrite.model` for which `match.model` has no wildcard."""
     glob, wanted = route.match.model, captures(route.rewrite.model or "")
     location: Location = ("routes", at, "rewrite", "model")
     if wanted and glob is None:
@@ -150,7 +150,7 @@ def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
     if backend.payloads:
         yield Finding(location, f"{backend.name} has no payload {VALUE}{suggestion(payload, backend.payloads)}")
     else:
-        text = f"{backend.name}, the backend's protocol, has one form of tensors; remove the key"
+        text = f"{backend.name}, the backend's protocol, has only one tensor format; remove the key"
         yield Finding(location, text, at_key=True)
 
 
@@ -161,7 +161,7 @@ def _config(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> It
     sides = [*backends, *(protocol for _, protocol in _arrivals(route.match, config, catalog))]
     if all(protocol.traits.wire.parameters for protocol in sides):
         names = listed(dict.fromkeys(each.name for each in backends)).replace(" or ", " and ")
-        text = f"both sides carry a config as a parameter (the backend's protocol is {names}); remove the key"
+        text = f"both sides have the config as a parameter (the backend's protocol is {names}); remove the key"
         yield Finding(("routes", at, "translate", "carry_config"), text, at_key=True)
 
 
@@ -190,7 +190,7 @@ def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) 
         yield Finding((*above, "match", "protocol"), text)
     elif not any(each.name == backend.name for _, each in _arrivals(route.match, config, catalog)):
         text = (
-            f"the protocol of {VALUE} is {backend.name}, which no listener of this route serves; add it to a listener"
+            f"the protocol of {VALUE} is {backend.name}, but no listener of this route serves it; add it to a listener"
         )
         yield Finding((*above, "backend"), text)
     yield from _without_effect(above, route)
@@ -209,7 +209,7 @@ def _without_effect(above: Location, route: RouteConfig) -> Iterator[Finding]:
 
 
 def _beside_passthrough(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find routes whose requests arrive at a path of a route with passthrough: the gateway does not decode these
+    """Find routes whose requests arrive at a path of a route with passthrough. The gateway does not decode these
     requests, and tries no other route for them."""
     passing = [
         (at, route.match, config.backends[name].protocol)
@@ -221,8 +221,8 @@ def _beside_passthrough(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for at, route in enumerate(config.routes) if passing else ():
         found = () if route.passthrough else _losing(route.match, passing, config, catalog)
         for i, protocol, is_whole in found:
-            text = f"routes[{i}] passes {protocol} requests to {config.routes[i].match.path} on unread"
-            text += ", so this route never gets them; give one of the two another path or listener"
+            text = f"routes[{i}] forwards {protocol} requests to {config.routes[i].match.path} without decoding"
+            text += ", so this route never gets them; use another path or listener for one of the two routes"
             if not is_whole:
                 text += f", or remove all conditions of routes[{i}] except path"
             yield Finding(("routes", at, "match"), text, at_key=True)
@@ -232,9 +232,9 @@ def _beside_passthrough(config: Config, catalog: Catalog) -> Iterator[Finding]:
 def _losing(
     match: MatchConfig, passing: Sequence[tuple[int, MatchConfig, str]], config: Config, catalog: Catalog
 ) -> Iterator[tuple[int, str, bool]]:
-    """Yield the routes with passthrough that keep requests from a route with `match`, with their protocol. The last
-    value is true if they keep all of its requests; otherwise they keep the requests that they do not accept
-    themselves."""
+    """Yield the routes with passthrough that keep requests from a route with `match`, and the protocol of these
+    requests. The last value is True if the route with passthrough keeps all requests from the other route. Otherwise it
+    keeps only requests that it does not accept itself."""
     for listener, protocol in _arrivals(match, config, catalog):
         here = [
             (at, each) for at, each, name in passing if name == protocol.name and each.listener in (None, listener.name)

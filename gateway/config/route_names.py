@@ -1,4 +1,4 @@
-"""Route names: configured names, and a short text of the match for all other routes."""
+"""Route names: the configured name, or a short text made from the route's `match`."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from gateway.config.fields import VALUE, refusal
 from gateway.config.matching import ANY_VALUE, InputMatchConfig, MatchConfig
 
 OF_GRAPHS, OF_BACKENDS = "models.", "backends."
-"""The first part of the names of graphs and backends in lists that also contain route names."""
+"""Prefixes of the names of graphs and backends in lists that also contain route names."""
 LONGEST = 80
 """Maximum length of a route's name, in characters."""
 EVERY_REQUEST = "any"
@@ -34,12 +34,12 @@ RouteName = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidat
 
 
 def name_of_match(match: MatchConfig) -> str:
-    """Return the name for a route with this match and without a `name`: the model first, then the other conditions,
-    such as `iris,protocol=v2-rest`.
+    """Return the name for a route with this match and without a `name`. The name has the model first, then the other
+    conditions, such as `iris,protocol=v2-rest`.
 
-    It depends only on the match, so it stays the same when routes are added above. Clients can see names, and header
-    values can be secrets, so digits of a hash replace them. The digits also end a text that is too long for a name, or
-    that has characters which cannot be printed.
+    The name depends only on the match, so it stays the same when routes are added above. Clients can see names, so
+    header values, which can be secrets, are replaced by digits of a hash. The digits also end a name whose text is too
+    long, or has characters that cannot be printed.
     """
     whole = ",".join(_parts(match)) or EVERY_REQUEST
     if whole.startswith((OF_GRAPHS, OF_BACKENDS)):
@@ -70,7 +70,7 @@ def _parts(match: MatchConfig) -> Iterator[str]:
 
 
 def _input(wanted: InputMatchConfig) -> str:
-    """Return a text like `image:UINT8[-1,3]`, without the parts that are not set."""
+    """Return a text such as `image:UINT8[-1,3]`, without the parts that are not set."""
     datatype = "" if wanted.datatype is None else wanted.datatype.value
     shape = "" if wanted.shape is None else f"[{','.join(map(str, wanted.shape))}]"
     return ":".join(filter(None, (wanted.name, f"{datatype}{shape}")))

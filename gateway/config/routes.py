@@ -1,4 +1,4 @@
-"""`routes:`: the assignment of requests to backends, and how the gateway changes them on the way."""
+"""The key `routes`: which backends requests go to, and how the gateway changes requests and responses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
@@ -31,10 +31,10 @@ class RewriteConfig(Keys):
     """Names of the model and the version at the backend."""
 
     model: Name | None = None
-    """Name of the model at the backend. The text that the first, second, ... wildcard in `match: {model: GLOB}` matched
-    replaces `{1}`, `{2}`, ...; the whole name replaces `{0}`. Default: the client's name."""
+    """Name of the model at the backend. `{1}`, `{2}`, ... stand for the texts that the first, second, ... wildcard in
+    `match: {model: GLOB}` matched, and `{0}` for the whole name. Default: the client's name."""
     version: str | None = None
-    """Version at the backend. A request for another version gets NOT_FOUND, unless `match` names that version. `""`
+    """Version at the backend. Requests for another version fail with NOT_FOUND, unless `match` names that version. `""`
     removes the client's version. Default: the client's version."""
 
 
@@ -58,11 +58,11 @@ def _distinct(items: Sequence[object], key: str, message: str) -> None:
 
 def _without_hidden_loss(image: ImageOutput) -> ImageOutput:
     if image.format == "jpeg" and not image.lossy:
-        raise refusal(f"{VALUE} is lossy; `lossy: true` beside it allows that, png and webp lose nothing", "format")
+        raise refusal(f"{VALUE} is lossy; add `lossy: true`, or use png or webp, which are lossless", "format")
     if image.format == "png" and image.lossy:
-        raise refusal("png loses nothing; expected false, or jpeg or webp as format", "lossy")
+        raise refusal("png is lossless; expected false, or jpeg or webp as format", "lossy")
     if image.format == "jpeg" and image.channels == "rgba":
-        raise refusal(f"jpeg cannot hold {VALUE}; png and webp can", "channels")
+        raise refusal(f"jpeg does not support {VALUE}; use png or webp", "channels")
     return image
 
 
@@ -105,7 +105,7 @@ _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 FiniteDifferences: Any = Annotated[Derivatives, Declared(Derivatives, _FORMS, _CHECKS), AfterValidator(_known_stencil)]
-"""Settings for derivatives from evaluations, as a map of its keys."""
+"""Settings for derivatives that the gateway computes from evaluations, as a map in YAML."""
 
 
 class SplitConfig(Keys):
@@ -118,17 +118,17 @@ class SplitConfig(Keys):
 
 
 class StickyConfig(Keys):
-    """Session affinity: keeps a client's calls at one backend of the split."""
+    """Session affinity, which keeps a client's calls at one backend of the split."""
 
     header: TextHeaderName
-    """Header or gRPC metadata key. Calls with the same value go to the same backend while the weights stay the same.
-    The gateway distributes calls that lack the header at random."""
+    """Header or gRPC metadata key. Calls with the same value go to the same backend as long as the weights do not
+    change. The gateway distributes calls without the header at random."""
 
 
 def _distinct_backends(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
     _distinct(split, "backend", "{value} is listed twice")
     if not any(each.weight for each in split):
-        raise refusal("all weights are 0; at least one must be above")
+        raise refusal("all weights are 0; at least one weight must be greater than 0")
     return split
 
 
@@ -145,30 +145,30 @@ class RouteConfig(Keys):
     backend: Name | None = None
     """Name of the backend. A route has either this key or `split`."""
     split: Annotated[tuple[SplitConfig, ...], Field(min_length=1), AfterValidator(_distinct_backends)] | None = None
-    """Backends that share the calls, by their weights, instead of `backend`. Metadata comes from the first backend with
-    a weight above 0."""
+    """Backends that share the calls in proportion to their weights, instead of `backend`. Metadata comes from the first
+    backend with a weight above 0."""
     sticky: StickyConfig | None = None
     """Keep a client's calls at one backend of `split`."""
     fallback: Names = ()
-    """Backends to try, in order, if the route's own backend is unreachable, overloaded, not ready, or does not have the
-    model. The gateway repeats a call that might have run only if its backend is `safe`."""
+    """Backends to try, in order, if the route's own backend is unreachable, overloaded or not ready, or does not have
+    the model. If a call might have run, the gateway repeats it only if the backend is `safe`."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
     """Names at the backend that replace the client's names."""
     passthrough: Flag = False
-    """Pass messages unchanged in both directions between clients and a backend of the same protocol, at the path in
-    `match`: for HTTP interfaces that an operator defines (grps: `customized_predict_http`). The gateway checks only
-    sizes."""
+    """Forward messages unchanged in both directions between clients and a backend of the same protocol, at the path in
+    `match`. Use this for HTTP interfaces that an operator defines (grps: `customized_predict_http`). The gateway checks
+    only the sizes of messages."""
     signature: RouteSignature | None = None
-    """Tensors of the model. They replace the backend's metadata."""
+    """Tensors of the model, which replace the backend's metadata."""
     translate: Annotated[TranslateSettings, Declared(TranslateSettings, _FORMS, _CHECKS)] = Field(
         default_factory=TranslateSettings
     )
     """Conversion of tensors."""
     check: Check | None = None
-    """`full`: read and check every request before it reaches a server, even if client and server speak the same
-    protocol. `none`: pass such requests unread. Default: the value of `check` at the top."""
+    """`full`: decode and check every request before it reaches a server, even if client and server use the same
+    protocol. `none`: forward such requests without decoding them. Default: the top-level `check`."""
     policies: Policies = ()
-    """Policies for the route's calls, outermost first. They run outside of the backend's policies."""
+    """Policies for the route's calls, outermost first. They enclose the backend's policies."""
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -185,12 +185,12 @@ class RouteConfig(Keys):
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The names of all its backends: its own, then the backends in `fallback`."""
+        """The names of all backends of the route: its own, then the backends in `fallback`."""
         return (*self.own_backends, *self.fallback)
 
     @property
     def called_backends(self) -> tuple[str, ...]:
-        """The backends that get calls: all except backends with weight 0."""
+        """The backends that get calls, which are all except backends with weight 0."""
         idle = {each.backend for each in self.split or () if not each.weight}
         return tuple(name for name in self.backends if name not in idle)
 

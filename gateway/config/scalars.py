@@ -13,7 +13,7 @@ _SPECIAL: dict[str, Scalar] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 
-# An integer of more digits than any datatype has stays text: Python refuses to convert thousands of them.
+# An integer with more digits than any datatype stays text, because Python refuses to convert thousands of digits.
 _NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...] = (
     (re.compile(r"[-+]?[0-9]{1,40}"), int),
     (re.compile(r"0o[0-7]{1,40}"), lambda text: int(text[2:], 8)),

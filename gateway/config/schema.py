@@ -1,4 +1,5 @@
-"""The configuration's JSON Schema, for editors, for `docs/configuration`, and for the keys that messages suggest."""
+"""Build the configuration's JSON Schema, for editors, for `docs/configuration`, and for the keys that messages
+suggest."""
 
 from functools import lru_cache
 from typing import Any
@@ -17,14 +18,16 @@ Schema = dict[str, Any]
 def json_schema(catalog: Catalog) -> Schema:
     """Return the JSON Schema (draft 2020-12) of a configuration with the protocols and policies of `catalog`.
 
-    It describes the values as written: every scalar can be a `${REFERENCE}`. Callers share the schema, and must not
-    change it.
+    The schema describes the values as written, in which every scalar can be a `${REFERENCE}`. Callers share the schema,
+    and must not change it.
     """
     policies = tuple((name, policy.Settings) for name, policy in sorted(catalog.policies.items()))
     return _json_schema(tuple(sorted(catalog.protocols)), policies)
 
 
-@lru_cache(maxsize=4)  # building it takes longer than all other work for a configuration with an error
+@lru_cache(
+    maxsize=4
+)  # cached because building the schema takes longer than all other work for a configuration with an error
 def _json_schema(protocols: tuple[str, ...], named_policies: tuple[tuple[str, type[BaseModel]], ...]) -> Schema:
     policies = dict(named_policies)
     models: list[type[BaseModel]] = [Config, *policies.values()]
@@ -54,7 +57,8 @@ def below(schema: Schema, location: Location) -> Schema:
 
 
 def dereferenced(schema: Schema, part: Schema) -> Schema:
-    """Return the schema that `part` refers to by `$ref` or as the `X` of `X or null`; else `part` itself."""
+    """Return the schema that `part` refers to by `$ref`, or the schema `X` if `part` is `X or null`; otherwise `part`
+    itself."""
     for option in part.get("anyOf", ()):
         if option.get("type") != "null":
             return dereferenced(schema, option)

@@ -24,12 +24,10 @@ def _words(value: Any) -> Any:
     try:
         words = shlex.split(value)
     except ValueError as error:
-        raise refusal(f"{VALUE} is no command: {str(error).lower()}") from None
+        raise refusal(f"{VALUE} is not a command: {str(error).lower()}") from None
     for each in words:
         if each in _OF_SHELLS:
-            raise refusal(
-                f"no shell runs the command, and {each!r} would be an argument; write a job script (`script`)"
-            )
+            raise refusal(f"no shell runs the command, so {each!r} would be an argument; use a job script (`script`)")
     return words
 
 
@@ -45,7 +43,7 @@ Command = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_word
 
 
 class ResourcesConfig(Keys):
-    """Resources of one job that its job script does not set. The engine `process` supports only `memory` and
+    """Resources of one job that the job script does not set. The engine `process` supports only `memory` and
     `seconds`."""
 
     cpus: Size | None = None
@@ -53,10 +51,10 @@ class ResourcesConfig(Keys):
     gpus: Size | None = None
     """Number of GPUs."""
     memory: Size | None = None
-    """Memory, in bytes. The engine `process` limits the address space of each process of a job to it."""
+    """Memory, in bytes. The engine `process` limits the address space of each process of a job to this size."""
     seconds: Period | None = None
-    """Walltime, in seconds: the engine terminates a job that runs longer. Before that, the gateway sends the server no
-    more calls, and replaces it."""
+    """Maximum runtime of a job (walltime), in seconds, after which the engine terminates the job. Before that time, the
+    gateway stops sending calls to the job's server, and replaces the server."""
     options: tuple[Name, ...] = ()
     """Additional options of the engine, such as `--partition=gpu` for SLURM."""
 
@@ -81,17 +79,17 @@ class ServersConfig(Keys):
     """Seconds without a call after which the gateway stops a server."""
     start_timeout: Period = 600
     """Maximum time until a job's server announces itself, in seconds, including the time in the engine's queue. Calls
-    that wait this long without any server get an error."""
+    that wait this long while no server is available fail."""
     calls_per_server: Count = 0
-    """Number of calls after which a new server replaces a server. 0: no limit."""
+    """Number of calls after which the gateway replaces a server with a new server. 0: no limit."""
     resources: ResourcesConfig = ResourcesConfig()
     """Resources of one job."""
     keep: Flag = False
-    """Keep jobs running when the gateway stops; the next gateway with this configuration uses them. With `false`, they
+    """Keep jobs running when the gateway stops; the next gateway with this configuration uses them. If `false`, jobs
     stop with the gateway."""
     state: Name | None = None
-    """Absolute path of a folder with records of the gateway's jobs and a subfolder for each job. If jobs run on other
-    machines, these machines must also see the folder. Default: `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
+    """Absolute path of a folder for records of the gateway's jobs, with a subfolder for each job. If jobs run on other
+    machines, the folder must also be available there. Default: `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
     `~/.local/state`."""
 
 

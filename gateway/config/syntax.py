@@ -1,7 +1,7 @@
-"""libyaml's syntax errors in terms of the configuration: the position, the mistake, and the fix.
+"""Explain libyaml's syntax errors: the position, the mistake, and the fix.
 
-libyaml reports what its grammar expected next, often at the token after the mistake. Its text selects a rule of this
-module, and the text around its marks determines which of the usual mistakes it was.
+libyaml reports what its grammar expected next, often at the token after the mistake. The error's text selects a rule of
+this module, which recognizes common mistakes in the YAML text near the error's position.
 """
 
 import re
@@ -106,7 +106,7 @@ def _below_value(lines: list[str], problem: TextPlace, above: int) -> Told:
     indentation = len(lines[problem.line]) - len(lines[problem.line].lstrip())
     if key is None or indentation <= len(key[1]):
         return None
-    return problem, f"{key[2]!r} in line {above + 1} has a value already; indent this line less"
+    return problem, f"{key[2]!r} in line {above + 1} already has a value; indent this line less"
 
 
 def _line_above(lines: list[str], line: int) -> int | None:
@@ -181,7 +181,7 @@ def _no_key(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
         return None
     if before.strip(" -"):
         if found[0] in "]}":
-            return problem, f"{found[0]!r} closes nothing; leave it out, or quote the text that it belongs to"
+            return problem, f"{found[0]!r} closes nothing; remove it, or quote the text that contains it"
         return problem, f"{found[:_LONGEST].rstrip()!r} follows a complete value; quote the whole value"
     above = _line_above(lines, problem.line)
     below_value = None if above is None else _below_value(lines, problem, above)

@@ -1,4 +1,4 @@
-"""`signature:` and `constants:` of a route: the core's Signature and Tensor as YAML."""
+"""The keys `signature` and `constants` of a route: the core's Signature and Tensor as YAML."""
 
 from itertools import chain
 from math import prod
@@ -27,10 +27,11 @@ class TensorSpecConfig(Keys):
     datatype: Datatype
     """V2 datatype."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)]
-    """Dimensions of the tensor. -1 is a free dimension; a first -1 before other dimensions is the batch."""
+    """Dimensions of the tensor. -1 is a dimension of any size; a first -1 before other dimensions is the batch
+    dimension."""
     content_type: Literal["text", "json", "image", "npy"] | None = None
-    """Content type of the tensor, if the protocol has several, like mip. For BYTES, `text`, `json` (a JSON value) and
-    `image` (an image file) apply to each element. For numbers: `json`, or the lossless `npy`."""
+    """Content type of the tensor, for protocols with several content types, such as mip. For each BYTES element:
+    `text`, `json` (a JSON value) or `image` (an image file). For numbers: `json`, or `npy`, which is lossless."""
 
 
 class InputSpecConfig(TensorSpecConfig):
@@ -43,9 +44,9 @@ class InputSpecConfig(TensorSpecConfig):
 def _tensor_spec(keys: TensorSpecConfig) -> TensorSpec:
     form = keys.content_type or ""
     if form in ("text", "image") and keys.datatype is not Datatype.BYTES:
-        raise refusal(f"{VALUE} is a form of BYTES, not of {keys.datatype}", "content_type")
+        raise refusal(f"{VALUE} is a content type for BYTES, not for {keys.datatype}", "content_type")
     if form == "npy" and keys.datatype is Datatype.BYTES:
-        raise refusal(f"{VALUE} is a form of numbers and BOOL, not of BYTES", "content_type")
+        raise refusal(f"{VALUE} is a content type for numbers and BOOL, not for BYTES", "content_type")
     return TensorSpec(keys.name, keys.datatype, keys.shape, form)
 
 
@@ -71,7 +72,7 @@ InputSpecs = Annotated[
 
 
 class SignatureConfig(Keys):
-    """The model's inputs and outputs. They replace the backend's metadata."""
+    """The model's inputs and outputs, which replace the backend's metadata."""
 
     inputs: InputSpecs = ()
     """Inputs, in order. Default: the inputs in the metadata."""
@@ -93,15 +94,15 @@ class ConstantConfig(Keys):
     shape: Annotated[tuple[Dimension, ...], Field(max_length=MAX_RANK)]
     """Dimensions of the input; free dimensions are not allowed."""
     data: Any
-    """Elements of the input: lists nested like the shape, or one flat list; a single value for shape []. Elements of
-    BYTES are texts."""
+    """Elements of the input, as lists nested like the shape, as one flat list, or as a single value for shape []. BYTES
+    elements are texts."""
 
 
 def _constant(keys: ConstantConfig) -> Tensor:
     elements = _elements(keys.data, keys.shape)
     expected = prod(keys.shape)
     if len(elements) != expected:
-        raise refusal(f"{len(elements)} elements, but shape {list(keys.shape)} holds {expected}", "data")
+        raise refusal(f"{len(elements)} elements, but shape {list(keys.shape)} has {expected}", "data")
     array = _READERS.get(keys.datatype.kind, _numbers)(elements, keys.datatype)
     return tensor(keys.name, array.reshape(keys.shape), keys.datatype)
 
@@ -140,7 +141,7 @@ def _widest(elements: list[int | float]) -> "np.ndarray[Any, Any]":
         return np.array(elements, np.float64)
     least, most = min(elements, default=0), max(elements, default=0)
     if most > UINT64_MAX or least < (INT64_MIN if most <= INT64_MAX else 0):
-        raise refusal("an integer is out of the range of INT64 and UINT64", "data")
+        raise refusal("an integer is outside the range of INT64 and UINT64", "data")
     return np.array(elements, np.int64 if most <= INT64_MAX else np.uint64)
 
 

@@ -1,12 +1,12 @@
-"""`tls` of listeners and ports, and of outgoing connections."""
+"""The keys `tls` of listeners and ports, and of outgoing connections."""
 
 from gateway.config.fields import Flag, Keys, Name
 from gateway.core.certificates import ClientCertificates, TlsFiles
 
 
 class ListenerTlsConfig(Keys):
-    """TLS for client connections, in versions 1.2 and 1.3. The gateway reads the files again when they change; open
-    connections continue."""
+    """TLS 1.2 and 1.3 for client connections. The gateway reads the files again when they change; open connections
+    continue."""
 
     certificate: Name
     """Absolute path of a PEM file with the certificate, followed by the certificates that sign it."""
@@ -18,7 +18,8 @@ class ListenerTlsConfig(Keys):
     """Absolute path of a PEM file with certificate revocation lists (CRLs), one from each CA in `client_ca` that signs
     client certificates. New handshakes with a revoked certificate fail."""
     client: ClientCertificates = "none"
-    """Client certificates, signed by one of `client_ca`: `required`, `optional`, or `none` (not requested)."""
+    """Whether clients need a certificate signed by a CA in `client_ca`: `required`, `optional`, or `none` (not
+    requested)."""
 
     @property
     def files(self) -> TlsFiles:
@@ -39,8 +40,8 @@ class BackendTlsConfig(Keys):
     """Host name that the gateway requests (SNI), and that the servers' certificates must have. Default: the host of
     each address."""
     verify: Flag = True
-    """Verify the servers' certificates. With `false`, anyone between the gateway and a server can read and change
-    everything."""
+    """Verify the servers' certificates. If `false`, anyone on the network path between the gateway and a server can
+    read and change all data."""
 
     @property
     def files(self) -> TlsFiles:

@@ -45,7 +45,7 @@ def tls_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
         if files.certificate:
             try:
                 expires = expiry(files.certificate)
-            except CertificateError:  # replaced just now; the gateway reads it again
+            except CertificateError:  # the file is being replaced; the gateway reads it again
                 continue
             if expires < datetime.now(UTC):
                 yield Finding(
@@ -54,7 +54,7 @@ def tls_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for name, backend in config.backends.items():
         if backend.tls is not None and not backend.tls.verify:
             text = (
-                "the servers' certificates are not checked: anybody on the way can read and change everything; set "
+                "server certificates are not checked, so anyone on the network path can read and change all data; set "
                 "`ca` instead"
             )
             yield Finding(("backends", name, "tls", "verify"), text, at_key=True)
@@ -87,7 +87,7 @@ def client_tls_findings(location: Location, tls: BackendTlsConfig, catalog: Cata
     else:
         yield from _files(location, tls.files, "ca", catalog)
     if tls.ca is not None and not tls.verify:
-        yield Finding((*location, "ca"), "has no effect with verify: false; remove one of the two", at_key=True)
+        yield Finding((*location, "ca"), "has no effect with verify: false; remove one of the keys", at_key=True)
 
 
 def _addresses_without_tls(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:

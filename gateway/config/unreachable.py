@@ -1,8 +1,8 @@
-"""Unreachable routes: an earlier route accepts every request that they would accept.
+"""Find unreachable routes, for which an earlier route accepts every request that they would accept.
 
-The earlier route's conditions must include the later route's conditions. The check reports only certain cases. It
-recognizes inclusion only for the globs `TEXT*`, `*TEXT` and `*`, and does not find routes that accept everything only
-in combination.
+Every request that meets the later route's conditions must meet the earlier route's conditions. The check reports only
+cases that are certain. It compares only the globs `TEXT*`, `*TEXT` and `*`, and does not find routes that several
+earlier routes hide together.
 """
 
 from bisect import bisect_left
@@ -24,9 +24,9 @@ are not checked."""
 
 
 def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS) -> Iterator[Finding]:
-    """Find routes that no request reaches, or only requests for names derived from the model's, such as `M.gradient`.
+    """Find routes that no request reaches, or that only requests for derivative models such as `M.gradient` reach.
 
-    After `most` comparisons the check stops.
+    The check stops after `most` comparisons.
     """
     index = RouteIndex(config.routes)
     for at, route in enumerate(config.routes):
@@ -43,8 +43,8 @@ def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS)
 
 
 class RouteIndex:
-    """Routes by the plain text at the start of their globs. A glob matches no name with another start, so a thousand
-    routes for a thousand names need no comparison."""
+    """Routes by the plain text at the start of their globs. A glob matches only names with this start, so a thousand
+    routes for a thousand names need no comparisons."""
 
     def __init__(self, routes: Sequence[RouteConfig]) -> None:
         self._routes = routes
@@ -54,8 +54,8 @@ class RouteIndex:
             self._places[route.passthrough, _beginnings(route.match.model)[-1]].append(at)
 
     def earlier(self, at: int, model: str | None) -> list[int]:
-        """Return the indexes of the routes before `at` that could accept all requests that it accepts for `model`,
-        which is a name or a glob."""
+        """Return the indexes of the routes before route `at` that could accept all requests that route `at` accepts for
+        `model`, which is a name or a glob."""
         keys = [(self._routes[at].passthrough, text) for text in _beginnings(model)]
         places = (self._places[key] for key in keys if key in self._places)
         return sorted(each for found in places for each in found[: bisect_left(found, at)])
@@ -142,12 +142,9 @@ def _is_exact(match: MatchConfig) -> bool:
 
 def _message(wanted: MatchConfig, at: int, taker: MatchConfig) -> str:
     if _is_exact(wanted) and not _is_exact(taker):
-        # For a name like M.gradient the router first tries routes for exactly M.
+        # For a name such as M.gradient, the router first tries routes for exactly M.
         return (
-            f"routes[{at}] takes every request for {wanted.model!r}, so this route gets only names made of it, such as "
+            f"routes[{at}] takes every request for {wanted.model!r}, so this route gets only derived names such as "
             f"{wanted.model}.gradient; put it before routes[{at}]"
         )
-    return (
-        f"routes[{at}] takes everything that this route would take, so no request reaches it; put it before "
-        f"routes[{at}]"
-    )
+    return f"routes[{at}] takes all requests that this route would take; put this route before routes[{at}]"

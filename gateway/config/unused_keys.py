@@ -27,13 +27,13 @@ def _unused(location: Location, why: str) -> Finding:
 
 def _metrics(config: Config) -> Iterator[Finding]:
     if "metrics" in config.model_fields_set and config.metrics.enabled and config.health is None:
-        yield _unused(("metrics",), "the page is on the health port; add `health: {bind: HOST:PORT}`")
+        yield _unused(("metrics",), "the metrics page is on the health port; add `health: {bind: HOST:PORT}`")
     if not config.metrics.enabled:
         for key in ("models", "buckets"):
             if key in config.metrics.model_fields_set:
                 yield _unused(("metrics", key), "`enabled` is false")
         if config.health is not None and config.health.auth is not None:
-            yield _unused(("health", "auth"), "it is for /metrics, and `metrics.enabled` is false")
+            yield _unused(("health", "auth"), "it applies to /metrics, but `metrics.enabled` is false")
 
 
 def _log(config: Config) -> Iterator[Finding]:
@@ -44,13 +44,13 @@ def _log(config: Config) -> Iterator[Finding]:
 
 
 def _certificates(config: Config) -> Iterator[Finding]:
-    """Find identities in certificates that the gateway requests from no client."""
+    """Find identities of client certificates that no listener requests."""
     places = [(each.auth, each.tls) for each in config.listeners]
     asks = any(_asks(auth, tls) for auth, tls in places)
     if config.health is not None:
         asks = asks or _asks(config.health.auth, config.health.tls)
     if config.auth is not None and config.auth.certificates and not asks:
-        text = "no listener with `auth` asks for certificates; add `client_ca` and `client` to its `tls`"
+        text = "no listener with `auth` requests certificates; add `client_ca` and `client` to the listener's `tls`"
         yield _unused(("auth", "certificates"), text)
 
 
@@ -64,9 +64,9 @@ def _permissions(config: Config) -> Iterator[Finding]:
     claimed = config.auth is not None and any(each.permissions for each in config.auth.jwt)
     for name in config.permissions:
         if name not in given and not claimed:
-            yield _unused(("permissions", name), "no principal uses it; add it to the `permissions` of one")
+            yield _unused(("permissions", name), "no principal uses it; add it to a principal's `permissions`")
     if config.principals and config.auth is None and all(each.auth is None for each in config.listeners):
-        yield _unused(("principals",), "authentication is off; add `auth` at the top and to listeners")
+        yield _unused(("principals",), "authentication is off; add `auth` at the top level and to listeners")
 
 
 def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
@@ -74,10 +74,11 @@ def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> It
     waits = backend.queue.wait_for_endpoints is not None
     if waits and backend.discovery is None:
         yield _unused(
-            (*location, "queue", "wait_for_endpoints"), "without `discovery` endpoints never change; remove it"
+            (*location, "queue", "wait_for_endpoints"),
+            "endpoints never change, because `discovery` is missing; remove it",
         )
     if "queue" in backend.model_fields_set and not has_queue and not waits:
-        text = "calls wait only where `max_in_flight` limits them; add it"
+        text = "calls wait only if `max_in_flight` limits them; add `max_in_flight`"
         yield _unused((*location, "queue"), text)
     for place, why in unused_load_keys(location, backend):
         yield _unused(place, why)

@@ -24,8 +24,8 @@ from gateway.core.protocol import Protocol
 
 
 def find_warnings(config: Config, catalog: Catalog) -> list[Finding]:
-    """Return the warnings about a valid configuration. `catalog` has the installed protocols; the forms that the
-    configuration declares are added."""
+    """Return the warnings about a valid configuration. `catalog` has the installed protocols; this function adds the
+    forms that the configuration declares."""
     catalog, _ = with_forms(catalog, all_parts(config))
     return [finding for check in _CHECKS for finding in check(config, catalog)]
 
@@ -38,8 +38,8 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn of missing programs of engines. This is not an error, because users can check a configuration on a machine
-    without access to the cluster."""
+    """Warn about engines whose programs are missing. This is not an error, because users can check a configuration on a
+    machine without access to the cluster."""
     for name, backend in config.backends.items():
         missing = backend.servers and catalog.why_not_engine(backend.servers.engine)
         if missing:
@@ -48,21 +48,22 @@ def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _programs(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn of missing programs in `servers.command`, like for engines. Other engines run them on other machines."""
+    """Warn about missing programs in `servers.command` of the engine `process`. Other engines run programs on other
+    machines."""
     for name, backend in config.backends.items():
         servers = backend.servers
         if servers is None or servers.engine != "process" or servers.command is None:
             continue
         program = servers.command[0]
         if which(program) is None:
-            hint = "; write a command with arguments as one text, or each word by itself" if " " in program else ""
+            hint = "; write the command with its arguments as one text, or as a list of words" if " " in program else ""
             text = f"this machine cannot start servers: the program {program!r} does not exist{hint}"
             yield Finding(("backends", name, "servers", "command"), text)
 
 
 def _collector_of_grpc(config: Config, catalog: Catalog) -> Iterator[Finding]:
     if config.tracing is not None and urlsplit(config.tracing.otlp).port == 4317:
-        text = "4317 is the OTLP port for gRPC; the gateway uses OTLP over HTTP, so write 4318"
+        text = "4317 is the OTLP port for gRPC, but the gateway uses OTLP over HTTP; write 4318"
         yield Finding(("tracing", "otlp"), text)
 
 
@@ -87,7 +88,7 @@ def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
         for path in (pattern.partition(" ")[2] for pattern in protocol.patterns):
             if _ends_with_beginning(place.prefix, path):
                 text = f"{protocol.name} appends its own paths, such as {path}, to the path of {VALUE}"
-                yield Finding(location, f"{text}; remove the part that it appends")
+                yield Finding(location, f"{text}; remove this part from the path")
                 break
 
 
@@ -109,9 +110,7 @@ def _same_places(config: Config, catalog: Catalog) -> Iterator[Finding]:
         at = int(location[-2])
         same = first.setdefault((name, place), at)
         if same != at:
-            yield Finding(
-                location, f"{VALUE} is the same as endpoints[{same}], written in another way; remove one of them"
-            )
+            yield Finding(location, f"{VALUE} is another spelling of endpoints[{same}]; remove one of them")
 
 
 def _shared_endpoints(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -119,7 +118,7 @@ def _shared_endpoints(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, name, protocol, place in _endpoints(config, catalog):
         other = first.setdefault((protocol.name, place), name)
         if config.backends[other].health != config.backends[name].health:
-            text = f"backend {other!r} has the endpoint {VALUE}, too, with another `health`; give both the same"
+            text = f"backend {other!r} also has the endpoint {VALUE}, but with another `health`; make them equal"
             yield Finding(location, text)
 
 
@@ -135,7 +134,7 @@ def _loops(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _unchecked_tritons(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find routes on which any client can send a Triton server a request that crashes it."""
+    """Find routes on which any client can crash a Triton server with a request."""
     spoken = {
         name: catalog.protocols[each.protocol].with_settings(each.settings) for name, each in config.backends.items()
     }
@@ -172,7 +171,7 @@ def _leads_to(place: EndpointAddress, bind: Address) -> bool:
 
 
 def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str, Protocol, EndpointAddress]]:
-    """Yield each endpoint: its location in the file, its backend's name and protocol, and its EndpointAddress."""
+    """Yield each endpoint, with its location in the file, its backend's name and protocol, and its EndpointAddress."""
     for name, backend in config.backends.items():
         protocol = catalog.protocols[backend.protocol]
         for at, place in enumerate(_places(backend, protocol, catalog)):

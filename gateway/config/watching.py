@@ -13,8 +13,8 @@ from gateway.config.document import MAX_BYTES
 from gateway.config.references import named_files
 
 Stamp: TypeAlias = tuple[str, int, int, int] | None
-"""The file that a path leads to: its real path, inode, time of change in nanoseconds, and size. None if it does not
-exist."""
+"""The state of the file at a path: its real path, inode, time of change in nanoseconds, and size. None if the file does
+not exist."""
 Look: TypeAlias = Mapping[Path, Stamp]
 
 
@@ -24,8 +24,8 @@ def look(files: Iterable[Path]) -> Look:
 
 
 def look_at_all(config: Path) -> Look:
-    """Return the state of a configuration's file, and of the files that it names by `${file:PATH}`."""
-    found = {config: _stamp(config)}  # before it is read: the next check sees a change in between
+    """Return the state of a configuration file, and of the files that it references with `${file:PATH}`."""
+    found = {config: _stamp(config)}  # taken before the file is read, so the next check sees a change in between
     try:
         with config.open("rb") as file:
             text = file.read(MAX_BYTES).decode("utf-8", "replace")
@@ -44,8 +44,8 @@ def _stamp(path: Path) -> Stamp:
 
 
 class Watched:
-    """Compares file states. A change counts when two consecutive states are equal. This delay avoids loading an
-    incomplete file."""
+    """Compares file states. A change counts only when two consecutive states are equal, so an incomplete file is not
+    loaded."""
 
     def __init__(self, loaded: Look) -> None:
         self._loaded = self._last = loaded
@@ -56,7 +56,7 @@ class Watched:
         return self._loaded.keys()
 
     def loaded(self, found: Look) -> None:
-        """Store the state from directly before the files were loaded, whether valid or invalid."""
+        """Store the state from directly before the files were loaded, whether they were valid or not."""
         self._loaded = self._last = found
 
     def has_changed(self, found: Look) -> bool:

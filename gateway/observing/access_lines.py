@@ -24,12 +24,12 @@ from gateway.observing.batches import (
 )
 
 Render: TypeAlias = Callable[[Batch, float], bytes]
-"""Makes the lines for requests. The number is the Unix time at which the clock of the Records was 0."""
+"""Makes the lines for requests. The second argument is the Unix time at which the clock of the Records was 0."""
 
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
 LONGEST_NAME = 256
-"""Maximum number of characters to write of a model's name, which clients choose."""
+"""Maximum number of characters of a model name that are written, because clients choose model names."""
 
 
 _THOUSANDTHS = [f".{number:03d}Z" for number in range(1000)]
@@ -60,7 +60,7 @@ def json_lines(batch: Batch, since_1970: float) -> bytes:
         times(batch, since_1970), batch.ids, batch.clients, map(members.__getitem__, batch.kinds), _texts(sizes[0]),
         _texts(sizes[1]), _texts(queued), _texts(upstream), _texts(seconds),
     )  # fmt: skip
-    # All pieces of all lines, column by column: fewer steps than a format string for each line.
+    # All pieces of all lines, column by column, because this needs fewer steps than a format string for each line.
     pieces, width = _LINE * len(batch), len(_LINE)
     for at, column in enumerate(columns):
         pieces[2 * at + 1 :: width] = column
@@ -76,7 +76,7 @@ _LINE = [
 
 def _texts(numbers: NDArray[Any]) -> list[str]:
     """Return each number as JSON. orjson writes many numbers faster than Python writes one."""
-    if (numbers == numbers[0]).all():  # like times in queues, which are nearly always 0, and often sizes
+    if (numbers == numbers[0]).all():  # for example times in queues, which are nearly always 0, and often sizes
         return [orjson.dumps(numbers[0].item()).decode()] * len(numbers)
     written = orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
     return written[1:-1].decode().split(",")
@@ -102,7 +102,7 @@ _SHARED = (
 
 
 def text_lines(batch: Batch, since_1970: float) -> bytes:
-    """Return `TIME access STATUS CODE KEY=VALUE ...`; unknown values are left out."""
+    """Return lines in the format `TIME access STATUS CODE KEY=VALUE ...`, without unknown values."""
     told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
     return "".join([f"{time} access {kind.status} {rest}" for time, kind, rest in told]).encode()
 
@@ -146,6 +146,7 @@ def _names(kind: RequestKind) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name without anything that could pass for another field, another line, or a terminal's command."""
+    """Return a name without characters that could be mistaken for another field, another line, or a terminal
+    command."""
     is_plain = name.isprintable() and name.isascii() and not (" " in name or '"' in name)
     return name if is_plain else ascii(name)

@@ -1,8 +1,8 @@
 """The access log: one line for each request.
 
 The log makes lines from many records in one step (`finished`), collects them for a moment, and passes them to a thread
-that writes them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as much as
-hundreds of lines. Therefore it rarely wakes up, and does not make the lines itself.
+that writes them. Whenever this thread wakes up, it takes the interpreter from the event loop, which costs as much as
+hundreds of lines. Therefore the thread wakes up rarely, and does not make the lines itself.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ MOST_PROBES = 1024
 SECONDS = 0.1
 """Maximum time for which lines are collected, in seconds."""
 MOST_COLLECTED = 2**20
-"""Maximum bytes of collected lines. Above it, they are passed on immediately."""
+"""Maximum bytes of collected lines. Above this size, they are passed on immediately."""
 
 
 class AccessLog:
     """Writes a line for each record.
 
-    - `sample`: the share of successful requests that get a line. All other requests get one.
+    - `sample`: the share of successful requests that get a line. All failed requests get a line.
 
-    For PROBES from one client, the first probe gets a line, and every probe whose outcome differs from the previous
-    one.
+    For PROBES from one client, the first probe and every probe whose outcome differs from the previous probe's get a
+    line.
     """
 
     def __init__(self, writer: LineWriter, render: Render, sample: float = 1.0) -> None:
@@ -81,7 +81,7 @@ class AccessLog:
         return kind.status != OK or kind.code >= 400 or random() < self._sample
 
     def _is_news(self, probe: RequestKind, client: str) -> bool:
-        """Return True if its outcome differs from the client's previous probe."""
+        """Return True if the outcome of `probe` differs from the client's previous probe."""
         host = client.rpartition(":")[0]
         key, outcome = (
             (host, probe.listener, probe.in_protocol, probe.operation),

@@ -1,8 +1,8 @@
-"""Completed requests in batches: values that several requests have in common are processed once, and their numbers are
-columns.
+"""Completed requests in batches. Values that several requests have in common are processed once, and their measurements
+are columns of numbers.
 
-The batch reads a Record when its request ends, while it is in the processor's caches, and then releases it. Building a
-batch from many requests takes no Python statement for each: slices, `chain` and `struct` are written in C.
+A Record is read when its request ends, while the Record is in the processor's caches, and then released. Building a
+batch needs no Python statement for each request, because slices, `chain` and `struct` are written in C.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gateway.core.record import Record
 
 MOST_KINDS = 4096
-"""Maximum number of stored kinds. Clients choose model names, so the number of kinds has no limit."""
+"""Maximum number of stored kinds. Clients choose model names, so there can be any number of kinds."""
 
 SECONDS, DECODE, ENCODE, UPSTREAM, QUEUED, BYTES_IN, BYTES_OUT, RETRIES, ENDED = range(9)
 """The rows of `Batch.numbers`: `Record.seconds`, and the fields of the same names."""

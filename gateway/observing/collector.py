@@ -1,5 +1,5 @@
-"""Sends batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"). It sends a
-batch again after the errors that the protocol names. Needs the extra `tracing`."""
+"""Send batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"). A batch is
+sent again after the errors that the protocol names. Needs the extra `tracing`."""
 
 import gzip
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ _FIRST_PAUSE = 1.0
 """Seconds before the second attempt; the delay doubles before each additional attempt, unless the collector names
 another delay."""
 _LEVEL = 3
-"""The gzip level: the default takes twice the time for 7% fewer bytes."""
+"""The gzip level. The default level would take twice the time and save only 7% of the bytes."""
 _LONGEST_REASON = 100
-"""Maximum number of characters to report of a status line's reason."""
+"""Maximum number of characters of a status line's reason that are reported."""
 _MOST_READ = 2**16
-"""Maximum number of bytes to read of a response. Its content is ignored."""
+"""Maximum number of bytes of a response that are read. The content is ignored."""
 
 
 def compressed(batch: bytes) -> bytes:
@@ -30,7 +30,7 @@ def compressed(batch: bytes) -> bytes:
 class Collector:
     """The collector at `url`. Use it in one thread at a time.
 
-    `headers`: the headers of each request. `timeout`: time limit of a batch with all its attempts, in seconds.
+    `headers` are the headers of each request. `timeout` is the time limit for all attempts of a batch, in seconds.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
@@ -40,7 +40,7 @@ class Collector:
         self._session.headers.update({**headers, "Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"})
 
     def send(self, batch: bytes) -> str:
-        """Send a batch. Return why the collector did not accept it, or an empty text."""
+        """Send a batch. Return why the collector did not accept the batch, or an empty text."""
         body, until, pause = compressed(batch), monotonic() + self._timeout, _FIRST_PAUSE
         while True:
             why_not, wanted = self._try(body, until - monotonic())
@@ -62,14 +62,15 @@ class Collector:
                 ) as reply,
                 suppress(requests.RequestException),
             ):
-                # The connection can be used again if the response is read to its end. If that fails, its status counts.
+                # If the response is read to its end, the connection can be used again. If reading fails, the status
+                # still counts.
                 next(reply.iter_content(_MOST_READ), b"")
         except requests.Timeout:
             return f"timeout: no answer within {self._timeout:g} s", None
         except requests.ConnectionError as error:
             return f"no connection: {_cause(error)}", 0.0
         except requests.RequestException as error:
-            # Its text might contain the value of a header, which is a secret.
+            # The error's text might contain the value of a header, which is a secret.
             return f"the request or the reply is not valid: {type(error).__name__}", None
         if 200 <= reply.status_code < 300:
             return "", None
@@ -81,7 +82,7 @@ class Collector:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost cause: `requests` wraps the system's errors in errors with the URL."""
+    """Return the innermost cause, because `requests` wraps the system's errors in errors with the URL."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     return str(error) or type(error).__name__

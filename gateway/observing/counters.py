@@ -20,8 +20,8 @@ from gateway.observing.stages import StageSums, stage_sums
 MOST_ERRORS = 20
 """Maximum number of stored errors."""
 MOST_PATHS = 10_000
-"""Maximum number of separately counted paths. The requests on additional paths are counted without their endpoint:
-discovery can add any number of endpoints, while the configuration limits everything else."""
+"""Maximum number of separately counted paths, because discovery can add any number of endpoints, while the
+configuration limits everything else. The requests on additional paths are counted without their endpoint."""
 
 LATENCY_BOUNDS = tuple(round(1e-4 * 10 ** (step / 5), 7) for step in range(31))
 """The upper bounds of the latencies' buckets in seconds, from 0.1 ms to 100 s, in steps of a factor of 1.58."""
@@ -29,15 +29,15 @@ _BOUNDS = np.array(LATENCY_BOUNDS)
 _BUCKETS = len(LATENCY_BOUNDS) + 1
 
 Place: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; the last ones are empty if a request did not reach them. The listener is empty
-for calls of a graph's steps: these count at the backend, while the request for the graph counts at the listener and at
-the graph's route, without a backend."""
+"""Listener, route, backend and endpoint; empty if a request did not reach them. The listener is empty for calls
+of a graph's steps, which count at the backend. The request for the graph itself counts at the listener and at the
+graph's route, without a backend."""
 
 
 @frozen
 class RequestError:
-    """A request that ended with an error, in the form for the status API. The text of the error is left out, because it
-    could contain data of the request. The log has more details with the same request id."""
+    """A request that ended with an error, in the format of the status API. The text of the error is left out, because
+    it could contain data of the request. The log has more details under the same request id."""
 
     at: datetime
     """In UTC."""
@@ -49,7 +49,7 @@ class RequestError:
     route: str
     backend: str
     endpoint: str
-    """The endpoint of the last attempt; empty without an attempt."""
+    """The endpoint of the last attempt; empty if there was no attempt."""
     status: str
     reason: str
 
@@ -70,8 +70,8 @@ class CountedPath:
     - `succeeded`: the number of requests without an error.
     - `rejected`: the number of errors that the caller caused, by status.
     - `failed`: the number of errors that a server caused, by status.
-    - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in a last one above them.
-    - `stages`: their total time in each stage.
+    - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in an additional last bucket above them.
+    - `stages`: the total time of the requests in each stage.
     - `changed`: the end of the last request, on the clock `time.monotonic`.
     """
 
@@ -203,8 +203,8 @@ class Counters:
 
 
 def _is_listed(kind: RequestKind) -> bool:
-    """Return True if requests of this kind are in the list of errors. A step that failed is listed, because only its
-    entry names the backend and the endpoint; a step that was cancelled with its graph is not."""
+    """Return True if requests of this kind are in the list of errors. A failed step is listed, because only its entry
+    names the backend and the endpoint. A step that was cancelled with its graph is not listed."""
     return kind.status != OK and bool(kind.listener or kind.status != Status.CANCELLED.name)
 
 

@@ -1,5 +1,5 @@
-"""Metric families: the names, kinds, labels and meanings of the metrics. The page on the health port and the table in
-`docs/observability.md` use them."""
+"""Metric families: the names, kinds, labels and meanings of the metrics, for the page on the health port and the table
+in `docs/observability.md`."""
 
 from typing import Literal, TypeAlias
 
@@ -14,8 +14,8 @@ UNITS = ("seconds", "bytes")
 
 @frozen
 class Family:
-    """One metric. `name` is its name in queries: a counter's name ends in `_total`, and a histogram has the names with
-    `_bucket`, `_count` and `_sum`. A unit is at the end of the name (before `_total`)."""
+    """One metric. `name` is the metric's name in queries. The name of a counter ends in `_total`; queries for a
+    histogram append `_bucket`, `_count` or `_sum`. A unit is at the end of the name (before `_total`)."""
 
     name: str
     kind: Kind
@@ -24,7 +24,7 @@ class Family:
 
     @property
     def unit(self) -> str:
-        """Return `seconds`, `bytes`, or empty."""
+        """Return the unit in the name, `seconds` or `bytes`; otherwise an empty text."""
         word = self.name.removesuffix("_total").rpartition("_")[2]
         return word if word in UNITS else ""
 

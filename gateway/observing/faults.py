@@ -1,5 +1,5 @@
-"""The fault for an error: the caller's, if the request is invalid, forbidden or over a limit, or a server's, which is
-the model server or the gateway itself. Errors of callers do not depend on the health of servers."""
+"""Whose fault an error is: the caller's, if the request is invalid, forbidden or over a limit, or otherwise a server's,
+which is the model server or the gateway itself. Errors of callers do not depend on the health of servers."""
 
 from functools import cache
 
@@ -13,11 +13,12 @@ _SERVERS = frozenset(
         Reason.DATA_LOSS, Reason.UNKNOWN, Reason.INVALID_OUTPUT, Reason.MODEL_ERROR, Reason.INTERNAL,
     }
 )  # fmt: skip
-"""The reasons that are not the caller's fault; a client that has left (`cancelled`) is a caller as well."""
+"""The reasons that are not the caller's fault. Errors for a client that has left (`cancelled`) are the caller's
+fault."""
 
 
 @cache
 def fault(reason: str, status: str = "UNKNOWN") -> str:
-    """Return CALLER or SERVER, for an error with this reason; without a reason, `status` decides."""
+    """Return CALLER or SERVER for an error with this reason. If the reason is empty, `status` decides."""
     found = REASONS.get(reason) or DEFAULT_REASONS[Status[status]]
     return SERVER if found in _SERVERS else CALLER

@@ -12,15 +12,16 @@ from gateway.observing.batches import KIND, OWN, WIDTH, Batch, RequestKind, kind
 log = logging.getLogger(__name__)
 
 BATCH = 512
-"""Maximum number of requests in a batch. With batches a quarter as large, each request costs 1.5 times as much: most
-work on a batch takes the same time for any size. Larger batches would block the event loop for too long: each reader
-needs less than half a millisecond for a batch, and the readers read in different iterations of the loop."""
+"""Maximum number of requests in a batch. With batches a quarter as large, each request would cost 1.5 times as much,
+because most work on a batch takes the same time for any size. Larger batches would block the event loop for too long.
+With this size, each reader needs less than half a millisecond for a batch, and the readers read in different iterations
+of the loop."""
 SECONDS = 0.1
 """Maximum time that a request waits, in seconds."""
 
 _FIRST_OR_FULL = frozenset({1, BATCH})
 """The numbers of collected requests at which something happens. The collector always reaches both numbers, because
-requests arrive one by one, and another list replaces a full one first."""
+requests arrive one by one, and a full list is replaced first."""
 _NOT_READ = (None,) * WIDTH
 
 Reader: TypeAlias = Callable[[Batch], None]
@@ -28,8 +29,8 @@ Reader: TypeAlias = Callable[[Batch], None]
 
 
 class FinishedRecords:
-    """Collects completed requests and passes them to `readers` in batches: after SECONDS, or BATCH requests. A batch
-    costs half as much per request as single requests, and no response waits for it."""
+    """Collects completed requests, and passes them to `readers` in batches, after SECONDS or after BATCH requests. In a
+    batch, each request costs half as much as a single request, and no response waits for the readers."""
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
@@ -38,14 +39,14 @@ class FinishedRecords:
         """The RequestKind of each request, and its fields in OWN, one request after the other; None for requests in
         `_failed`."""
         self._failed: list[tuple[int, Record]] = []
-        """Failed requests, with their positions, read later because the duration of a call whose client has
-        left is noted after its end."""
+        """Failed requests, with their positions. They are read later, because the duration of a call whose client has
+        left is noted after the call's end."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
         """The unread batches with their readers, in order."""
         self._is_timed = False
-        """A timer is set that passes on the collected requests."""
+        """True if a timer is set that passes on the collected requests."""
         self._has_turn = False
-        """A reader will read in the next iteration of the loop."""
+        """True if a reader will read in the next iteration of the loop."""
 
     def add(self, record: Record) -> None:
         """Observe a completed request."""
@@ -64,7 +65,7 @@ class FinishedRecords:
     def _first_or_full(self) -> None:
         if len(self._kinds) >= BATCH:
             full = self._collected()
-            self._read_all()  # so at most two batches are kept, in an iteration of any length
+            self._read_all()  # so at most two batches are kept, however long an iteration is
             self._to_read(*full)
             self._plan_turn()
         elif not self._is_timed:
@@ -103,7 +104,7 @@ class FinishedRecords:
         return kinds, own
 
     def _to_read(self, kinds: list[RequestKind], own: list[Any]) -> None:
-        """Make a batch from these for the readers. No error of that reaches the response of the last request."""
+        """Make a batch for the readers. Log errors, so they do not affect the response to the last request."""
         if not kinds:
             return
         try:

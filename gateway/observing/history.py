@@ -16,8 +16,8 @@ STEP = 10.0
 STEPS = 360
 """Number of stored steps: an hour."""
 MOST_SERIES = 256
-"""Maximum number of parts of the gateway with their own history, 17 KB each. Reloads can add any number of names; only
-the history of the complete gateway counts additional ones."""
+"""Maximum number of parts of the gateway with a separate history of 17 KB each, because reloads can add any number of
+names. Additional parts count only in the history of the complete gateway."""
 
 Part: TypeAlias = tuple[str, str]
 """A part of the gateway: `listener`, `route` or `backend`, and its name or place."""
@@ -25,24 +25,24 @@ ALL: Part = ("", "")
 """The complete gateway."""
 
 REQUESTS, ERRORS, IN_FLIGHT, WAITING, MEDIAN, P95, P99, STAGE = range(8)
-"""The rows of a series. From STAGE on, they are the times in each of STAGES. From MEDIAN on, they are seconds: three
-latencies, and the mean times of the stages. NaN before the first request has ended."""
+"""The rows of a series. The rows from STAGE on are the times in each of STAGES. The rows from MEDIAN on are in seconds:
+three latencies, and the mean times of the stages, all NaN if no request has ended."""
 ROWS = STAGE + len(STAGES)
 
 
 class PartLoad(NamedTuple):
-    """The requests of a part at one moment: `in_flight` and, for backends, `waiting` for a free slot."""
+    """The number of a part's requests at one moment: `in_flight` and, for backends, `waiting` for a free slot."""
 
     in_flight: int
     waiting: int
 
 
 class Steps(NamedTuple):
-    """The history of a part, a value for each step, the oldest first.
+    """The history of a part, with a value for each step, the oldest first.
 
-    - `times`: Unix times of the ends of the steps. `seconds`: their lengths; a step that the process was too busy to
-      end in time is longer than STEP.
-    - `values`: FP32[12, steps]; the rows are REQUESTS to STAGE and those after it.
+    - `times`: the Unix times of the ends of the steps.
+    - `seconds`: the lengths of the steps. A step that the process was too busy to end in time is longer than STEP.
+    - `values`: FP32[12, steps]; the rows are REQUESTS to STAGE and the following rows.
     """
 
     times: NDArray[np.float64]
@@ -64,13 +64,13 @@ class History:
         """The highest loads of each part in the current step."""
 
     def observe(self, loads: Mapping[Part, PartLoad]) -> None:
-        """Note the current loads of parts. The maximum in a step is stored for each part."""
+        """Note the current loads of parts. For each part, the maximum in a step is stored."""
         for part, load in loads.items():
             before = self._peaks.get(part, load)
             self._peaks[part] = PartLoad(max(before.in_flight, load.in_flight), max(before.waiting, load.waiting))
 
     def end_step(self, counted: Iterable[CountedPath], now: float, seconds: float) -> None:
-        """End a step of `seconds` at the Unix time `now`. `counted` are the requests counted in it."""
+        """End a step of `seconds` at the Unix time `now`. `counted` are the requests counted in the step."""
         at = self._ended % STEPS
         self._times[at], self._seconds[at] = now, seconds
         sums = _sums(counted)
@@ -138,8 +138,9 @@ def _is_empty(series: NDArray[np.float32]) -> bool:
 
 
 def quantile(latencies: Sequence[int], part: float) -> float:
-    """Return the latency in seconds that this part of the requests did not exceed: an estimate, correct within its
-    bucket of LATENCY_BOUNDS. The result is NaN without requests, and the last bound for values above it."""
+    """Return the latency, in seconds, that this part of the requests did not exceed. It is an estimate, which is
+    correct within its bucket of LATENCY_BOUNDS. Return NaN if there are no requests, and the last bound for larger
+    values."""
     wanted = part * sum(latencies)
     if not wanted:
         return math.nan

@@ -28,16 +28,16 @@ class LineFile:
 
     @property
     def has_colours(self) -> bool:
-        """True if it is a terminal, and colors are not disabled (https://no-color.org)."""
+        """True if the output is a terminal, and colors are not disabled (https://no-color.org)."""
         return os.isatty(self._file) and not os.environ.get("NO_COLOR")
 
     def reopen(self) -> None:
-        """Open the file again before the next lines: a program that rotates logs might have renamed it."""
+        """Open the file again before the next lines, because a program that rotates logs might have renamed it."""
         self._is_to_reopen = self.path not in STANDARD
 
     def write(self, text: bytes) -> None:
-        """Write complete lines, and note their number. If that fails, cut off the incomplete line. If it cannot be cut
-        off (in a pipe, or before lines of another process), end it before the next lines.
+        """Write complete lines, and note their number. If writing fails, cut off the incomplete line. If the line
+        cannot be cut off (in a pipe, or before lines of another process), end it before the next lines.
 
         Raises:
             OSError: the lines are not writable, or the file does not open again.
@@ -83,12 +83,12 @@ def _write(file: int, data: Buffer) -> int:
     while True:
         try:
             return os.write(file, data)
-        except BlockingIOError:  # another process made the pipe that we share non-blocking
+        except BlockingIOError:  # another process made the shared pipe non-blocking
             select.select((), (file,), ())
 
 
 def _is_cut_off(file: int, size: int) -> bool:
-    """Return True if the last `size` written bytes could be cut off: they are the end of a file."""
+    """Cut off the last `size` written bytes if they are the end of a file. Return True if that was possible."""
     try:
         end = os.lseek(file, 0, os.SEEK_CUR)
         if end != os.fstat(file).st_size:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 OTHER = "other"
-"""Represents all models without their own value."""
+"""The value for all models without a separate value."""
 
 
 class ModelLabels:
-    """The models with their own label value: models `named` by the configuration, and the first `most` of all other
+    """The models with a separate label value: models that the configuration names (`named`), and the first `most` other
     models with a successful response. An unknown name therefore never becomes a label."""
 
     def __init__(self, most: int, named: Iterable[str] = ()) -> None:
@@ -15,7 +15,7 @@ class ModelLabels:
         self.renew(most, named)
 
     def renew(self, most: int, named: Iterable[str]) -> None:
-        """Change the bound and the names, like after a reload. Models with a value keep it."""
+        """Change the bound and the names, for example after a reload. Models with a separate value keep it."""
         self._most, self._named = most, frozenset(named)
 
     def __contains__(self, model: str) -> bool:

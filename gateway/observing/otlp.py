@@ -1,4 +1,4 @@
-"""Spans in OpenTelemetry's form, made from completed Records.
+"""Make spans in OpenTelemetry's format from completed Records.
 
 Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC; names that are not in the conventions
 begin with `gateway.`.
@@ -23,7 +23,7 @@ SCOPE = "gateway"
 """The name of the instrumentation scope."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
-"""The allowed values of `http.request.method`. A request without a method, or with another one, has _OTHER."""
+"""The allowed values of `http.request.method`. A request without a method, or with another method, has _OTHER."""
 
 _SERVER_FAULTS = frozenset(
     each.name
@@ -52,7 +52,7 @@ class OtlpExporter:
         }
 
     def __call__(self, records: Sequence[Record]) -> str:
-        """Send the spans of `records`. Return why they were not accepted, or an empty text."""
+        """Send the spans of `records`. Return why the spans were not accepted, or an empty text."""
         spans = (span for record in records for span in _spans(record))
         return self._send(span_messages.request(self._resource, SCOPE, self._version, spans))
 
@@ -65,7 +65,7 @@ def _of_environment(text: str) -> dict[str, str]:
 
 
 def _spans(record: Record) -> Iterator[bytes]:
-    """Yield the spans of a request as protobuf; nothing if it was not sampled."""
+    """Yield the spans of a request as protobuf; nothing if the request was not sampled."""
     context = record.context
     if not isinstance(context, TraceContext) or not record.events:
         return
@@ -117,7 +117,9 @@ def _call_name(facts: Mapping[str, object], record: Record) -> str:
     if facts.get("transport") == "grpc" and "path" in facts:
         return str(facts["path"]).lstrip("/")
     if facts.get("transport") == "http" and "method" in facts:
-        return str(facts["method"])  # by the conventions, without the path of a client's span, because it can be any
+        return str(
+            facts["method"]
+        )  # by the conventions, a client's span has no path in its name, because there can be any number of paths
     return f"{record.operation or 'request'} {facts.get('protocol', '')}".strip()
 
 
@@ -204,7 +206,8 @@ def _url(facts: Mapping[str, object]) -> str:
 
 
 def _is_http_error(span: Span) -> bool:
-    """Return True if it is an attempt with an HTTP error from the server, also if the error passes undecoded."""
+    """Return True if `span` is an attempt with an HTTP error from the server, even if the gateway does not decode the
+    error."""
     status = span.facts.get("status")
     return span.facts.get("transport") == "http" and isinstance(status, int) and status >= 400
 

@@ -1,4 +1,4 @@
-"""Work that might never end, in a thread that the process does not wait for at its end."""
+"""Run work that might never end in a thread for which the process does not wait when it ends."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """The last requests, for the console: the data of the access log, in bounded memory.
 
-The requests are stored as the batches in which they arrived, so storing them costs the same for any number.
+The requests are stored in the batches in which they arrive, so storing a batch costs the same for any number of
+requests.
 """
 
 from collections import Counter, deque
@@ -36,9 +37,9 @@ class RecentRequest(Struct, frozen=True):
     """A completed request. Like the access log, it has no values of headers, no keys, no tensors and no text of an
     error.
 
-    `ended`: on the clock `time.monotonic`. `seconds`: from its arrival to the end of the response; `queued` and
-    `upstream` are the parts in queues of backends and in calls to endpoints. `client`: `host:port`. `losses`: the
-    losses of a conversion. The other fields are the same as in a Record.
+    `ended` is on the clock `time.monotonic`. `seconds` is the time from the request's arrival to the end of the
+    response; `queued` and `upstream` are the parts of this time in queues of backends and in calls to endpoints.
+    `client`: `host:port`. `losses`: the losses of a conversion. The other fields are the same as in a Record.
     """
 
     kind: RequestKind
@@ -55,13 +56,14 @@ class RecentRequest(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model's name, cut after 256 characters like in the access log."""
+        """The model's name, cut after 256 characters as in the access log."""
         return self.kind.model[:LONGEST_NAME]
 
 
 class RecentRequests:
-    """The last MOST_RECENT requests, and the last MOST_RECENT failed requests, which many successful requests do not
-    push out. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored apart."""
+    """The last MOST_RECENT requests, and separately the last MOST_RECENT failed requests, so successful requests do not
+    push out failed requests. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored
+    separately."""
 
     def __init__(
         self, every: "_Batches | None" = None, failed: "_Batches | None" = None, steps: "_Batches | None" = None
@@ -106,9 +108,9 @@ class RecentRequests:
     def numbers(
         self, is_wanted: Callable[[RequestKind], bool], *, with_steps: bool = False
     ) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
-        """Return the number of the last MOST_RECENT requests by wanted kind, and their numbers like in `Batch.numbers`.
-        The result omits older failed requests, because failures would seem too frequent. `with_steps`: include the last
-        calls of graph steps."""
+        """Return the number of the last MOST_RECENT requests by wanted kind, and their numbers as in `Batch.numbers`.
+        The result omits older failed requests, because with them failures would seem too frequent. If `with_steps` is
+        set, include the last calls of graph steps."""
         kinds: Counter[RequestKind] = Counter()
         found = [np.empty((ENDED + 1, 0))]
         for batch in (*self._all.batches, *(self._steps.batches if with_steps else ())):

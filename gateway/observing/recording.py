@@ -1,4 +1,4 @@
-"""Makes the Records of a listener's requests."""
+"""Make the Records of a listener's requests."""
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -26,22 +26,22 @@ def _shuffled() -> list[bool]:
 
 
 next_is_timed = cycle(_shuffled()).__next__
-"""Returns whether the next request `is_timed`: a random number for each request would take longer."""
+"""Returns whether the next request `is_timed`. Drawing a random number for each request would take longer."""
 
 
 class Traces(NamedTuple):
-    """The traced requests on a listener: all requests with the client's flag, and this share of the others. The
-    listener calls `begin` for traced requests; the others are UNSAMPLED."""
+    """The traced requests on a listener: all requests with the client's flag, and the share `sample` of the others. The
+    listener calls `begin` for traced requests; the other requests are UNSAMPLED."""
 
     sample: float
     begin: OnStart
 
 
 class Recording:
-    """Makes the Records of one listener: `start` is its StartRecord.
+    """Makes the Records of one listener. Its attribute `start` is the listener's StartRecord.
 
     - `observers`: the receivers of the Records.
-    - `accepts_ids`: a client's request id is accepted.
+    - `accepts_ids`: True if a client's request id is accepted.
     - `traces`: None if all requests are outside of traces.
     - `starts`: functions to call with each new Record, its message and protocol.
     - `step_observers`: the receivers of the Records of graph steps.
@@ -78,7 +78,7 @@ class Recording:
         `message`."""
         accepted, trace = accepted_id(message.headers.first)
         id = accepted if accepted and self._accepts_ids else new_id()
-        # Not `message.received`: it is on the loop's clock, which has milliseconds only (uvloop).
+        # Not `message.received`, because it is on the loop's clock, which counts only milliseconds (uvloop).
         record = Record(
             self._listener, protocol.name, received=monotonic(), bytes_in=size, id=id, client=message.peer,
             of_listener=self._of_listener, tells=self._tells, is_timed=next_is_timed(), traceparent=trace,

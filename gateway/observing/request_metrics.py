@@ -1,9 +1,9 @@
-"""The metrics of requests, from their Records.
+"""The metrics of requests, made from their Records.
 
-The gateway counts requests in batches, requests with the same labels together, and without a lock: only the event
-loop's thread writes. The thread that renders the page reads single numbers and copies of lists, which the interpreter
-makes in one step. It renders the page with prometheus-client, but does not use its counters and histograms. They take a
-lock for every addition, and cost many times as much.
+The gateway counts requests in batches, in which it adds up requests with the same labels. It needs no lock, because
+only the event loop's thread writes. The thread that renders the page reads single numbers and copies of lists, which
+the interpreter makes in one step. It renders the page with prometheus-client, but does not use its counters and
+histograms. They take a lock for every addition, and cost many times as much.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ RETRIES = Family(
     "gateway_retries_total",
     "counter",
     LABELS,
-    "Repeated attempts: by a policy, or because the gateway could not send a request.",
+    "Attempts that a policy repeated, or that the gateway repeated because it could not send a request.",
 )
 ERRORS = Family(
     "gateway_errors_total",
@@ -62,7 +62,7 @@ UPSTREAM = Family(
     "gateway_upstream_seconds",
     "histogram",
     LABELS,
-    "Seconds that calls took at endpoints, all attempts of a call together.",
+    "Seconds that calls took at endpoints, for all attempts of a call together.",
 )
 DECODE = Family(
     "gateway_decode_seconds",
@@ -120,8 +120,8 @@ class _Table:
         return found
 
     def add(self, batch: Batch, rows: Sequence[int], asked: Sequence[int]) -> None:
-        """Count each request of `batch` in the row in `rows`; its time in queues and at endpoints and its
-        repeated attempts in the row in `asked`, and the times of codecs only if they were measured."""
+        """Count each request of `batch` in its row in `rows`. Count the request's time in queues and at endpoints and
+        its repeated attempts in its row in `asked`. Count the times of codecs only if they were measured."""
         row = np.empty((8, len(batch)), np.int64)
         row[:] = np.array(rows)
         if asked is not rows:
@@ -148,7 +148,7 @@ class _Table:
 
 @frozen
 class Counted:
-    """The counts that one process passes to another. `errors` and `losses`: same as in RequestMetrics."""
+    """The counts that one process passes to another. `errors` and `losses` are the same as in RequestMetrics."""
 
     bounds: tuple[float, ...]
     table: _Table
@@ -159,7 +159,7 @@ class Counted:
 class RequestMetrics(Collector):
     """A reader of Records, and a Collector of its counts.
 
-    - `models`: the models with their own label value.
+    - `models`: the models with a separate label value.
     - `buckets`: the upper bounds of the histograms, in seconds, ascending.
     """
 
@@ -169,7 +169,7 @@ class RequestMetrics(Collector):
         self.renew(buckets)
 
     def renew(self, buckets: Sequence[float]) -> None:
-        """Count in these buckets from now on. If they differ, all counts start again at 0."""
+        """Count in these buckets from now on. If they differ from the current buckets, all counts start again at 0."""
         bounds = tuple(buckets)
         if bounds == self._bounds:
             return
@@ -184,8 +184,8 @@ class RequestMetrics(Collector):
         """Counts by LABELS and kind."""
 
     def forget(self, listeners: Collection[str], routes: Collection[str], backends: Collection[str]) -> None:
-        """Drop the counts of all listeners, routes, backends and models except these and the ones in `models`, so the
-        page does not grow with reloads."""
+        """Drop the counts of all listeners, routes and backends except these, and of all models except the ones in
+        `models`, so the page does not grow with reloads."""
 
         def is_kept(labels: Sequence[str]) -> bool:
             listener, route, model, _, _, backend = labels[: len(LABELS)]
@@ -196,18 +196,18 @@ class RequestMetrics(Collector):
             )
             return is_there and model in self.models
 
-        # New objects: the thread that renders the page might be reading the old ones.
+        # New objects, because the thread that renders the page might be reading the old ones.
         self._table = self._table.only(is_kept)
         self._errors = {key: each for key, each in self._errors.items() if is_kept(key)}
         self._losses = {key: each for key, each in self._losses.items() if is_kept(key)}
 
     def count(self, batch: Batch) -> None:
         """Count completed requests."""
-        # In the order of their ends: a model gets its label with its first successful response.
+        # In the order of their ends, because a model gets its label with its first successful response.
         labels = {kind: self._labels(kind) for kind in dict.fromkeys(batch.kinds)}
         row_of = {kind: self._table.row((*found, kind.status)) for kind, found in labels.items()}
         rows = list(map(row_of.__getitem__, batch.kinds))
-        # For a request for a graph, the attempts are those of its steps, which have records of their own.
+        # The attempts of a request for a graph are the attempts of its steps, which have their own records.
         untried = {kind for kind in row_of if not (kind.tries and kind.backend)}
         asked = [_NOWHERE if kind in untried else row_of[kind] for kind in batch.kinds] if untried else rows
         self._table.add(batch, rows, asked)
@@ -249,12 +249,12 @@ class RequestMetrics(Collector):
         return listener, route, model if model == OTHER else self.models.label(model, is_answered=True), *others
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry does not need to collect the metrics for their names."""
+        """Return nothing, because the registry does not need to collect the metrics for their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics with their current values, large ones in several parts of the same name. Called from
-        another thread than the one that counts."""
+        """Yield the metrics with their current values. Large metrics come in several parts with the same name. The
+        thread that calls this is not the thread that counts."""
         table = self._table
         rows = list(table.rows.items())
         counts, sums = table.counts.copy(), table.sums.copy()
@@ -288,7 +288,7 @@ the interpreter for long when it joins texts or collects garbage."""
 
 
 def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield at least one part, which can be empty: a metric without values is on the page as well."""
+    """Yield at least one part, which can be empty, because the page also shows metrics without values."""
     for at in range(0, len(values) or 1, PART):
         yield values[at : at + PART]
 
@@ -309,7 +309,7 @@ def _histograms(
     sums: NDArray[np.float64],
     exemplars: Mapping[int, Exemplars],
 ) -> Iterator[Metric]:
-    """Yield the histograms with values: a stage that no request reached has no histogram."""
+    """Yield the histograms that have values. A stage that no request reached has no histogram."""
     epoch = time() - monotonic()
     counted = [(labels, rows) for labels, rows in rows_of.items() if counts[rows].any()]
     for part in _parts(counted):

@@ -1,5 +1,5 @@
-"""OpenTelemetry's messages of spans in protobuf (opentelemetry/proto/trace/v1/trace.proto and its imports), written
-field by field.
+"""Write OpenTelemetry's protobuf messages of spans (opentelemetry/proto/trace/v1/trace.proto and its imports) field by
+field.
 
 With OpenTelemetry's own package, which makes an object for each attribute, a traced request takes four times as long.
 Most attributes are the same in many spans, so their bytes are cached.
@@ -57,7 +57,7 @@ def span(
 
     - `parent`: the id of a span, or 0.
     - `began`, `ended`: seconds since 1970.
-    - `error`: the text of its error, or None.
+    - `error`: the text of the span's error, or None.
     """
     flags = _KNOWS_WHETHER_REMOTE | (_IS_REMOTE if is_parent_remote else 0)
     pieces = [_TRACE_ID, trace.to_bytes(16), _SPAN_ID, id.to_bytes(8)]

@@ -14,7 +14,7 @@ StageSeconds: TypeAlias = NDArray[np.float64]
 STAGES = ("queue", "server", "gateway", "reading", "writing")
 """The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the complete time. If
 calls that ran in parallel (steps of a graph, rows of a batch) together took longer than their request, `queue` and
-`server` keep their proportion and fill the complete time:
+`server` are scaled down to the complete time:
 
 - `queue`: time in backend queues.
 - `server`: time in calls to endpoints, all attempts together, with their codecs and the network.
@@ -29,7 +29,7 @@ def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
     measured."""
     found = numbers[[QUEUED, UPSTREAM, SECONDS, DECODE, ENCODE]]
     calls = found[QUEUE] + found[SERVER]
-    is_longer = calls > found[GATEWAY]  # still the complete time
+    is_longer = calls > found[GATEWAY]  # found[GATEWAY] still has the complete time
     if is_longer.any():
         found[QUEUE : SERVER + 1, is_longer] *= found[GATEWAY, is_longer] / calls[is_longer]
     found[GATEWAY] -= np.minimum(calls, found[GATEWAY])
@@ -55,14 +55,14 @@ class StageSums(NamedTuple):
         return type(self)(*map(sub, self, other))
 
     def means(self, requests: int) -> tuple[float, ...]:
-        """Return the mean seconds of each of STAGES, for `requests` requests; NaN without requests."""
+        """Return the mean seconds of each of STAGES for `requests` requests; NaN if there are none."""
         numbers = (requests, requests, requests, self.read, self.written)
         return tuple(total / number if number else float("nan") for total, number in zip(self, numbers, strict=False))
 
 
 def stage_sums(batch: Batch, groups: NDArray[np.int64], number: int) -> list[StageSums]:
-    """Return the sums of the requests of each group. `groups`: INT64[requests], the group of each request in `batch`;
-    `number`: the number of groups."""
+    """Return the sums of the requests of each group. `groups`, INT64[requests], has the group of each request in
+    `batch`. `number` is the number of groups."""
     seconds = stage_seconds(batch.numbers)
     measured = np.concatenate((seconds, seconds[READING:] > 0))
     if number == 1:

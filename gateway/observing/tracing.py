@@ -1,8 +1,9 @@
-"""Tracing: the selection of sampled requests, and the completed ones on their way to the collector.
+"""Tracing: select the sampled requests, and queue the completed requests for the collector.
 
-Each request gets a TraceContext. Only a sampled request records spans. When it has ended, its Record goes into a queue
-of bounded length. Every few seconds, a background task empties the queue, makes spans from the Records and sends them
-in a thread (`otlp`). No request waits for the collector: if the queue is full, the gateway drops and counts the Record.
+Each request gets a TraceContext. Only a sampled request records spans. When the request has ended, its Record goes into
+a queue of bounded length. Every few seconds, a background task empties the queue, makes spans from the Records and
+sends them in a thread (`otlp`). No request waits for the collector. If the queue is full, the gateway drops and counts
+the Record.
 """
 
 import asyncio
@@ -29,15 +30,16 @@ MOST_SPANS_WAITING = 32_768
 """Maximum number of spans of waiting Records. Some requests have hundreds."""
 
 _LONGEST_PATH = 1024
-"""Maximum number of characters to store and send of a path."""
+"""Maximum number of characters of a path that are stored and sent."""
 
 Export: TypeAlias = Callable[[Sequence[Record]], str]
 """Sends the spans of completed Records, which takes long. Returns why it failed, or an empty text."""
 
 
 class TraceCounts:
-    """The number of sampled requests whose spans were `sent`, so the collector accepted them, and `dropped`: too many
-    were waiting, or the collector did not accept them. Mirrored calls count in addition to client requests."""
+    """The number of sampled requests whose spans the collector accepted (`sent`), and whose spans were `dropped`,
+    because too many were waiting or the collector did not accept them. Mirrored calls count in addition to client
+    requests."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0
@@ -61,7 +63,7 @@ class Tracing:
         self._spans = 0
         """The number of waiting spans."""
         self._without_room = 0
-        """Requests that the full queue has dropped since the last line in the log."""
+        """Number of requests that were dropped since the last log line because the queue was full."""
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -70,7 +72,7 @@ class Tracing:
         return Traces(self._sample, partial(self._begin, has_tls))
 
     def _begin(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:
-        """Find the request's place in its trace. If it is sampled, record spans from now on."""
+        """Find the request's place in its trace. If the request is sampled, record spans from now on."""
         context = record.context = read_context(record.traceparent, message.headers.raw, 1)
         if isinstance(context, TraceContext) and context.is_sampled:
             record.trace_with(self.observe)
@@ -144,7 +146,8 @@ class Tracing:
 
 
 async def _exported(export: Export, batch: Sequence[Record]) -> str:
-    """Like `export`, in a thread that the process does not wait for at its end: a collector might never respond."""
+    """Run `export` in a thread for which the process does not wait when it ends, because a collector might never
+    respond."""
     try:
         return await in_own_thread("tracing", partial(export, batch))
     except Exception as error:

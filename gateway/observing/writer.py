@@ -1,5 +1,4 @@
-"""Writes lines to a file or a standard stream in a thread, so a full pipe or a slow disk never blocks the event
-loop."""
+"""Write lines to a file or a standard stream in a thread, so a full pipe or a slow disk never blocks the event loop."""
 
 import logging
 import threading
@@ -35,13 +34,13 @@ class LineWriter:
 
     @property
     def has_colours(self) -> bool:
-        """True if it is a terminal, and colors are not disabled."""
+        """True if the output is a terminal, and colors are not disabled."""
         return self._file.has_colours
 
     def write(self, text: bytes, lines: int) -> None:
         """Write `text`, which has `lines` lines, soon. Does not block."""
         if self._is_closed or self._waiting + lines > MOST_WAITING:
-            # The thread logs it, because standard error could be the blocked stream.
+            # The thread logs this, because standard error could be the blocked stream.
             self.dropped += lines
             self._too_many += lines
             return
@@ -52,11 +51,11 @@ class LineWriter:
         self._batches.put((text, lines))
 
     def reopen(self) -> None:
-        """Open the file again before the next lines: a program that rotates logs might have renamed it."""
+        """Open the file again before the next lines, because a program that rotates logs might have renamed it."""
         self._file.reopen()
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write the waiting lines, for at most `seconds`, and nothing more after that."""
+        """Write the waiting lines for at most `seconds`. Afterwards, write nothing more."""
         self._is_closed = True
         if self._thread is not None:
             self._batches.put(None)

@@ -1,15 +1,15 @@
-"""Token buckets that limit the requests of each client. A bucket needs one number of memory.
+"""Token buckets that limit the requests of each client. Each bucket is stored as one number.
 
-A bucket holds `burst` tokens. A request takes one token, and the bucket gains one every `interval` seconds. Instead of
-the tokens, the class stores the time at which the bucket is full again (the generic cell rate algorithm of ATM Forum's
-UNI 3.1, section 3.6.2.4). A full bucket therefore needs no memory.
+A bucket holds `burst` tokens. A request takes one token, and the bucket gains one token every `interval` seconds.
+Instead of the tokens, the class stores the time at which the bucket is full again (the generic cell rate algorithm of
+ATM Forum's UNI 3.1, section 3.6.2.4). A full bucket therefore needs no memory.
 """
 
 from collections import OrderedDict
 
 MOST_CLIENTS = 65_536
-"""Maximum number of clients to remember. Above it, the clients with the oldest last request are forgotten, and start
-again with a full bucket."""
+"""Maximum number of stored clients. Above this number, the clients with the oldest last request are forgotten, and
+start again with a full bucket."""
 
 
 class Allowances:
@@ -21,7 +21,7 @@ class Allowances:
         """Seconds until an empty bucket is full."""
         self._most = most
         self._full_at: OrderedDict[str, float] = OrderedDict()
-        """Time at which the bucket of each client is full; the client with the oldest last request is first."""
+        """The time at which each client's bucket is full. The client with the oldest last request is first."""
 
     def __len__(self) -> int:
         return len(self._full_at)
@@ -29,12 +29,12 @@ class Allowances:
     def left(self, client: str, now: float) -> tuple[int, float]:
         """Return the tokens in the bucket of `client`, and the seconds until it is full."""
         missing = max(self._full_at.get(client, now) - now, 0.0)
-        # Whole tokens, with the rounding error of `take`.
+        # Number of whole tokens; tolerates the same rounding error as `take`.
         return int((self._spread - missing) / self._interval + 1e-6), missing
 
     def take(self, client: str, now: float) -> float:
-        """Take a token of `client`. Return 0.0, or, if the bucket is empty, the seconds until it has a token, without
-        taking any."""
+        """Take a token of `client`, and return 0.0. If the bucket is empty, take nothing, and return the seconds until
+        it has a token."""
         known = self._full_at
         full_at = max(known.get(client, now), now) + self._interval
         # A burst needs whole tokens: the sum of many intervals can have a rounding error.

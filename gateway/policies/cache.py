@@ -1,5 +1,5 @@
-"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls get one response, and while they are in flight
-they are one call.
+"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls get the same stored response, and equal calls in
+flight are sent once.
 
 Two calls are equal if no server could distinguish them (`cached_answers.request_key`). On a backend, requests have the
 names, datatypes and shapes of the model, so calls from different client protocols can be equal.
@@ -7,10 +7,10 @@ names, datatypes and shapes of the model, so calls from different client protoco
 The policy needs `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors are
 not stored.
 
-A call without a stored response runs in its own task, a SharedCall. It continues while at least one call waits for its
-response, even if the first one has left. The first call sets the deadline, which a server can receive. If that deadline
-ends the call, the next waiting call starts it again. The same happens if the first caller was refused, and another
-client waits.
+A call without a stored response runs in its own task, a SharedCall. The task continues while at least one caller waits
+for the response, even if the first caller has left. The first call sets the deadline, which is sent to servers that
+accept deadlines. If that deadline ends the call, or if the server refused the first caller, the next waiting call
+starts it again.
 """
 
 import asyncio
@@ -53,20 +53,20 @@ METRICS = (
 )  # fmt: skip
 
 LARGE = 2**20
-"""Bytes of tensors above which a thread hashes or copies them: this takes 0.6 ms, and 3 ms on a processor without
-instructions for SHA-256."""
+"""Size of tensors, in bytes, above which a thread hashes or copies them. Hashing this size takes 0.6 ms, or 3 ms on a
+processor without instructions for SHA-256."""
 SLACK = 0.1
 """Seconds by which a server that received a deadline can end the call early."""
 
 _OF_CLIENT = frozenset({Reason.RATE_LIMITED, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED})
-"""Reasons for which a server refuses one client and not another."""
+"""Reasons for which a server can refuse one client but not another."""
 
 _CACHED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 _CACHE_CONTROL = b"cache-control"
 
 
 class RedisSettings(Documented):
-    """The second tier: responses that several gateways share."""
+    """The second tier of the cache, whose responses several gateways share."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -77,32 +77,32 @@ class RedisSettings(Documented):
     """Caches with the same name share their responses. Use the same name only for gateways whose servers have the same
     models."""
     max_response_bytes: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
-    """Maximum size of a response in Redis: bytes of its tensors."""
+    """Maximum size of the tensors of a response in Redis, in bytes."""
 
 
 class Settings(Documented):
-    """Stores the responses of calls that run a model, and returns them for equal calls. Equal calls in flight become
-    one call. Needs `safe: true` on the backend."""
+    """Stores the responses of calls that run a model, and returns them for equal calls. The gateway sends equal calls
+    in flight only once. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     needs_safe: ClassVar[str] = "answers equal calls with one call"
 
     bytes: Annotated[int, Field(ge=2**16)] = 2**28
-    """Maximum memory for stored responses, in bytes. When it is full, the least recently used responses are evicted. A
-    response that takes more than an eighth of it is not stored."""
+    """Maximum memory for stored responses, in bytes. If the memory is full, the gateway evicts the least recently used
+    responses. It does not store a response that needs more than an eighth of this memory."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
     """Seconds that a response is stored."""
     redis: RedisSettings | None = None
-    """A server where several gateways share responses, in addition to the responses in their memory."""
+    """A server on which several gateways share responses, in addition to the responses in each gateway's memory."""
 
 
 class SharedCall:
     """A call in flight that a cache shares between all equal calls (single-flight).
 
     - `leader`: the request of the call.
-    - `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
-      arrival. Each call has its own future, which costs less than `asyncio.shield`.
+    - `waiting`: the futures of the calls that wait for the response, or for the error as a value, in their order of
+      arrival. Each call has its own future, because this costs less than `asyncio.shield`.
     - `waits`: the times that calls spend in queues.
     """
 
@@ -117,7 +117,7 @@ class SharedCall:
 
     @property
     def is_awaited(self) -> bool:
-        """True if a call waits for the answer."""
+        """True if a call waits for the response."""
         return any(not each.done() for each in self.waiting)
 
     def tell(self, found: Answer | Exception) -> None:
@@ -134,7 +134,7 @@ class SharedCall:
                 each.cancel()
 
     def is_ended_by_leader(self, error: Exception) -> bool:
-        """Return True if the call failed only because the deadline of its first request passed."""
+        """Return True if the call failed only because the deadline of `leader` passed."""
         if not isinstance(error, GatewayError) or error.status is not Status.DEADLINE_EXCEEDED:
             return False
         deadline = self.leader.deadline
@@ -165,7 +165,7 @@ class Cache(PolicyState):
             )
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Keep responses and counts, like PolicyState, unless the responses could differ now."""
+        """Keep the counts, and keep the responses unless they could differ now. See PolicyState."""
         if is_unchanged:
             self.store, self.outcomes = before.store, before.outcomes
 
@@ -178,7 +178,7 @@ class Cache(PolicyState):
             self._redis.forget()
 
     async def call(self, handler: Handler, request: Request, reach: MessageReach) -> Answer:
-        """Return the response of `handler`, stored or shared."""
+        """Return the response of `handler`, a stored response, or the response of an equal call in flight."""
         control = request.headers.first.get(_CACHE_CONTROL)
         if control is not None and b"no-store" in control.lower():
             return await handler(request)
@@ -217,7 +217,7 @@ class Cache(PolicyState):
         flight.task.add_done_callback(flight.ended)
         answer = await self._wait(key, flight)
         if isinstance(answer, Exception):
-            raise _copy(answer)  # what is added for one client is not for the others
+            raise _copy(answer)  # text that is added for one client is not for the others
         return answer
 
     async def _wait(self, key: bytes, flight: SharedCall) -> Answer | Exception:
@@ -230,7 +230,7 @@ class Cache(PolicyState):
             del flight.waiting[future]
             flight.waits.note(joined, go_on=flight.is_awaited)
             if not flight.waiting and not flight.task.done():
-                self._land(key, flight)  # a call that arrives now starts another flight
+                self._land(key, flight)  # an equal call that arrives now starts another flight
                 flight.task.cancel()
 
     async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
@@ -280,8 +280,8 @@ class Cache(PolicyState):
         record.cached(outcome, age)
 
     def status(self) -> Mapping[str, object]:
-        """Return the cache's content, the outcomes of calls, and the reasons for removed responses; with Redis, whether
-        it responds."""
+        """Return the cache's content, the outcomes of calls, the reasons for removed responses, and whether Redis
+        responds, if it is used."""
         store = self.store
         shown: dict[str, object] = {
             "answers": len(store),
@@ -317,8 +317,8 @@ def _key(request: Request, reach: MessageReach) -> bytes:
 
 
 def _copy(error: Exception) -> Exception:
-    """Return a copy of a call's error for another waiting call: an exception that is raised several times in parallel
-    would share one traceback."""
+    """Return a copy of a call's error for another waiting call, because an exception that is raised several times in
+    parallel would share one traceback."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.args = error.args
@@ -340,7 +340,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
         GatewayError: the error of `handler`.
     """
     cache = state(settings)
-    # Once for all Handlers of the entry.
+    # Done once for all Handlers of the entry.
     context.hidden_state(settings, lambda: context.on_new_models(cache.clear))
     may_repeat, reach = context.may_repeat, context.reach
 

@@ -1,4 +1,4 @@
-"""The responses that a `cache` stores: the request key, and a store with limits in bytes and in seconds."""
+"""The request keys of a `cache`, and its store of responses, with limits in bytes and in seconds."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -10,10 +10,11 @@ from gateway.core.frozen import field_names, frozen, replace
 from gateway.core.types import NO_HEADERS, Buffer, Message, Parameters, Request, Response, Tensor
 
 LARGEST_SHARE = 8
-"""Maximum share of the store for one response: 1/8."""
+"""A response can take at most this part of the store: 1/8."""
 
 ENTRY_BYTES = 1200
-"""Bytes that an entry takes in addition to its tensors and texts (measured: tests/policies/test_cached_answers.py)."""
+"""Bytes that an entry takes in addition to its tensors and texts, as measured in
+tests/policies/test_cached_answers.py."""
 TENSOR_BYTES = 500
 """Bytes that a tensor of an entry takes in addition to its data and texts."""
 
@@ -25,8 +26,8 @@ def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
     same key only if a server could not distinguish them.
 
     Tensors are compared as bytes: 0.0 and -0.0 differ, as do two NaNs with different payloads. The key excludes the
-    caller, the time, the id and the deadline. SHA-256 is the fastest of the strong hashes on processors with
-    instructions for it, which most have: 1.9 GB/s, BLAKE2b 1.3 GB/s.
+    caller, the time, the id and the deadline. On most processors, which have instructions for SHA-256, it is the
+    fastest strong hash (1.9 GB/s; BLAKE2b: 1.3 GB/s).
     """
     inputs, translate = request.inputs, request.translate
     # `repr` of texts and numbers in tuples is unambiguous and fast. It includes the size of each tensor, so bytes of
@@ -63,8 +64,8 @@ def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
 
 
 def form_of_message(origin: Message | None) -> tuple[object, ...]:
-    """Return the notes of the client's codec on a message that are not in the message itself, such as the payload of
-    grps, which a grps server gets as well."""
+    """Return the codec's notes about a client message that are not in the message itself, such as the payload of grps,
+    which a grps server also gets."""
     if origin is None or type(origin) is Message:
         return ()
     noted = [name for name in field_names(type(origin)) if name not in _OF_MESSAGE]
@@ -77,7 +78,7 @@ def _sorted(parameters: Parameters) -> list[tuple[str, object]]:
 
 def own_copy(response: Response) -> Response:
     """Return `response` with its own copy of the data. Views of a received body would keep the whole body in memory,
-    and the memory budget would count it as in flight."""
+    and the memory budget would count the body as in flight."""
     origin = response.origin
     if origin is not None and origin.parts:
         origin = replace(origin, parts=(), headers=NO_HEADERS)  # a codec's notes, without the message
@@ -115,7 +116,7 @@ def tensor_bytes(tensors: Iterable[Tensor]) -> int:
 
 @frozen
 class CachedAnswer:
-    """A response, the `size` that it takes, and the time when it was `made`, in seconds on the clock of its store."""
+    """A response, its `size` in the store, and the time when it was `made`, in seconds on the store's clock."""
 
     response: Response
     size: int
@@ -123,8 +124,8 @@ class CachedAnswer:
 
 
 class AnswerStore:
-    """Responses by the keys of their requests. When they would take more than `capacity` bytes, the least recently used
-    responses are evicted (LRU). Responses older than `seconds` are not returned."""
+    """Responses by the keys of their requests. If the responses would take more than `capacity` bytes, the least
+    recently used responses are evicted (LRU). Responses older than `seconds` are not returned."""
 
     def __init__(self, capacity: int, seconds: float, clock: Callable[[], float]) -> None:
         self.capacity = capacity
@@ -132,7 +133,7 @@ class AnswerStore:
         self.bytes = 0
         self.evicted = self.expired = self.too_large = self.cleared = 0
         self.generation = 0
-        """Number of times that the store was cleared: a response whose request started in an earlier generation is not
+        """Number of times that the store was cleared. A response whose request started in an earlier generation is not
         stored."""
         self._clock = clock
         self._answers: OrderedDict[bytes, CachedAnswer] = OrderedDict()

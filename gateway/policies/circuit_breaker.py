@@ -22,8 +22,8 @@ from gateway.policies.places import PolicyState, ShownStates
 log = logging.getLogger(__name__)
 
 FAIR_SECONDS = 1.0
-"""A call that a client's own deadline ended counts as failed only if it had at least this time: otherwise clients with
-short deadlines could make a model unavailable for all others."""
+"""Minimum time, in seconds, that a call must have run to count as failed if the client's own deadline ended it.
+Otherwise clients with short deadlines could make a model unavailable for other clients."""
 _SLACK = 0.005
 _LONGEST_NAME = 100
 
@@ -32,8 +32,8 @@ FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED
 
 
 class Settings(Documented):
-    """Refuses calls to a model that keeps failing, and sends it a trial call from time to time. Each model and version
-    has its own state."""
+    """Refuses calls to a model that keeps failing, and sends the model a trial call from time to time. Each model and
+    version has its own state."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -42,10 +42,10 @@ class Settings(Documented):
     failures: Annotated[int, Field(ge=1)] = 20
     """Number of consecutive failures after which a model gets no calls."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
-    """Seconds without calls, before one call passes as a trial. Each failed trial doubles the time, up to 8 times this
-    value."""
+    """Time without calls before the gateway sends one call as a trial, in seconds. Each failed trial doubles the time,
+    up to 8 times this value."""
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """If set, a model also gets no calls when more than this share of its last `calls` calls failed."""
+    """If set, a model also gets no calls if more than this share of its last `calls` calls failed."""
     calls: Annotated[int, Field(ge=1, le=10_000)] = 20
     """Number of calls that `share` refers to."""
     statuses: Annotated[tuple[FaultStatus, ...], Field(min_length=1, strict=False)] = FAULTS
@@ -77,8 +77,8 @@ class CircuitBreaker(PolicyState):
         return answer
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses of `handler`, unless the circuit is open. A trial succeeds with its first response, any
-        other stream when it ends."""
+        """Yield the responses of `handler`, unless the circuit is open. A trial succeeds at its first response; any
+        other stream succeeds when it ends."""
         model = request.model, request.version
         epoch, began = self._admit(model), self._clock()
         is_first = True
@@ -100,7 +100,7 @@ class CircuitBreaker(PolicyState):
     def _admit(self, model: tuple[str, str]) -> int:
         epoch, wait = self._circuits.admit(model)
         if wait:
-            text = f"model {_shown(model)} failed too often and gets no calls now; try again in {round(wait, 3):g} s"
+            text = f"model {_shown(model)} failed too often, so it gets no calls now; try again in {round(wait, 3):g} s"
             raise refusal(Reason.CIRCUIT_OPEN, text, retry_after=wait)
         return epoch
 
@@ -126,8 +126,8 @@ class CircuitBreaker(PolicyState):
         return request.deadline is not None and self._clock() >= request.deadline - _SLACK
 
     def _had_fair_time(self, request: Request, began: float) -> bool:
-        """Return True if the call ran for half of the limit of the outer policy `timeout`, or for FAIR_SECONDS without
-        such a limit."""
+        """Return True if the call ran for half of the limit of the outer policy `timeout`, or, if there is no such
+        limit, for FAIR_SECONDS."""
         limit = request.time_limit
         return self._clock() - began >= (FAIR_SECONDS if limit is None else limit / 2)
 
@@ -158,7 +158,7 @@ class CircuitBreaker(PolicyState):
 
 
 def _shown(model: object) -> str:
-    """Return a model and its version in the form for texts."""
+    """Return a model and its version as text."""
     assert isinstance(model, tuple)
     name, version = model
     text = repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
@@ -169,7 +169,7 @@ state = ShownStates(CircuitBreaker)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """Return `handler` without the calls to models that keep failing.
+    """Return a Handler that refuses calls to models that keep failing.
 
     The Handler raises:
         GatewayError: UNAVAILABLE (circuit-open).

@@ -7,12 +7,12 @@ from enum import Enum
 from gateway.core.frozen import frozen
 
 MOST_CIRCUITS = 1000
-"""Maximum number of models with remembered failures. Above it, the circuit forgets the models with the oldest last
-failure. (Clients choose model names.)"""
+"""Maximum number of models whose failures are stored, because clients choose model names. Above this number, the models
+with the oldest last failure are forgotten."""
 LONGEST = 8
 """A circuit is open for at most this many times its `seconds`."""
 TRIAL_SECONDS = 1.0
-"""During a trial, the circuit refuses other calls. Their errors have this delay before another attempt, in seconds."""
+"""Delay before another attempt, in seconds, in the errors for calls that the circuit refuses during a trial."""
 
 
 class CircuitState(Enum):
@@ -28,8 +28,8 @@ class CircuitState(Enum):
 
 @frozen
 class CircuitRules:
-    """The rules for opening a circuit, and for how long: `failures` in a row, or more than `share` of the last `calls`
-    failed. `seconds` is the first duration; each failed trial doubles it."""
+    """The rules for opening a circuit. It opens after `failures` consecutive failures, or if more than `share` of the
+    last `calls` calls failed. It stays open for `seconds`; each failed trial doubles this time."""
 
     failures: int
     seconds: float
@@ -54,15 +54,15 @@ class Circuit:
         self._row = 0
         self._openings = 0
         self._recent: deque[bool] = deque(maxlen=rules.calls)
-        """For each of the last calls, whether it failed."""
+        """Whether each of the last calls failed."""
 
     @property
     def is_flawless(self) -> bool:
-        """True if there is nothing to remember."""
+        """True if no failures are stored."""
         return self.state is CircuitState.CLOSED and not self._row and not any(self._recent)
 
     def admits(self, now: float) -> bool:
-        """Return True if a call can go to the model. The first call after the circuit was open is the trial."""
+        """Return True if a call can go to the model. The first call after the open period is the trial."""
         if self.state is CircuitState.OPEN and now >= self.until:
             self._become(CircuitState.HALF_OPEN)
             return True
@@ -108,7 +108,8 @@ class Circuit:
 
 
 class Circuits:
-    """The circuits of the models that failed recently. A model without failures has no circuit, so it costs one lookup.
+    """The circuits of the models that failed recently. A model without failures has no circuit, so a call to it costs
+    only one lookup.
 
     `changed` is called with the model and its Circuit when a circuit opens or closes.
     """
@@ -124,7 +125,7 @@ class Circuits:
 
     def admit(self, model: Hashable) -> tuple[int, float]:
         """Return the epoch of a call to `model` that begins now, and 0.0; pass the epoch when you note the result. If
-        the call is refused, return the seconds before the next call could be admitted."""
+        the call is refused, the second value is the number of seconds before the next call could be admitted."""
         circuit = self.known.get(model)
         if circuit is None:
             return 0, 0.0
@@ -167,8 +168,8 @@ class Circuits:
             self._changed(model, circuit)
 
     def abandoned(self, model: Hashable, epoch: int) -> None:
-        """Note that a call of this epoch ended without a result that shows whether the model works: its client left, or
-        its request was wrong."""
+        """Note that a call of this epoch ended without a result that shows whether the model works, because the client
+        left or the request was wrong."""
         circuit = self.known.get(model)
         if circuit is not None and circuit.epoch == epoch:
             circuit.abandoned(self._clock())

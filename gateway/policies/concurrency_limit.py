@@ -1,4 +1,5 @@
-"""The policy `concurrency_limit: {calls: 64}`: the gateway refuses calls above a number in flight immediately."""
+"""The policy `concurrency_limit: {calls: 64}`: the gateway immediately refuses calls above a number of calls in
+flight."""
 
 import asyncio
 import logging
@@ -22,11 +23,11 @@ from gateway.policies.places import PolicyState, ShownStates
 log = logging.getLogger(__name__)
 
 _SMOOTHING = 0.1
-"""The share of a call's duration in the average."""
+"""The weight of a call's duration in the average."""
 
 
 class Settings(Documented):
-    """Refuses calls above a number of calls in flight. A stream counts while it runs."""
+    """Refuses calls above a number of calls in flight. A stream counts as in flight while it runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -35,8 +36,8 @@ class Settings(Documented):
     calls: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of calls in flight."""
     adaptive: Literal["gradient"] | None = None
-    """`gradient`, instead of `calls`: derive the limit from the latency of the calls. The limit grows while calls take
-    their usual time, and shrinks when they take longer."""
+    """`gradient`: derive the limit from the latency of the calls, instead of setting `calls`. The limit grows while
+    calls take their usual time, and shrinks if they take longer."""
     min_calls: Annotated[int, Field(ge=1)] = 1
     """Minimum of an adaptive limit."""
     max_calls: Annotated[int, Field(ge=1)] = 1000
@@ -44,16 +45,16 @@ class Settings(Documented):
 
     @property
     def not_shared(self) -> bool:
-        """True if each worker would have its own limit: a worker derives an adaptive limit from its own calls."""
+        """True if the limit is adaptive, because each worker would derive its own limit from its own calls."""
         return self.calls is not None
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.calls is None) == (self.adaptive is None):
-            raise PydanticCustomError("refused", "expected one of calls: NUMBER and adaptive: gradient")
+            raise PydanticCustomError("refused", "expected either calls: NUMBER or adaptive: gradient")
         if self.calls is not None and self.model_fields_set & {"min_calls", "max_calls"}:
             raise PydanticCustomError(
-                "refused", "min_calls and max_calls are for adaptive: gradient; remove them or calls"
+                "refused", "min_calls and max_calls need adaptive: gradient; remove them, or remove calls"
             )
         if self.min_calls > self.max_calls:
             raise PydanticCustomError("refused", "min_calls must be at most `max_calls`")
@@ -69,7 +70,7 @@ class Concurrency(PolicyState):
         self._calls = settings.calls or 0
         self._gradient = Gradient(settings.min_calls, settings.max_calls) if settings.adaptive else None
         self.unmeasured = self._calls // 2
-        """Number of calls in flight below which their duration is not measured: half of a fixed limit."""
+        """Number of calls in flight below which durations are not measured: half of a fixed limit."""
         self.in_flight = 0
         self._refused = 0
         self._duration = 0.0
@@ -91,7 +92,7 @@ class Concurrency(PolicyState):
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
         """Yield the responses of `handler`, unless too many calls are in flight. The latency of a stream is the time
-        until its first response: its total duration depends on the model and the client."""
+        until its first response, because its total duration depends on the model and the client."""
         began = self._enter()
         is_first = True
         try:
@@ -112,7 +113,7 @@ class Concurrency(PolicyState):
         """Count a call that begins now. Return the time.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), too many calls are in flight.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if too many calls are in flight.
         """
         if self.in_flight >= self._limit:
             raise self._refusal()
@@ -137,14 +138,14 @@ class Concurrency(PolicyState):
             self._gradient.ended(began, now, self.in_flight)
 
     def _failed(self, began: float, error: BaseException) -> None:
-        """Note a call that ended with `error`. Its duration counts only if it timed out or its client left: other calls
-        fail immediately."""
+        """Note a call that ended with `error`. The call's duration counts only if the call timed out or the client
+        left, because other calls fail immediately."""
         is_timeout = isinstance(error, GatewayError) and error.status is Status.DEADLINE_EXCEEDED
         if self._gradient and (is_timeout or isinstance(error, asyncio.CancelledError)):
             self._gradient.given_up(began, self._clock(), self.in_flight)
 
     def status(self) -> Mapping[str, object]:
-        """Return the number of calls in flight, and its limit."""
+        """Return the number of calls in flight, and the limit."""
         return {"in_flight": self.in_flight, "limit": self._limit, "refused": self._refused}
 
 

@@ -1,4 +1,4 @@
-"""A policy's facts about its owner (a backend or a route), and the state that its Handlers share."""
+"""The data that a policy has about its owner (a backend or a route), and the state that the policy's Handlers share."""
 
 from collections.abc import Awaitable, Callable
 from copy import copy
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 @frozen
 class OtherBackend:
-    """A backend in addition to the route's own, with its names for models and tensors. None: the same as in the route's
-    own backend.
+    """A backend in addition to the route's own backend, with its names for models and tensors. None means the same name
+    as in the route's own backend.
 
     `inputs` and `outputs` are pairs of a tensor's name for clients and its name in the backend.
     """
@@ -36,8 +36,8 @@ class MessageReach:
     - `headers`: the names of the forwarded headers.
     - `forms`: the client protocols in which tensors have several formats (payloads), and in which the servers get the
       client's format.
-    - `is_unfitted`: requests are unchanged client requests, and answers are in the client's form: the client's protocol
-      matters.
+    - `is_unfitted`: requests are unchanged client requests and responses have the client's format, so the client's
+      protocol matters.
     """
 
     headers: tuple[str, ...] = ()
@@ -46,15 +46,15 @@ class MessageReach:
 
 
 Beside: TypeAlias = Callable[[OtherBackend], Handler]
-"""Makes a Handler that sends requests to another backend, adapted to it like a route's requests."""
+"""Makes a Handler that sends requests to another backend, and adapts them to that backend like a route's requests."""
 
 
 def _never(watcher: Callable[[], None]) -> None:
-    """Servers that always have the same models."""
+    """Do nothing with `watcher`, for servers that always have the same models."""
 
 
 def _nothing_beside(backend: OtherBackend) -> Handler:
-    raise LookupError(f"this place has no way to backend {backend.name!r}; only routes have")
+    raise LookupError(f"cannot reach backend {backend.name!r} from here; only routes can")
 
 
 async def _unknown(model: str, version: str) -> Signature:
@@ -63,11 +63,11 @@ async def _unknown(model: str, version: str) -> Signature:
 
 @frozen
 class KnownModels:
-    """Data about a backend's models, and about the form of their requests, for the backend's policies.
+    """Data about a backend's models, and about the format of their requests, for the backend's policies.
 
-    - `signature`: the signature of a model and version, with the backend's names. It lacks tensors if they are unknown.
-      The gateway stores it for some time. Raises GatewayError like the backend.
-    - `rows`: how the tensors in a call hold the rows of a batch.
+    - `signature`: returns the signature of a model and version, with the backend's names, and without tensors if they
+      are unknown. The gateway stores signatures for some time. Raises GatewayError like the backend.
+    - `rows`: how the tensors in a call contain the rows of a batch.
     - `have_config`: the backend's servers might report a model's configuration (Operation.CONFIG).
     - `forward_headers`: names, in lower case, of the forwarded client headers.
     """
@@ -82,10 +82,10 @@ class KnownModels:
 class PolicyContext:
     """The place of a list of `policies`: a backend or a route.
 
-    - `owner`: its name in log lines, such as `backend 'triton'`.
+    - `owner`: the owner's name in log lines, such as `backend 'triton'`.
     - `safe`: calls that run a model have no side effects (are idempotent), so the gateway can repeat them.
     - `endpoints`: the number of endpoints that a call can go to.
-    - `clock`: seconds, for intervals.
+    - `clock`: returns the time in seconds, for intervals.
     - `reach`: the parts of a client's message that reach the servers in addition to the canonical request.
     - `on_new_models`: registers a function to call when the servers might have different models.
     - `beside`: access to other backends, for the clients of the wrapped Handler; only routes have it.
@@ -113,8 +113,8 @@ class PolicyContext:
         self._hidden_states: dict[int, tuple[object, Any]] = {}
 
     def hidden_state(self, settings: object, make: Callable[[], T]) -> T:
-        """Return the state of one item of the list that only its Handlers use. (For a state that `/status` shows see
-        ShownStates.) `make` makes it for the first Handler. The state ends with this context.
+        """Return the state of one item of the list, which only the item's Handlers use. (For a state that `/status`
+        shows, see ShownStates.) `make` makes the state for the first Handler. The state ends with this context.
 
         A route has many Handlers (for each client protocol, for streams, ...), and `wrap` runs for each. `settings`
         identifies the item.
@@ -125,8 +125,8 @@ class PolicyContext:
         return made
 
     def with_beside(self, beside: Beside) -> "PolicyContext":
-        """Return this context for the Handler of some of its clients, with `beside` for their requests to other
-        backends."""
+        """Return a copy of this context for the Handler of some clients, in which `beside` sends their requests to
+        other backends."""
         context = copy(self)
         context.beside = beside
         return context

@@ -1,5 +1,5 @@
-"""The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching; requests that arrive while others are computed become
-one batch.
+"""The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching, which combines requests that arrive while others are
+computed into one batch.
 
 The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait. The
 gateway sends them as one batch when the calls in flight have ended, when the first waiting request has waited `wait`
@@ -7,11 +7,11 @@ seconds, or when the waiting requests have `rows` rows, whichever comes first. A
 
 Requests are similar if everything that the backend gets is equal, except the rows (`joining.key_of`). The policy
 combines only inferences, for models that take batches. It does not combine streams, requests that belong to a sequence,
-repeated attempts, and requests for models that are still unknown.
+repeated attempts, or requests for models that are still unknown.
 
-If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests, which get
-their own errors. The gateway does this only if the calls can be repeated, and a row could have caused the error. A
-Budget limits these calls. For SECONDS_APART, the gateway then batches the requests from the affected clients
+If a batch fails, the gateway sends the halves of the batch, then their halves, until it has found the failing requests,
+which get their own errors. It does this only if the calls can be repeated and a row could have caused the error. A
+Budget limits these calls. For the next SECONDS_APART, the gateway batches the requests from the affected clients
 separately.
 
 A server's error text for a batch can quote any of its rows, so principals that share a batch do not see it.
@@ -49,10 +49,10 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 SHARE, LEAST = 0.25, 32
-"""Budget of additional calls after failed batches: their ratio to combined requests, and a number that is always
+"""Budget of additional calls after failed batches: the maximum ratio to combined requests, and a number that is always
 allowed."""
 SECONDS_KNOWN = 60.0
-"""Seconds for which the gateway stores whether a model takes batches, and its maximum batch size."""
+"""Seconds for which the gateway stores whether a model takes batches, and the model's maximum batch size."""
 SECONDS_APART = 60.0
 """Seconds for which the gateway batches a client's requests separately after one of them made a batch fail."""
 SECONDS_PAUSED = 10.0
@@ -65,7 +65,7 @@ MOST_KNOWN = 1000
 MOST_QUESTIONS = 16
 """Maximum number of parallel queries about models."""
 MOST_BYTES = 2**20
-"""Maximum size of a batch's tensors, in bytes. Copying more takes longer than the cost of a call."""
+"""Maximum size of a batch's tensors, in bytes. Copying more takes longer than another call."""
 _TEXT_BYTES = 8
 """Maximum ratio of the text form of a message to the size of its tensors."""
 
@@ -104,13 +104,13 @@ _OF_ROWS = frozenset(
         Status.ABORTED, Status.DATA_LOSS,
     }
 )  # fmt: skip
-"""Errors that one of the rows could have caused. After other errors, the parts of a batch would fail as well."""
+"""Errors that one of the rows could have caused. After other errors, the parts of a batch would also fail."""
 
 _NOT_NOW = frozenset(
     {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.ABORTED, Status.CANCELLED}
 )
-"""Errors of servers that might report a model's configuration later. All other errors mean that the server does not
-report it."""
+"""Errors after which a server might still report a model's configuration later. After any other error, the server is
+assumed not to report it."""
 
 
 class Settings(Documented):
@@ -124,21 +124,22 @@ class Settings(Documented):
     rows: Annotated[int, Field(ge=2, le=65536)] = 64
     """Maximum number of rows in a batch. The gateway sends a request with this many rows unchanged."""
     wait: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0.002
-    """Maximum time that a request waits for others, in seconds. A request waits only while others of its kind are in
-    flight."""
+    """Maximum time that a request waits for other requests, in seconds. A request waits only while similar requests are
+    in flight."""
     by: Literal["auto", "none", "client", "principal"] = "auto"
-    """Clients whose requests are combined. `auto`: requests from the same principal, and from all clients without a
-    principal. `none`: requests from all clients. `client`: requests from the same IP address. `principal`: requests
-    from the same principal; clients without a principal count by their IP address."""
+    """Clients whose requests are combined. `auto`: requests from the same principal, and requests from all clients
+    without a principal. `none`: requests from all clients. `client`: requests from the same IP address. `principal`:
+    requests from the same principal, or, for clients without a principal, from the same IP address."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Models whose requests are combined: their names in the backend, or globs. List only models whose tensors all have
-    the rows in the first dimension, and whose rows are independent. Without `models`, the gateway combines only
-    requests with a known number of rows: the protocol is MIP, or the server reports a `max_batch_size` above 0 and a
+    """Models whose requests are combined, as names in the backend or globs. List only models whose tensors all have the
+    rows in the first dimension, and whose rows are independent. Default: the gateway combines only requests whose
+    number of rows is known, because the protocol is MIP, or because the server reports a `max_batch_size` above 0 and a
     first dimension of -1 for each tensor."""
 
 
 class GatherCounts:
-    """Counts since the start. The thread that renders metrics reads them; only the event loop's thread changes them."""
+    """Counts since the start. The thread that renders metrics reads the counts; only the event loop's thread changes
+    them."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -196,7 +197,7 @@ state = ShownStates(Gather)
 
 
 class _Marks:
-    """Values that are stored for some time, at most MOST_KNOWN."""
+    """At most MOST_KNOWN values, each stored for some time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -233,7 +234,7 @@ class _Model:
 
 @frozen
 class _Failure:
-    """A GatewayError as a value: asyncio logs a future whose exception is never retrieved."""
+    """A GatewayError as a value, because asyncio logs futures whose exceptions are never retrieved."""
 
     error: Exception
 
@@ -250,9 +251,9 @@ class _Member:
         self.began = loop.time()
         self.reply: asyncio.Future[Answer | _Failure] = loop.create_future()
         self.task: asyncio.Task[Any] | None = None
-        """The task that sends it separately, after its batch has failed."""
+        """The task that sends the request separately, after its batch has failed."""
         self.was_sent = False
-        """True if its batch has been sent. The batch can still be waiting for a slot."""
+        """True if the request's batch has been sent. The batch can still be waiting for a slot."""
 
     def answer(self, reply: Answer | _Failure) -> None:
         """Give the request its response, unless its client has left."""
@@ -261,7 +262,7 @@ class _Member:
 
 
 class _Batch:
-    """Members that are sent together. `waits`: the queue waits of the calls for them."""
+    """Members that are sent together. `waits` has the queue waits of the calls that send them."""
 
     __slots__ = ("members", "task", "waits")
 
@@ -284,7 +285,7 @@ class _Batch:
 
 
 class _Kind:
-    """The requests of one key: how many calls are `in_flight`, and the waiting requests."""
+    """The requests of one key: the number of calls `in_flight`, and the waiting requests."""
 
     __slots__ = ("apart", "bytes", "in_flight", "key", "model", "rows", "timer", "waiting")
 
@@ -301,7 +302,7 @@ class _Kind:
 
 
 class Gathering:
-    """The Handler of one item of `policies`: `answer`."""
+    """One item of `policies`. Its method `answer` is the Handler."""
 
     def __init__(
         self, handler: Handler, settings: Settings, context: PolicyContext, counts: Callable[[], GatherCounts]
@@ -321,7 +322,7 @@ class Gathering:
     # Selection of requests
 
     async def answer(self, request: Request) -> Answer:
-        """Return the response to the request. The gateway sends it alone or in a batch."""
+        """Return the response to the request, which the gateway sends alone or in a batch."""
         rows = joining.rows_of(request)
         if rows is None:
             return await self._handler(request)
@@ -368,8 +369,8 @@ class Gathering:
     # Data about models
 
     async def _answer_and_learn(self, request: Request) -> Answer:
-        """Return the response to a request for an unknown model. A model is queried only after it has responded,
-        because clients can send any name."""
+        """Return the response to a request for an unknown model. The gateway queries data about a model only after the
+        model has responded, because clients can send any name."""
         self._counts().requests["alone"] += 1
         answer = await self._handler(request)
         self._ask_about((request.model, request.version))
@@ -381,7 +382,7 @@ class Gathering:
             spawn(self._learn(key))
 
     async def _learn(self, key: tuple[str, str]) -> None:
-        """Query the backend about a model and version."""
+        """Query the backend for data about a model and version."""
         try:
             rows, outputs, seconds = await self._found(*key)
         finally:
@@ -394,7 +395,7 @@ class Gathering:
 
     async def _found(self, model: str, version: str) -> tuple[int, tuple[str, ...], float]:
         """Return the maximum number of rows in a batch, the names of the outputs, and the seconds for which to store
-        them."""
+        this data."""
         known, names = self._context.models, self._settings.models
         if known.rows is Rows.ONE or (names and not any(fnmatchcase(model, each) for each in names)):
             return 0, (), SECONDS_KNOWN
@@ -508,7 +509,7 @@ class Gathering:
         """Give all members their response."""
         try:
             await self._compute(kind, batch.members, batch.waits)
-        except Exception as error:  # of the gateway itself: each request reports it
+        except Exception as error:  # an error of the gateway itself, which each request reports
             for member in batch.members:
                 member.answer(_Failure(error))
         finally:
@@ -516,7 +517,7 @@ class Gathering:
                 member.reply.cancel()
 
     async def _compute(self, kind: _Kind, members: Sequence[_Member], waits: PartWaits) -> bool:
-        """Answer the members, as one batch if possible. Return True if all of them succeeded. `waits`: like in
+        """Answer the members, as one batch if possible. Return True if all of them succeeded. `waits` is the same as in
         `_Batch`."""
         members = [each for each in members if not each.reply.done()]
         if not members:
@@ -538,7 +539,7 @@ class Gathering:
         finally:
             _note(record, members, sum(rows))
         if not isinstance(answer, Response):
-            raise TypeError(f"the answer to a batch is {type(answer).__name__}, expected a Response")
+            raise TypeError(f"the response to a batch is {type(answer).__name__}, expected a Response")
         wanted = [each.name for each in joined.outputs] or kind.model.outputs
         try:
             answers = joining.split(answer, rows, wanted)
@@ -589,13 +590,13 @@ class Gathering:
         return all(ended)
 
     def _for_all(self, error: GatewayError, members: Sequence[_Member]) -> GatewayError:
-        """Return the error in a form that all clients of the batch are allowed to see."""
+        """Return the error with a text that all clients of the batch are allowed to see."""
         principals = {None if each.request.principal is None else each.request.principal.name for each in members}
         if len(principals) == 1 or not _may_quote_rows(error):
             return error
         owner, text = self._context.owner, "%s: a batch of requests of %d principals failed: %s"
         _lines.write(owner, logging.WARNING, text, owner, len(principals), error.message)
-        told = f"{owner} refused or failed requests of several principals, which were sent together; why is in its log"
+        told = f"{owner} failed a batch with requests of several principals; the reason is in the gateway's log"
         hidden = GatewayError(error.status, error.reason, told, error.retry_after)
         hidden.endpoint = error.endpoint
         return hidden
@@ -608,7 +609,8 @@ class Gathering:
         self._paused.add((request.model, request.version, kind.apart), SECONDS_PAUSED)
 
     async def _not_splittable(self, kind: _Kind, members: Sequence[_Member], why: str, waits: PartWaits) -> bool:
-        """Answer the members of a batch whose response is not theirs, one after the other. Returns False."""
+        """Answer the members of a batch one after the other, because the batch's response cannot be split. Returns
+        False."""
         kind.model.rows = 0
         kind.model.until = self._clock() + SECONDS_KNOWN
         request = members[0].request
@@ -618,8 +620,8 @@ class Gathering:
             return False
         text = (
             f"{self._context.owner}: the response of model {request.model!r} to a batch of {len(members)} requests"
-            f" cannot be split ({why}). It is not gathered for {SECONDS_KNOWN:g} s;"
-            " `models` of the policy gather says which models are"
+            f" cannot be split ({why}), so its requests are not combined for {SECONDS_KNOWN:g} s;"
+            " check `models` of the policy gather"
         )
         for member in members:
             member.answer(_Failure(invalid_output(text)))
@@ -651,8 +653,8 @@ def _too_late(member: _Member) -> GatewayError:
 
 
 def _may_quote_rows(error: GatewayError) -> bool:
-    """Return True if the text might come from a server: from a response, or from its output. The gateway itself writes
-    the text if it did not call a server, or if the server is unreachable or did not respond in time."""
+    """Return True if the text might come from a server: from a response, or from its output. The text is the gateway's
+    own if it did not call a server, or if the server is unreachable or did not respond in time."""
     if not error.endpoint:
         return isinstance(error, DetailedError)
     own = isinstance(error, TransportError) and error.reason in (Reason.UNREACHABLE, Reason.TIMEOUT)

@@ -1,28 +1,28 @@
 """An adaptive limit on the calls in flight, derived from the gradient of their latency.
 
 A server with more calls than it can compute in parallel queues them, and their latency grows. `Gradient` compares the
-current latency with the latency of the server when it is not busy, and lowers the limit in this proportion:
+current latency with the latency of the server when it is not busy, and lowers the limit in the same proportion:
 
     gradient = TOLERANCE * usual / now, between 1/2 and 1
     limit = limit * gradient + sqrt(limit), smoothed
 
-The square root is the allowed queue; because of it, the limit can grow. The algorithm is Netflix's
-concurrency-limits (`Gradient2Limit`), with one difference. There, the usual latency is an average over all calls. It
-follows the latency of a server that stays overloaded, and the limit grows without end. Here, it is the average over
-calls in times with few calls, which do not queue. If the server stays busy, the limit drops for a moment (a rest), and
-the latency of these few calls becomes the usual latency.
+The square root is the length of the allowed queue, and lets the limit grow. The algorithm is Netflix's
+concurrency-limits (`Gradient2Limit`), with one difference. In Netflix's algorithm, the usual latency is an average over
+all calls. If a server stays overloaded, this average follows the server's latency, and the limit grows without end. In
+this module, the usual latency is the average over calls at times with few calls, which do not queue. If the server
+stays busy, the limit drops for a moment (a rest), and the latency of these few calls becomes the usual latency.
 """
 
 from math import sqrt
 
 TOLERANCE = 1.5
-"""A latency counts as usual up to this multiple of the usual latency."""
+"""A latency up to this multiple of the usual latency counts as usual."""
 SMOOTHING = 0.2
 """The weight of a new limit in the smoothed limit."""
 WINDOW = 10
-"""Number of calls in a window; their mean latency is the current latency."""
+"""Number of calls in a window. The current latency is the mean latency of a window's calls."""
 LONG = 100
-"""Number of windows in the average that is the usual latency."""
+"""Number of windows over which the usual latency is averaged."""
 TO_REST = 200
 """Number of windows with queues after which a rest begins."""
 AT_REST = 3
@@ -41,12 +41,13 @@ class Gradient:
         self._most = most
         self._limit = float(min(max(FIRST, least), most))
         self._usual = 0.0
-        """Seconds; 0 until the first window is full."""
+        """The usual latency in seconds; 0 until the first window is full."""
         self._queued = 0
-        """Windows with queues since the usual latency was measured."""
+        """Number of windows with queues since the usual latency was measured."""
         self._rests = False
         self._begin = 0.0
-        """Calls that began before this time do not count: more calls ran in parallel with them than during a rest."""
+        """Calls that began before this time do not count, because more calls ran in parallel with them than during a
+        rest."""
         self._count = 0
         self._sum = 0.0
 
@@ -57,7 +58,7 @@ class Gradient:
         return min(limit, max(AT_REST, self._least)) if self._rests else limit
 
     def ended(self, began: float, now: float, in_flight: int) -> None:
-        """Note a call that got its response now. `in_flight`: the calls in flight, including this one."""
+        """Note a call that got its response now. `in_flight` is the number of calls in flight, including this call."""
         if began < self._begin:
             return
         self._count += 1
@@ -68,8 +69,8 @@ class Gradient:
             self._window(latency, now, in_flight)
 
     def given_up(self, began: float, now: float, in_flight: int) -> None:
-        """Note a cancelled call, for which no client waits now. It took at least this long. The duration counts if it
-        is above the usual latency, but it never changes the usual latency itself."""
+        """Note a call that was cancelled now because no client waits for it. The time until now is a lower bound of its
+        duration. It counts if it is above the usual latency, but it never changes the usual latency itself."""
         if self._usual and not self._rests and now - began > self._usual:
             self.ended(began, now, in_flight)
 

@@ -1,8 +1,8 @@
-"""The policy `hedge: {percentile: 95}`: a call that takes longer than most gets a second attempt at another endpoint.
+"""The policy `hedge: {percentile: 95}`: a slow call gets a second attempt at another endpoint.
 The gateway uses the first response and cancels the other attempt.
 
 The policy needs `safe: true` on the backend, because both endpoints might compute the call. It does not hedge streams,
-metadata queries, and calls that belong to a sequence. It also does not hedge a call if
+metadata queries, or calls that belong to a sequence. It also does not hedge a call if
 
 - fewer than `LEAST_KNOWN` durations of the model are known,
 - no other endpoint is free, or
@@ -33,13 +33,13 @@ LEAST_KNOWN = 20
 MOST_KNOWN = 1000
 """Maximum number of durations stored for one model."""
 MOST_MODELS = 1000
-"""Maximum number of models with stored durations: the most recently called models."""
+"""Maximum number of models with stored durations. The gateway stores them for the most recently called models."""
 
 _HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 
 
 class Settings(Documented):
-    """Makes a second attempt of slow calls at another endpoint. Needs `safe: true` on the backend."""
+    """Makes a second attempt at another endpoint if a call is slow. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -47,7 +47,7 @@ class Settings(Documented):
     repeats: ClassVar[str] = "sent"
 
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
-    """The second attempt starts when the call has taken longer than this percentage of the model's last 1000 calls."""
+    """The second attempt starts when a call has taken longer than this percentage of the model's last 1000 calls."""
     min_delay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
     """Minimum delay before the second attempt, in seconds."""
 
@@ -62,15 +62,14 @@ class Durations:
         self._in_order: list[float] = []
 
     def add(self, seconds: float) -> None:
-        """Add a duration and drop the oldest one."""
+        """Add a duration, and drop the oldest duration."""
         if len(self._last) == MOST_KNOWN:
             del self._in_order[bisect_left(self._in_order, self._last.popleft())]
         self._last.append(seconds)
         insort(self._in_order, seconds)
 
     def percentile(self, percent: float) -> float | None:
-        """Return the duration that `percent` of the calls did not exceed, or None if the number of durations is too
-        small."""
+        """Return the duration that `percent` of the calls did not exceed, or None if too few durations are known."""
         count = len(self._in_order)
         return None if count < LEAST_KNOWN else self._in_order[min(int(count * percent / 100), count - 1)]
 
@@ -89,7 +88,7 @@ class Hedges:
         return request.operation in _HEDGED and self._context.may_repeat(request) and self._context.endpoints() > 1
 
     def wait(self, request: Request) -> float | None:
-        """Return the seconds after which a second attempt begins, or None for no second attempt."""
+        """Return the seconds after which a second attempt begins, or None if there is none."""
         known = self._models.get((request.model, request.operation))
         seconds = known.percentile(self._settings.percentile) if known else None
         return None if seconds is None else max(seconds, self._settings.min_delay)
@@ -114,7 +113,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Return `handler` with a second attempt of slow calls.
 
     The Handler raises:
-        GatewayError: the error of the first attempt, if the second attempt failed as well.
+        GatewayError: the error of the first attempt, if the second attempt also failed.
     """
     hedges = context.hidden_state(settings, lambda: Hedges(settings, context))
 

@@ -1,7 +1,7 @@
-"""Requests joined into a batch, and the split of its response.
+"""Join requests into a batch, and split the batch's response.
 
-The gateway concatenates the requests' tensors on their first dimension, which counts rows. This copies their data once;
-the rows of the response are views of its data.
+The gateway concatenates the requests' tensors along the first dimension, which counts rows. This copies the tensors'
+data once. The rows of the response are views of the response's data.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -23,8 +23,7 @@ _NOT_JOINED = SEQUENCE | {ATTACHMENT}
 
 
 class NotSplittableError(Exception):
-    """A response does not consist of the responses to its request's rows, one after the other. The text has the
-    reason."""
+    """The response to a batch cannot be split into the responses to the requests. The text has the reason."""
 
 
 def rows_of(request: Request) -> int | None:
@@ -76,13 +75,13 @@ def _kind(tensor: Tensor) -> Hashable:
 
 
 def _is_one_index(tensor: Tensor) -> bool:
-    """Return True if all rows are equal."""
+    """Return True if all rows of the tensor are equal."""
     data, rows = bytes(tensor.data), tensor.shape[0]
     return rows > 0 and data == data[: len(data) // rows] * rows
 
 
 def _hashable(parameters: Parameters) -> Hashable:
-    """Return parameters with the types of their values: True is not 1."""
+    """Return a hashable text of the parameters and the types of their values, so that True differs from 1."""
     return tuple((key, type(value), value) for key, value in sorted(parameters.items())) if parameters else ()
 
 
@@ -95,7 +94,7 @@ def join(requests: Sequence[Request], record: Record = UNRECORDED) -> Request:
     """Join requests with the same key into one: the rows of the first request, then the rows of the second, and so on.
 
     The joined request has no id, and has the latest of the deadlines. The joined request has a client only if all
-    requests come from the same client. `record` notes its result.
+    requests come from the same client. `record` notes the result of the joined request.
     """
     first = requests[0]
     client = first.client
@@ -122,7 +121,7 @@ def _concatenated(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def _latest(times: Iterable[float | None]) -> float | None:
-    """Return the latest time, or None if one of them is None."""
+    """Return the latest time, or None if one of the times is None."""
     found: list[float] = []
     for each in times:
         if each is None:
@@ -156,8 +155,8 @@ def _tries(requests: Sequence[Request]) -> Tries | None:
 
 
 def split(response: Response, rows: Sequence[int], wanted: Sequence[str]) -> list[Response]:
-    """Split a response into the responses to requests of `rows` rows. `wanted`: the names of the required outputs;
-    other outputs are left out. Empty: the names are unknown.
+    """Split a response into the responses to requests of `rows` rows. `wanted` has the names of the required outputs;
+    other outputs are left out. It is empty if the names are unknown.
 
     Raises:
         NotSplittableError: an output is missing, or its first dimension is not the number of all rows.

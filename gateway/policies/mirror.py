@@ -1,15 +1,15 @@
-"""The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: sends a share of the calls to a second
-backend as well, and compares the two responses (traffic mirroring).
+"""The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: also sends a share of the calls to a
+second backend, and compares the two responses (traffic mirroring).
 
 The client gets its response first. Only then does a separate task send the request to the mirror's backend, adapted to
 that backend in the same way as to the route's own. The mirror's backend cannot affect clients: the gateway compares and
 discards its responses, counts its errors and timeouts, and drops and counts requests above the limits of calls and
 memory.
 
-The choice is random. A hash would take time for large tensors. For a client that repeats one request, it would select
-all of its requests or none of them. The policy does not mirror calls of sequences, because the state of a sequence
-needs all of its calls. It also skips streams and metadata queries. A call without a response from the route's own
-backend (`NO_ANSWER`) is not mirrored, because there is nothing to compare with.
+The choice of calls is random. A choice by a hash would take time for large tensors, and would select either all or none
+of the requests of a client that repeats one request. The policy does not mirror calls of sequences, because the state
+of a sequence needs all of its calls. It also skips streams and metadata queries. A call without a response from the
+route's own backend (`NO_ANSWER`) is not mirrored, because there is nothing to compare with.
 """
 
 import asyncio
@@ -51,19 +51,19 @@ EQUAL, DIFFERENT, FAILED, DROPPED = "equal", "different", "failed", "dropped"
 _MIRRORED = CALLS - {Operation.STREAM}
 
 _threads = ThreadPoolExecutor(1, thread_name_prefix="mirror")
-"""Compares large responses. Not the thread that decodes and encodes client messages."""
+"""The thread that compares large responses. It is separate from the thread that decodes and encodes client messages."""
 
 _Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ToleranceSettings(Documented):
-    """Maximum distance of floats that count as equal: one of the limits is sufficient. Without limits, values must be
-    equal. Integers, BOOL and BYTES must always be equal."""
+    """Maximum distance of floats that count as equal. It is enough if one of the limits is met. If no limit is set,
+    floats must be equal. Integers, BOOL and BYTES must always be equal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     rtol: _Limit = 0
-    """Maximum relative distance, relative to the value of the route's own backend. Added to `atol`."""
+    """Maximum distance relative to the value of the route's own backend. It is added to `atol`."""
     atol: _Limit = 0
     """Maximum absolute distance."""
     ulp: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -73,7 +73,7 @@ class ToleranceSettings(Documented):
 
 
 class RenamingSettings(Documented):
-    """The two names of one tensor."""
+    """The client's name and the mirror backend's name of one tensor."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -84,19 +84,19 @@ class RenamingSettings(Documented):
 
 
 class RenameSettings(Documented):
-    """Tensors that have other names in the mirror's backend."""
+    """Tensors whose names in the mirror's backend differ from the client's names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     inputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
-    """Renamed inputs, instead of the route's."""
+    """Renamed inputs, which replace the route's renamed inputs."""
     outputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
-    """Renamed outputs, instead of the route's."""
+    """Renamed outputs, which replace the route's renamed outputs."""
 
 
 class Settings(Documented):
-    """Sends a share of a route's calls to a second backend as well, and compares the responses. Clients get the
-    responses of the route's own backend."""
+    """Also sends a share of a route's calls to a second backend, and compares the responses. Clients get the responses
+    of the route's own backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -109,9 +109,9 @@ class Settings(Documented):
     sample: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Share of the calls to mirror, chosen at random."""
     model: Annotated[str, Field(min_length=1)] | None = None
-    """Name of the model in the mirror's backend; by default, the name in the route's own backend."""
+    """Name of the model in the mirror's backend. Default: the name in the route's own backend."""
     version: str | None = None
-    """Version of the model in the mirror's backend; by default, the version in the route's own backend. An empty text
+    """Version of the model in the mirror's backend. Default: the version in the route's own backend. An empty text
     sends no version."""
     rename: RenameSettings = RenameSettings()
     """Tensors whose names differ between clients and the mirror's backend. The rest of the route's `translate` applies
@@ -123,40 +123,41 @@ class Settings(Documented):
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
     """Maximum duration of a mirrored call, in seconds, including the wait in the backend's queue."""
     calls: Annotated[int, Field(ge=1)] = 16
-    """Maximum number of mirrored calls in flight. Above it, requests are not mirrored, and count as dropped."""
+    """Maximum number of mirrored calls in flight. Above this number, requests are not mirrored, and count as
+    dropped."""
     memory: Annotated[int, Field(ge=1)] = 64 * 2**20
-    """Maximum size of the tensors of mirrored calls in flight and their responses, in bytes. Above it, requests are not
-    mirrored, and count as dropped."""
+    """Maximum size of the tensors of mirrored calls in flight and of their responses, in bytes. Above this size,
+    requests are not mirrored, and count as dropped."""
     values: Annotated[int, Field(ge=0, le=100)] = 1
-    """Number of differing elements of an output to log and show; 0 to log no values."""
+    """Number of differing elements of an output that the gateway logs and shows. 0: no values."""
 
 
 class MirrorRecord(Record, gc=False, eq=False):
-    """The record of a mirrored call. Metrics and the access log cover only client requests, so it has no observers,
-    unless the client's request is sampled. In that case the call is a span of that request, named `mirror`, with its
-    own child spans. The call has the id of the client's request if backends get ids, and the header MARK.
+    """The record of a mirrored call. Metrics and the access log cover only client requests, so this record has no
+    observers, unless the client's request is sampled. If it is, the call is a span of that request, named `mirror`,
+    with its own child spans. The call has the header MARK, and, if backends get ids, the id of the client's request.
 
     - `client_id`: the id of the client's request.
-    - `told`: the attributes of the span.
+    - `told`: the attributes of the call's span.
     """
 
     client_id: str = ""
     told: dict[str, object] = field(default_factory=dict)
 
     def ended_as(self, outcome: str, **why: str) -> None:
-        """Note the result of the call, and the kinds of differences or the reason of the failure. Spans do not contain
+        """Note the result of the call, and the kinds of differences or the reason for the failure. Spans do not contain
         values of tensors."""
         self.told |= {"outcome": outcome, **why}
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the fields of any record, and the mark. Without an id, the id header is left out."""
+        """Return the header fields of any record, and the mark. If there is no id, the id header is left out."""
         fields = super().forwarded_fields(span)
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
 
 
 def mirror_record(client: Record, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
-    """Return the record of a mirrored call that begins. `client`: the record of the client's request. `backend`: the
-    mirror's backend."""
+    """Return the record of a mirrored call that begins. `client` is the record of the client's request, `backend` the
+    name of the mirror's backend."""
     record = MirrorRecord("", of_listener=ListenerRecords(telling=RecordDisclosure(forwards=True), forwards=True))
     record.client_id = client.id
     if client.telling.forwards:
@@ -176,7 +177,7 @@ def mirror_record(client: Record, backend: str = "", operation: str = "", model:
 
 
 class Mirror(PolicyState):
-    """The mirrored calls of one entry of `policies:`. `random` returns numbers from 0 to 1, without 1."""
+    """The mirrored calls of one entry of `policies:`. `random` returns numbers from 0 to 1, excluding 1."""
 
     def __init__(self, settings: Settings, random: Callable[[], float] = random) -> None:
         self.place = "mirror"
@@ -204,7 +205,7 @@ class Mirror(PolicyState):
         )
 
     async def call(self, handler: Handler, beside: Handler, request: Request) -> Answer:
-        """Return the response of `handler`. Then `beside` gets the request as well."""
+        """Return the response of `handler`. Afterwards, `beside` also gets the request."""
         began = monotonic()
         try:
             answer = await handler(request)
@@ -226,9 +227,9 @@ class Mirror(PolicyState):
         if self._is_closed:
             self._drop(DropCause.STOPPING, "the route has ended")
         elif counts.in_flight >= settings.calls:
-            self._drop(DropCause.CALLS, f"{counts.in_flight} calls are on their way (mirror.calls)")
+            self._drop(DropCause.CALLS, f"{counts.in_flight} mirrored calls are in flight (mirror.calls)")
         elif counts.bytes + size > settings.memory:
-            text = f"{counts.bytes} bytes are held and the next call has {size} (mirror.memory)"
+            text = f"{counts.bytes} bytes are in use, and the next call has {size} (mirror.memory)"
             self._drop(DropCause.MEMORY, text)
         else:
             counts.in_flight += 1
@@ -238,8 +239,8 @@ class Mirror(PolicyState):
             task.add_done_callback(self._tasks.discard)
 
     def _copy(self, request: Request) -> Request:
-        """Return the request for the mirror's backend: with its own deadline, and a message without its bytes, which no
-        backend codec reads. This saves memory."""
+        """Return the request for the mirror's backend, with a separate deadline, and with a message without its bytes.
+        No backend codec reads the bytes, so leaving them out saves memory."""
         seconds, origin = self.settings.seconds, request.origin
         return replace(
             request,
@@ -302,7 +303,7 @@ class Mirror(PolicyState):
         self._lines.write("failed", logging.WARNING, text, self.place, self.settings.backend, error.message)
 
     async def _compare(self, expected: Outcome, actual: Outcome, request: Request, record: MirrorRecord) -> None:
-        """Compare the two responses; large ones in a thread."""
+        """Compare the two responses; compare large responses in a thread."""
         outputs = (*_outputs(expected), *_outputs(actual))
         if are_large(outputs):
             loop = asyncio.get_running_loop()
@@ -335,7 +336,7 @@ class Mirror(PolicyState):
             await asyncio.wait(self._tasks)
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Keep the counts, like PolicyState, if the settings are the same."""
+        """Keep the counts if the settings are the same. See PolicyState."""
         if before.settings == self.settings:
             self.counts = before.counts
 

@@ -26,7 +26,7 @@ class MirrorOutcome(StrEnum):
     FAILED = "failed"
     """The mirror's backend did not respond: it was unreachable, took too long, or refused the call."""
     DROPPED = "dropped"
-    """The mirror has skipped the request: too many calls were in flight, or they held too much memory."""
+    """The request was not mirrored because too many mirrored calls were in flight, or used too much memory."""
 
 
 class DropCause(StrEnum):
@@ -39,7 +39,7 @@ class DropCause(StrEnum):
 
 @frozen
 class KeptDifference:
-    """A difference, the request that caused it, and a `text` for people."""
+    """A difference, the request that caused it, and a `text` that describes it."""
 
     at: datetime
     request_id: str
@@ -63,7 +63,8 @@ class KeptDifference:
 
 
 class MirrorCounts:
-    """Counts since the start. The thread that renders metrics reads them; only the event loop's thread changes them."""
+    """Counts since the start. The thread that renders metrics reads the counts; only the event loop's thread changes
+    them."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[MirrorOutcome] = Counter()
@@ -76,7 +77,8 @@ class MirrorCounts:
         self.bytes = 0
         """Bytes of the requests and responses in flight."""
         self.seconds = 0.0
-        """Total seconds of the successful calls at the mirror's backend; `expected_seconds`: at the route's own."""
+        """Total seconds of the successful calls at the mirror's backend. `expected_seconds` is the same for the route's
+        backend."""
         self.expected_seconds = 0.0
         self.last: deque[KeptDifference] = deque(maxlen=MOST_KEPT)
 
@@ -86,7 +88,7 @@ class MirrorCounts:
         return self.outcomes[MirrorOutcome.EQUAL] + self.outcomes[MirrorOutcome.DIFFERENT]
 
     def dropped(self, cause: DropCause) -> None:
-        """Count a request that the mirror has skipped."""
+        """Count a request that was not mirrored."""
         self.outcomes[MirrorOutcome.DROPPED] += 1
         self.drops[cause] += 1
 
@@ -96,7 +98,7 @@ class MirrorCounts:
         self.failures[error.reason.value] += 1
 
     def answered(self, expected_seconds: float, seconds: float) -> None:
-        """Note that both backends responded, and in which time."""
+        """Note that both backends responded, and how long they took."""
         self.expected_seconds += expected_seconds
         self.seconds += seconds
 

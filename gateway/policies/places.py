@@ -24,10 +24,10 @@ class PolicyState:
     place: str
     """The place of the entry in log lines: `NAME POLICY` on a route, or `backends.NAME POLICY`."""
     keeps_answers: ClassVar[bool] = False
-    """True if the state stores responses, which `clear` removes."""
+    """True if the state stores responses that `clear` removes."""
 
     def status(self) -> Mapping[str, object]:
-        """Return the part of this state that `/status` shows, as JSON. The policy's METRICS read it as well, in another
+        """Return the part of this state that `/status` shows, as JSON. The policy's METRICS also read it, in another
         thread."""
         raise NotImplementedError
 
@@ -36,30 +36,28 @@ class PolicyState:
         return None
 
     async def close(self, seconds: float) -> None:
-        """Close the state's connections, if it has any. Its work outside of requests can continue for at most
-        `seconds`."""
+        """Close the state's connections, if it has any. Work outside of requests can continue for at most `seconds`."""
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Take over the counts or the stored data of the state at this place before a reload. `is_unchanged`: the
-        configuration that the responses here depend on is unchanged."""
+        """Take over the counts or the stored data that the state at this place had before a reload. `is_unchanged` is
+        True if the configuration that the stored responses depend on is unchanged."""
 
     def clear(self) -> None:
         """Remove all responses."""
 
 
 class SharedState(PolicyState):
-    """A state that applies to all workers together: each worker queries the supervisor's state
-    (`gateway/runtime/workers`)."""
+    """A state that all workers share. Each worker queries the supervisor's state (`gateway/runtime/workers`)."""
 
     settings: BaseModel
 
     def take(self, client: str) -> float:
-        """Take a request of `client` for another process of this gateway. Return 0, or, if the client has used up the
-        limit, the seconds until a request is allowed, without taking any."""
+        """Take a request of `client` for another process of this gateway, and return 0. If the client has used up the
+        limit, take nothing, and return the seconds until a request is allowed."""
         raise NotImplementedError
 
     def share(self, shared: "Shared") -> None:
-        """Take requests from `shared` instead. While it does not respond, this process applies its own state."""
+        """Take requests from `shared` instead. While `shared` does not respond, this process uses its own state."""
         raise NotImplementedError
 
 
@@ -75,7 +73,7 @@ PlacedState: TypeAlias = tuple[str, str, PolicyState]
 
 
 def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[str, str, Mapping[str, object]]]:
-    """Return place, policy, and the part about one principal, for each state that has this part."""
+    """Return the place, the policy, and the part about one principal, for each state that has such a part."""
     found = ((place, policy, state.of_principal(name)) for place, policy, state in states)
     return [(place, policy, part) for place, policy, part in found if part is not None]
 
@@ -84,12 +82,12 @@ def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[
 class StateMetric:
     """A metric of a policy, read from the JSON of its states. A policy's module lists its metrics in METRICS.
 
-    `keys` has the key in `status()` for each value of the last label. Its key is an empty text if `labels` has only
-    labels of the place, or if the last label has the keys of a mapping in the JSON. Numbers with the same labels, for
-    example from several workers, are added.
+    `keys` maps each value of the last label to the key in `status()`. The value is an empty text if `labels` has only
+    labels of the place, or if the label's values are the keys of a mapping in the JSON. Numbers with the same labels,
+    for example from several workers, are added.
 
-    The labels of a place are `place` (a route's name, or `backends.NAME`), `route` (the same), and `backend`: the
-    `backend` in the state's JSON, otherwise the backend that has the policy.
+    The labels of a place are `place` and `route` (both are a route's name, or `backends.NAME`), and `backend`, which is
+    the `backend` in the state's JSON, or, if there is none, the backend that has the policy.
     """
 
     name: str
@@ -128,10 +126,10 @@ def numbers(
 
 class ShownStates(Generic[S, T]):
     """The states of one policy, one for each entry of `policies:`, which `/status` shows. A state is closed when its
-    entry is no longer in effect. The class makes a state when a caller first needs it, and keeps it with the entry's
+    entry is no longer in effect. The class makes a state when it is first needed, and keeps the state with the entry's
     settings. (For a state that only the Handlers use, see `hidden_state` of PolicyContext.)
 
-    Entries are distinguished by identity: two entries with equal settings are two entries.
+    Entries are distinguished by identity, so two entries with equal settings have two states.
     """
 
     def __init__(self, make: Callable[[S], T]) -> None:
@@ -143,7 +141,8 @@ class ShownStates(Generic[S, T]):
         key = id(settings)
         state = self._states.get(key)
         if state is None:
-            # From a copy: a state that references the settings would keep them alive, and therefore itself, forever.
+            # Made from a copy, because a state that references the settings would keep the settings and itself alive
+            # forever.
             state = self._states[key] = self._make(settings.model_copy())
             weakref.finalize(settings, self._states.pop, key, None)
         return state

@@ -1,4 +1,5 @@
-"""The policy `rate_limit: {requests: 100, seconds: 1}`: the gateway refuses requests from a client that sends more."""
+"""The policy `rate_limit: {requests: 100, seconds: 1}`: the gateway refuses requests from clients that exceed this
+rate."""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -35,8 +36,8 @@ def _header_name(text: str) -> str:
 
 
 class Settings(Documented):
-    """Limits the number of requests per period that run a model, for each client. The gateway refuses requests above
-    the limit."""
+    """Limits how many requests that run a model each client can send per period. The gateway refuses requests above the
+    limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -47,27 +48,27 @@ class Settings(Documented):
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
     """Period in which a client can send `requests`."""
     burst: Annotated[int, Field(ge=1)] | None = None
-    """Maximum number of requests in a burst, after a period without requests; defaults to `requests`."""
+    """Maximum number of requests in a burst, after a period without requests. Default: `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
     """Requests that share a limit. `client`: requests from the same IP address (for IPv6 the /64 network). `principal`:
-    requests of the same principal; clients without a principal count by their IP address. `model`: requests for the
-    same model. `header`: requests with the same value of a header. `all`: all requests."""
+    requests of the same principal, or, for clients without a principal, from the same IP address. `model`: requests for
+    the same model. `header`: requests with the same value of a header. `all`: all requests."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
-    """Header or metadata key for `by: header`. Requests that lack it share one limit."""
+    """Header or gRPC metadata key for `by: header`. Requests without this header share one limit."""
     redis: Annotated[SecretStr, AfterValidator(redis_url)] | None = None
-    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`, where gateways share the limit. Needs the
+    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`, on which gateways share the limit. Needs the
     package `redis`: `pip install "modelglot[redis]"`."""
     name: str = ""
-    """With `redis`: limits with the same name, rate and `by` are shared. Unnamed limits with the same rate and `by` are
-    shared too."""
+    """Name of a limit in Redis. Limits with the same name, rate and `by` are shared. Unnamed limits with the same rate
+    and `by` are also shared."""
     without_redis: Literal["local", "allow", "refuse"] = "local"
-    """Behavior while Redis is unreachable: each gateway applies the limit by itself (`local`), or all requests are
-    allowed (`allow`) or refused (`refuse`)."""
+    """Behavior while Redis is unreachable. `local`: each gateway applies the limit separately. `allow`: all requests
+    are allowed. `refuse`: all requests are refused."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if (self.by == "header") != (self.header is not None):
-            raise PydanticCustomError("refused", "expected by: header together with header: NAME")
+            raise PydanticCustomError("refused", "expected both by: header and header: NAME")
         if self.redis is None and self.model_fields_set & {"name", "without_redis"}:
             raise PydanticCustomError("refused", "name and without_redis need redis: URL")
         return self
@@ -99,8 +100,8 @@ class RateLimit(SharedState):
             self._shared = SharedAllowances(self._redis, prefix, interval, burst)
 
     def share(self, shared: Shared) -> None:
-        """Apply the limit of `shared`, which other processes of this gateway use as well, unless Redis has the limit.
-        While `shared` does not respond, this process applies the limit by itself."""
+        """Apply the limit of `shared`, which other processes of this gateway also use, unless Redis has the limit.
+        While `shared` does not respond, this process applies the limit separately."""
         if self._redis is None:
             self._shared = shared
 
@@ -139,7 +140,7 @@ class RateLimit(SharedState):
             self._refuse(wait)
         elif wait is None and self._without_redis == "refuse":
             self._refused += 1
-            text = "the server that counts requests (rate_limit.redis) does not answer; try again later"
+            text = "the server that counts requests (rate_limit.redis) does not respond; try again later"
             raise refusal(Reason.NOT_READY, text, retry_after=1.0)
         elif wait is None and self._without_redis == "local":
             self._take(client)
@@ -154,8 +155,8 @@ class RateLimit(SharedState):
         return {**shown, "redis": "up" if self._redis.is_reached else "down"} if self._redis else shown
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
-        """With `by: principal`, return the limit, the number of remaining requests now (`left`), and the seconds until
-        all requests are available (`full_in`). `left` and `full_in` are null if Redis counts."""
+        """If `by` is `principal`, return the limit, the number of remaining requests (`left`), and the seconds until
+        all requests are available (`full_in`). `left` and `full_in` are null if Redis counts the requests."""
         settings = self.settings
         if settings.by != "principal":
             return None
@@ -178,7 +179,7 @@ def _by_client(request: Request, header: str) -> str:
 
 @lru_cache(4096)
 def _network(host: str) -> str:
-    """Return the /64 network of an IPv6 address: a client can choose any of its addresses."""
+    """Return the /64 network of an IPv6 address, because a client can choose any address in its network."""
     try:
         address = ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -193,7 +194,7 @@ def _by_principal(request: Request, header: str) -> str:
 
 
 def _principal_key(name: str) -> str:
-    # NUL: an empty address, or a client without a principal, has a different text.
+    # The NUL distinguishes the text from an empty address and from a client without a principal.
     return f"\0{_short(name)}"
 
 
@@ -203,7 +204,7 @@ def _by_model(request: Request, header: str) -> str:
 
 def _by_header(request: Request, header: str) -> str:
     text = request.headers.get(header)
-    # The value might be a client's key: only a digest of it is stored, and sent to Redis.
+    # The value might be a client's key, so only a digest of it is stored and sent to Redis.
     return blake2b(text.encode("latin-1", "replace"), digest_size=16).hexdigest() if text else ""
 
 
@@ -212,7 +213,7 @@ def _all(request: Request, header: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Return `text`, or a digest of a long text: clients choose it, and many are stored."""
+    """Return `text`, or a digest if it is long, because clients choose the texts and many are stored."""
     if len(text) <= _LONGEST_KEY:
         return text
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()

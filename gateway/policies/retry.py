@@ -1,13 +1,13 @@
 """The policy `retry: {attempts: 3}`: the gateway repeats a failed call, at another endpoint if possible.
 
-It makes another attempt if all of these conditions hold:
+The gateway makes another attempt if all of these conditions hold:
 
-- Nothing was sent to a server; or the error has one of the `statuses`, or an attempt took longer than
-  `timeout.per_try`, and the call can be repeated (`PolicyContext.may_repeat`).
+- Nothing was sent to a server. Or the call can be repeated (`PolicyContext.may_repeat`), and the error has one of the
+  `statuses` or the attempt took longer than `timeout.per_try`.
 - The call had fewer than `attempts` attempts.
-- The wait ends before the call's deadline, and not earlier than the server or the policy that refused the call accepts
-  calls again.
-- The budget allows it.
+- The wait before the attempt ends before the call's deadline, and not before the server or the policy that refused the
+  call accepts calls again.
+- The budget allows another attempt.
 """
 
 import asyncio
@@ -55,17 +55,18 @@ class Settings(Documented):
     attempts: Annotated[int, Field(ge=2)] = 3
     """Maximum number of attempts of a call, including the first."""
     statuses: Annotated[tuple[StatusName, ...], Field(min_length=1, strict=False)] = ("UNAVAILABLE",)
-    """Errors after which the gateway repeats a call that a server might have seen: gRPC's canonical status names.
-    Requires `safe: true` on the backend. The gateway always repeats calls if no server got any of their data."""
+    """Errors after which the gateway repeats a call that a server might have seen, as gRPC's canonical status names.
+    This requires `safe: true` on the backend. Calls of which no server got any data are always repeated."""
     backoff: _Seconds = 0.05
-    """Seconds before the second attempt. The delay doubles with each additional attempt."""
+    """Delay before the second attempt, in seconds. The delay doubles with each additional attempt."""
     max_backoff: _Seconds = 1.0
     """Maximum delay before an attempt, in seconds."""
     jitter: Literal["full", "none"] = "full"
-    """With `full`, each delay is a random part of this time, to spread the attempts of calls that failed together."""
+    """`full`: each delay is a random part of the full delay, so calls that failed together are not repeated together.
+    `none`: each delay is the full delay."""
     budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
-    """Maximum ratio of retries to calls in the last 10 to 20 s; 10 retries are always allowed. The ratio limits the
-    additional load on a failing backend."""
+    """Maximum ratio of retries to calls in the last 10 to 20 s, which limits the additional load on a failing backend.
+    10 retries are always allowed."""
 
 
 class Retries:
@@ -79,8 +80,8 @@ class Retries:
         self._random = random
 
     def wait_after(self, error: GatewayError, request: Request, attempt: int, now: float) -> float | None:
-        """Return the seconds until the next attempt of `request`, after attempt number `attempt` (from 1) failed, or
-        None for no more attempts."""
+        """Return the seconds until the next attempt of `request`, after attempt number `attempt` (from 1) failed.
+        Return None if no more attempts are allowed."""
         settings = self._settings
         if attempt >= settings.attempts or not self._is_retryable(error, request):
             return None
@@ -108,8 +109,8 @@ class Retries:
 
 
 def _is_end_of_try(error: GatewayError, request: Request) -> bool:
-    """Return True if the attempt, and not the call, might have timed out. A server that received the attempt's limit
-    can report the timeout itself, just before the gateway does."""
+    """Return True if the attempt, and not the call, might have timed out. A server that received the attempt's time
+    limit can report the timeout just before the gateway does."""
     has_limit = request.tries is not None and request.tries.seconds is not None
     return error.status is Status.DEADLINE_EXCEEDED and (has_limit or isinstance(error, TransportError))
 
@@ -178,7 +179,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
 
 def _one_try(request: Request, places: list[str]) -> Request:
-    """Return `request` with instructions to avoid the endpoints in `places` and to note its endpoint there."""
+    """Return `request` with instructions to avoid the endpoints in `places`, and to add the chosen endpoint to it."""
     tries = request.tries
     if tries is None:
         return replace(request, tries=Tries(None, frozenset(places), False, places))
@@ -186,8 +187,8 @@ def _one_try(request: Request, places: list[str]) -> Request:
 
 
 def _with_attempts(error: GatewayError, attempts: int) -> GatewayError:
-    """Return `error` with the number of attempts in its text. The result is a copy: calls that waited for one
-    connection share their error."""
+    """Return `error` with the number of attempts in its text. The result is a copy, because calls that waited for the
+    same connection share their error."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.message = f"{error.message} (after {attempts} attempts)"

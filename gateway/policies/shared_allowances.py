@@ -1,4 +1,4 @@
-"""Token buckets of clients that several gateways share, stored in Redis or Valkey.
+"""Token buckets of clients, stored in Redis or Valkey, that several gateways share.
 
 Each request is one script on the server. The script is atomic and uses the server's clock, so the gateways' clocks do
 not matter.
@@ -24,7 +24,7 @@ return '0'
 
 
 class SharedAllowances:
-    """The buckets of all clients, like `Allowances`, at a server."""
+    """The buckets of all clients, like `Allowances`, but stored on a server."""
 
     def __init__(self, server: SharedServer, prefix: str, interval: float, burst: int) -> None:
         self._server = server
@@ -34,7 +34,7 @@ class SharedAllowances:
 
     async def take(self, client: str) -> float | None:
         """Take a token of `client`, and return 0.0. If the bucket is empty, take nothing, and return the seconds until
-        it has a token. Return None if the server does not respond."""
+        the bucket has a token. Return None if the server does not respond."""
         return await self._server.ask(lambda redis: self._take(redis, client))
 
     async def _take(self, redis: Any, client: str) -> float:

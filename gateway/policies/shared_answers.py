@@ -1,13 +1,13 @@
-"""The responses that several gateways share, stored in Redis or Valkey: the second tier of a `cache`.
+"""The second tier of a `cache`: responses in Redis or Valkey, which several gateways share.
 
-The cache works without the server: if it does not respond in time, or has bytes that another version wrote, the gateway
-continues without its responses. A response is stored as
+The cache also works without the server. If the server does not respond in time, or has bytes that another version
+wrote, the gateway continues without the server's responses. A response is stored as
 
-    VERSION, 16 bytes of a checksum over its key and all that follows, the length of a JSON head, the head, the data of
-    each tensor
+    VERSION, 16 bytes of a checksum over the key and all following bytes, the length of a JSON head, the head, the data
+    of each tensor
 
-To remove all responses in one step, the responses have an epoch: the number in one server key that all of them share. A
-removal increments it. Each response has the epoch in which its request started; a response of an earlier epoch is
+The responses have an epoch, so all of them can be removed in one step. The epoch is a number in one key of the server,
+and a removal increments it. Each response has the epoch in which its request started; a response of an earlier epoch is
 ignored.
 """
 
@@ -27,7 +27,7 @@ from gateway.policies.shared_server import SharedServer
 VERSION = b"gateway-cache-1\n"
 """Version of the format of stored responses. Change it when you change the format, or the meaning of `request_key`."""
 MOST_WRITES = 32
-"""Maximum number of responses on their way to the server; more responses are not stored there."""
+"""Maximum number of responses that are being sent to the server. Additional responses are not stored there."""
 
 _MOST_BESIDE = 2**16
 """Maximum bytes of a stored response in addition to the data of its tensors."""
@@ -36,9 +36,10 @@ _HEAD = Struct("<16sI")
 
 
 def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes | None:
-    """Return the bytes of a response, `made` at this Unix time, or None if it cannot be stored in this format."""
+    """Return the stored form of a response that was `made` at this Unix time, or None if the response cannot be stored
+    in this format."""
     if response.origin is not None:
-        return None  # only the codec that noted it can read a note about a message
+        return None  # only the codec that wrote a note about a message can read it
     described = {
         "epoch": epoch.decode(),
         "made": made,
@@ -59,7 +60,7 @@ def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes |
             for each in response.outputs
         ],
     }
-    # json and not orjson: it writes and reads NaN and integers of any size.
+    # json instead of orjson, because json writes and reads NaN and integers of any size.
     head = json.dumps(described).encode()
     body = b"".join([head, *(each.data for each in response.outputs)])
     return b"".join((VERSION, _HEAD.pack(_checksum(key, len(head), body), len(head)), body))
@@ -102,8 +103,7 @@ def _checksum(key: bytes, length: int, body: bytes | memoryview) -> bytes:
 
 
 class SharedAnswers:
-    """The responses of one cache at a Redis server. `largest`: maximum size of a response that is stored there, in
-    bytes."""
+    """The responses of one cache on a Redis server. `largest` is the maximum size of a stored response, in bytes."""
 
     def __init__(
         self,
@@ -120,12 +120,12 @@ class SharedAnswers:
         self._largest = largest
         self._now = now
         self._has_to_forget = False
-        """True until the server has removed all responses, after a request to do this."""
+        """True from a request to remove all responses until the server has removed them."""
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:
-        """Return the response with its age in seconds, or None; and the epoch for `put`, or None if the server does not
-        respond."""
+        """Return two values: the response with its age in seconds, or None; and the epoch for `put`, or None if the
+        server does not respond."""
         found = await self.server.ask(lambda redis: self._get(redis, key))
         if found is None:
             return None, None
@@ -142,7 +142,7 @@ class SharedAnswers:
     async def _get(self, redis: Any, key: bytes) -> tuple[bytes | None, bytes]:
         if self._has_to_forget:
             await self._forget(redis)
-        # At most the size that could have been stored: for a longer value, the checksum is wrong.
+        # Reads at most the size that could have been stored. If the value is longer, the checksum is wrong.
         async with redis.pipeline(transaction=False) as questions:
             questions.getrange(self._key(key), 0, self._largest + _MOST_BESIDE)
             questions.get(f"{self._prefix}epoch")
@@ -150,8 +150,8 @@ class SharedAnswers:
         return stored, epoch or b"0"
 
     def put(self, key: bytes, response: Response, epoch: bytes) -> None:
-        """Store a response whose request started in `epoch`. Return immediately; if the server does not accept the
-        response, it is not stored."""
+        """Start to store a response whose request started in `epoch`, and return immediately. If the server does not
+        accept the response, it is not stored."""
         size = sum(len(each.data) for each in response.outputs)
         if size > self._largest or not self.server.is_reached or len(self._writes) >= MOST_WRITES:
             return
@@ -166,8 +166,8 @@ class SharedAnswers:
             await self.server.ask(lambda redis: redis.set(self._key(key), stored, px=milliseconds))
 
     def forget(self) -> None:
-        """Remove all responses of this name, for all gateways. Until the server has done that, it gets no queries for
-        responses."""
+        """Remove all responses of this name, for all gateways. Until the server has removed them, the gateway does not
+        query it for responses."""
         self._has_to_forget = True
         task = spawn(self.server.ask(self._forget))
         self._writes.add(task)

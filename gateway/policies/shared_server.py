@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 SECONDS = 0.1
 """Maximum time that a request waits for the server, in seconds."""
 PAUSE = 1.0
-"""Seconds without queries to a server that did not respond."""
+"""Seconds for which the gateway sends no queries to a server that did not respond."""
 
 
 class SharedServer:
-    """The server at `url`. `place` is its place in the configuration, for log lines."""
+    """The server at `url`. `place` is the place in the configuration that names the server, for log lines."""
 
     def __init__(self, url: str, place: Callable[[], str], clock: Callable[[], float] = monotonic) -> None:
         self._url = url
@@ -32,13 +32,13 @@ class SharedServer:
         self._pool: BlockingConnectionPool | None = None
         self._client: Any = None
         self._asks_from = 0.0
-        """The gateway sends no query before this time."""
+        """The time before which the gateway sends no query."""
         self.is_reached = True
         """True if the server responded to the last query."""
         self._lines = LogLimit(log)
 
     async def ask(self, question: Callable[[Any], Awaitable[T]]) -> T | None:
-        """Return the response to `question`, which gets a `redis.asyncio.Redis`, or None if the server does not
+        """Return the result of `question`, which is called with a `redis.asyncio.Redis`, or None if the server does not
         respond."""
         now = self._clock()
         if now < self._asks_from:
@@ -48,7 +48,7 @@ class SharedServer:
         try:
             async with asyncio.timeout(SECONDS):
                 found = await question(self._connected())
-        except Exception as error:  # redis has its own errors; others come from the socket and from the timeout
+        except Exception as error:  # redis raises its own errors, and the socket and the timeout raise others
             self._failed(error)
             return None
         if not self.is_reached:
@@ -68,7 +68,9 @@ class SharedServer:
         self.is_reached, self._asks_from = False, self._clock() + PAUSE
         # The texts of the package's errors contain hosts and ports, but not passwords.
         text = (
-            f"no answer within {SECONDS:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+            f"no response within {SECONDS:g} s"
+            if isinstance(error, TimeoutError)
+            else f"{type(error).__name__}: {error}"
         )
         self._lines.write("failed", logging.WARNING, "%s: Redis fails: %s", self._place(), text)
 

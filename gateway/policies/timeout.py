@@ -1,5 +1,5 @@
-"""The policy `timeout: {seconds: 30, per_try: 10}`: a call that takes longer fails with DEADLINE_EXCEEDED, and an
-attempt at an endpoint that takes longer than `per_try` fails in the same way. The Backend enforces `per_try`
+"""The policy `timeout: {seconds: 30, per_try: 10}`: a call that takes longer than `seconds`, and an attempt
+at an endpoint that takes longer than `per_try`, fail with DEADLINE_EXCEEDED. The Backend enforces `per_try`
 (`Tries.seconds`), because only the Backend knows when an attempt begins."""
 
 import asyncio
@@ -28,11 +28,11 @@ class Settings(Documented):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """Maximum duration of a call, in seconds, including the wait in queues. For a stream: maximum wait for each
-    response."""
+    """Maximum duration of a call, in seconds, including the wait in queues. For a stream, this is the maximum wait for
+    each response."""
     per_try: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Maximum duration of one attempt at an endpoint, in seconds, at most `seconds`. For a stream: maximum wait for its
-    first response. The policy `retry` can then make another attempt."""
+    """Maximum duration of one attempt at an endpoint, in seconds; at most `seconds`. For a stream, this is the maximum
+    wait for the first response. If an attempt takes longer, the policy `retry` can make another attempt."""
 
     @field_validator("per_try")
     @classmethod
@@ -44,7 +44,7 @@ class Settings(Documented):
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """Return `handler`, cancelled when the wait for one response exceeds `settings.seconds`.
+    """Return a StreamHandler that cancels `handler` if the wait for one response exceeds `settings.seconds`.
 
     The stream raises:
         GatewayError: DEADLINE_EXCEEDED (timeout).
@@ -70,8 +70,8 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """Return `handler`, cancelled after `settings.seconds`. The deadline of the request that it gets is at most that
-    late, so the next server knows the limit.
+    """Return a Handler that cancels `handler` after `settings.seconds`. It also limits the request's deadline to this
+    time, so the next server knows the limit.
 
     The Handler raises:
         GatewayError: DEADLINE_EXCEEDED (timeout).
@@ -114,7 +114,8 @@ def _smaller(given: float | None, limit: float) -> float:
 
 
 def _tries(request: Request, per_try: float | None) -> Tries | None:
-    """Return the settings for attempts of `request`, with the limit `per_try` if that is the shorter limit."""
+    """Return the settings for attempts of `request`, with the limit `per_try` if it is shorter than the present
+    limit."""
     if per_try is None:
         return request.tries
     if request.tries is None:

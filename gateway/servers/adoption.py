@@ -1,4 +1,4 @@
-"""Adoption of jobs that an earlier gateway has left: the decisions, and the cancellation of jobs at another engine."""
+"""Adoption of jobs that an earlier gateway left: decide about the jobs, and cancel jobs at another engine."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class AdoptionDecision(Enum):
 
 @frozen
 class OrphanedJob:
-    """A job of an earlier gateway: the saved data, with its id if known, and the engine's report."""
+    """A job of an earlier gateway: the saved data (with the job's id, if known), and the engine's report."""
 
     saved: SavedJob
     report: JobReport
@@ -38,7 +38,8 @@ class OrphanedJob:
 def decide(
     saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
 ) -> list[OrphanedJob]:
-    """Decide about these jobs by the engine's reports. Select at most `most` jobs, all with the settings in `fits`."""
+    """Decide about these jobs from the engine's reports. Select at most `most` jobs, all of which have the settings in
+    `fits`."""
     left: list[OrphanedJob] = []
     for each in saved:
         report = reports.get(each.id, LOST) if each.id else LOST
@@ -53,7 +54,7 @@ def decide(
 
 
 def is_here(job: SavedJob, settings: ServersSettings) -> bool:
-    """Return True if the job is at the engine in these settings. A job that is known only by its folder counts, too."""
+    """Return True if the job is at the engine in these settings. A job that is known only by its folder also counts."""
     return job.engine in ("", settings.engine)
 
 

@@ -1,7 +1,7 @@
 """Announcement of a server's address: one line `http://HOST:PORT` in a file `url-*.txt` in the folder of its job.
 
-UM-Bridge's job scripts write such files. A file without a line end might be incomplete, so the gateway reads it again
-later, and uses it if it has not changed.
+UM-Bridge's job scripts write such files. A file without a line end might be incomplete. The gateway reads such a file
+again later, and uses it if it has not changed.
 """
 
 import re
@@ -25,14 +25,14 @@ class Announcement:
     address: str = ""
     fault: str = ""
     unfinished: str = ""
-    """An address whose line has no end: it might be incomplete."""
+    """An address whose line has no end, so it might be incomplete."""
 
 
 NOTHING = Announcement()
 
 
 def announced(folder: Path) -> Announcement:
-    """Read the announcement in `folder`. The first address, sorted by file name, counts."""
+    """Return the announcement in `folder`. If there are several addresses, return the first by file name."""
     faults, unfinished = [], ""
     for file in sorted(folder.glob(PATTERN))[:MOST_FILES]:
         try:
@@ -54,7 +54,7 @@ def announced(folder: Path) -> Announcement:
 
 
 def read(content: bytes) -> Announcement:
-    """Read the announcement in one file."""
+    """Return the announcement in one file with this content."""
     if not content.strip():
         return NOTHING
     if len(content) > MOST_BYTES:

@@ -1,5 +1,5 @@
-"""The engine of one backend with error handling: opened when it is available, queried with a time limit, and paused
-after each failure."""
+"""Error handling for the engine of one backend: open the engine when it is available, query it with a time limit, and
+pause after each failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,13 +17,13 @@ OpenEngine = Callable[[ServersSettings], tuple[Engine, float]]
 EngineError."""
 
 SECONDS = 60.0
-"""How long an engine can take to respond, in seconds."""
+"""Maximum time for a response of the engine, in seconds."""
 POLL = 1.0
 """The interval between two queries before the engine has set it, in seconds."""
 
 
 class AskedEngine:
-    """The engine of one backend. After failures in a row, it is queried again after longer and longer pauses."""
+    """The engine of one backend. After consecutive failures, the pauses before the next query get longer."""
 
     def __init__(self, settings: ServersSettings, open_engine: OpenEngine, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -42,7 +42,7 @@ class AskedEngine:
         """Open the engine, unless it is open.
 
         Raises:
-            EngineError: it does not exist, or is not usable.
+            EngineError: the engine does not exist, or is not usable.
         """
         if self._opened is None:
             self._opened, self.poll = await asyncio.to_thread(self._open_engine, self._settings)
@@ -50,7 +50,7 @@ class AskedEngine:
 
     @property
     def is_open(self) -> bool:
-        """True if it is open."""
+        """True if the engine is open."""
         return self._opened is not None
 
     @property
@@ -58,7 +58,7 @@ class AskedEngine:
         """The engine itself.
 
         Raises:
-            EngineError: it is not open.
+            EngineError: the engine is not open.
         """
         if self._opened is None:
             raise EngineError(f"{self._settings.engine}: it is not open")
@@ -68,7 +68,7 @@ class AskedEngine:
         """Return the engine's response.
 
         Raises:
-            EngineError: the engine's error; or it does not respond in time, or in an unexpected way.
+            EngineError: the engine returned an error, or did not respond in time or as expected.
         """
         try:
             async with asyncio.timeout(SECONDS):

@@ -1,4 +1,4 @@
-"""Runs the commands of a batch system: without a shell, with a time limit, and with the commands' own messages in
+"""Run the commands of a batch system without a shell, with a time limit, and with the commands' own messages in
 errors."""
 
 import asyncio
@@ -10,7 +10,7 @@ from gateway.servers.engine import EngineError
 
 
 class CommandError(EngineError):
-    """A command that ended with an exit code other than 0."""
+    """A command ended with an exit code other than 0."""
 
     def __init__(self, engine: str, command: str, said: str) -> None:
         super().__init__(f"{engine}: {command}: {said}")
@@ -18,9 +18,11 @@ class CommandError(EngineError):
 
 
 async def run(engine: str, *words: str, seconds: float, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command and return its output. Kill its process if it fails, hangs, or the caller is cancelled.
+    """Run a command and return its output. Kill the command's process if it fails or hangs, or if the caller is
+    cancelled.
 
-    Raises CommandError with its last message, and EngineError if it does not start, or takes longer than `seconds`.
+    Raises CommandError with the command's last message, and EngineError if the command does not start, or takes longer
+    than `seconds`.
     """
     name = words[0]
     try:

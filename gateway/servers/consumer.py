@@ -1,10 +1,10 @@
-"""The consumer of started servers: the interface of a backend to the code that manages its servers."""
+"""The interface of a backend to the code that manages the backend's servers."""
 
 from typing import Protocol
 
 
 class Use(Protocol):
-    """The use of a server that the backend has."""
+    """How the backend uses a server."""
 
     @property
     def in_flight(self) -> int:
@@ -16,11 +16,11 @@ class Use(Protocol):
 
     @property
     def calls(self) -> int:
-        """The number of its calls."""
+        """The number of calls to the server."""
 
     @property
     def last_used(self) -> float:
-        """When its last call ended, on the fleet's clock; before the first call, when it was added."""
+        """When the last call ended, on the fleet's clock; before the first call, when the server was added."""
 
 
 class Consumer(Protocol):
@@ -32,7 +32,7 @@ class Consumer(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """True if no requests follow."""
+        """True if no more requests will come."""
 
     @property
     def slots(self) -> int:
@@ -49,10 +49,10 @@ class Consumer(Protocol):
         """Return whether the server at this address reports that it is ready."""
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Send calls to the server at this address. `use`: its previous use, if it is not a new server."""
+        """Send calls to the server at this address. `use` is the server's previous use, if it is not a new server."""
 
     def remove(self, address: str) -> None:
-        """Send no more calls there. Calls in flight continue."""
+        """Send no more calls to the server at this address. Calls in flight continue."""
 
     def fail_waiting(self, text: str, detail: str) -> None:
         """Fail all waiting calls. `detail` is only for clients that are allowed to see the output of servers."""

@@ -16,13 +16,13 @@ class JobState(Enum):
     ENDING = "being ended"
     """The job gets no more calls, but some of its processes still exist."""
     ENDED = "ended"
-    """The job has ended by itself, with exit code 0."""
+    """The job's processes have ended, with exit code 0."""
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed out"
-    """The engine stopped it because its time was over."""
+    """The engine stopped the job because its time was over."""
     LOST = "lost"
-    """The engine does not (or no longer) know it."""
+    """The engine does not know the job, or no longer knows it."""
 
     @property
     def is_over(self) -> bool:
@@ -57,14 +57,16 @@ class Job:
     folder: Path
     """The working folder, which must exist and be visible to the nodes of a cluster."""
     output: Path
-    """The file for the job's output, both streams, in a folder for this job only, which nodes must see, too."""
+    """The file for the job's standard output and standard error, in a folder for this job only, which must also be
+    visible to the nodes."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the job gets in addition to the engine's."""
     resources: Resources = Resources()
 
     @property
     def program(self) -> tuple[str, ...]:
-        """The program to run: bash for a script that is not executable, because batch systems run such scripts."""
+        """The program to run. For a script that is not executable, this is bash, because batch systems also run such
+        scripts."""
         return ("bash", *self.command) if self.is_script and not os.access(self.command[0], os.X_OK) else self.command
 
 
@@ -74,11 +76,11 @@ class JobReport:
 
     state: JobState
     reason: str = ""
-    """The reason, in the engine's words (`Resources`, `NODE_FAIL`, `exit code 3`), or empty without a reason."""
+    """The reason, in the engine's words (`Resources`, `NODE_FAIL`, `exit code 3`); empty if there is no reason."""
     host: str | None = None
-    """The machine that it runs on; None if unknown."""
+    """The machine that the job runs on; None if unknown."""
     ends: float | None = None
-    """The time (seconds since 1970) at which the engine will stop the job; None for no limit."""
+    """The time (seconds since 1970) at which the engine will stop the job; None if there is no limit."""
 
 
 class EngineError(Exception):
@@ -87,7 +89,7 @@ class EngineError(Exception):
 
 
 class RefusedError(EngineError):
-    """The engine refuses this kind of job: a retry is pointless until its script, or the configuration, changes."""
+    """The engine refuses this kind of job. A retry is pointless until the script or the configuration changes."""
 
 
 class Engine(Protocol):
@@ -95,17 +97,18 @@ class Engine(Protocol):
     they never block the event loop."""
 
     async def submit(self, job: Job) -> str:
-        """Start `job`, immediately or when the engine has capacity. Return the engine's id of it."""
+        """Start `job`, immediately or when the engine has capacity. Return the engine's id for the job."""
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
         """Return the ids of jobs by name, for jobs whose submission was interrupted by the end of a gateway. An engine
-        where such jobs end with the folder of their output returns an empty map."""
+        whose jobs end when their output folders are removed returns an empty map."""
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         """Return a report for each of the ids, with one query to the engine."""
 
     async def cancel(self, ids: Collection[str]) -> None:
-        """Stop these jobs with all their processes, and remove waiting ones. Jobs that have ended are not an error."""
+        """Stop these jobs with all their processes, and remove waiting jobs. Jobs that have already ended cause no
+        error."""
 
     async def close(self) -> None:
         """Detach from the engine. Jobs that were not cancelled continue, if the engine can keep them."""

@@ -6,7 +6,7 @@ from gateway.servers.sizing import back_off
 from gateway.servers.started_server import JobFailure
 
 ATTEMPTS = 3
-"""The number of failed starts in a row after which waiting calls get an error."""
+"""The number of consecutive failed starts after which waiting calls fail."""
 
 
 class FailedStarts:
@@ -22,8 +22,8 @@ class FailedStarts:
         """The time since which calls wait without a ready server."""
 
     def add(self, failure: JobFailure) -> None:
-        """Record a failed start. Several failures before the next permitted start count as one, because these servers
-        started together, and usually fail for the same reason."""
+        """Record a failed start. Several failures before the next permitted start count as one failure, because these
+        servers started together and usually fail for the same reason."""
         self.last = failure
         if self._clock() >= self.next_at:
             self.in_a_row += 1
@@ -35,7 +35,7 @@ class FailedStarts:
 
     def waits_in_vain(self, *, is_starting: bool, limit: float, reason: Callable[[], str]) -> JobFailure | None:
         """Return the error for calls that wait without a ready server, or None if they should continue to wait.
-        `reason`: the function that returns why no server is ready; called when they have waited `limit` seconds."""
+        `reason` is called when the calls have waited `limit` seconds, and returns why no server is ready."""
         now = self._clock()
         if self._unserved_since is None:
             self._unserved_since = now

@@ -1,8 +1,8 @@
-"""The servers of one backend: decides when a server starts, gives ready servers to the backend, and stops them.
+"""The servers of one backend. This module decides when servers start and stop, and gives ready servers to the backend.
 
-A fleet checks everything at an interval, and as soon as a call waits or fails. The rules for the decisions are in
-`sizing` (the number of servers), `lifetime` (when a server stops), `failed_starts` and `adoption`; `jobs` carries out
-the decisions at the engine.
+A fleet checks its servers at an interval, and immediately when a call waits or fails. The rules for the decisions are
+in `sizing` (the number of servers), `lifetime` (when a server stops), `failed_starts` and `adoption`; `jobs` carries
+out the decisions at the engine.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class StartedServers:
         self._wake.set()
 
     def retire(self) -> None:
-        """Stop the servers after the last current calls; start new servers only for current calls that wait."""
+        """Stop the servers after the current calls have ended. Start new servers only for current calls that wait."""
         self._is_retired = True
         self._wake.set()
 
@@ -84,7 +84,7 @@ class StartedServers:
 
     async def close(self) -> None:
         """Stop all jobs, or leave them if they are kept. Return when they have ended. If that takes too long, the next
-        gateway stops the remaining ones."""
+        gateway stops the remaining jobs."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -99,7 +99,7 @@ class StartedServers:
         self._wake.set()
 
     async def failure_at(self, address: str, seconds: float = 2.0) -> JobFailure | None:
-        """Return why the server at `address`, to which a call has just failed, is gone; None if it is not gone."""
+        """Return why the server at `address`, to which a call has just failed, is gone; None if it still exists."""
         server = self._jobs.at(address)
         if server is None or server.over.is_set():
             return None if server is None else server.failure
@@ -111,8 +111,8 @@ class StartedServers:
         return server.failure
 
     async def _takes_no_connections(self, server: StartedServer, seconds: float) -> bool:
-        """Return whether its address refuses connections. A job can end just after its server, and then reports the
-        reason, so this waits for the report."""
+        """Return whether the server's address refuses connections. A job can end just after its server, and then
+        reports the reason, so this method waits for the report."""
         is_gone, began = False, self._clock()
         with suppress(TimeoutError, EngineError):
             async with asyncio.timeout(seconds):
@@ -172,7 +172,7 @@ class StartedServers:
         self._size()
 
     async def _is_open(self) -> bool:
-        """Open the engine and adopt the jobs of an earlier gateway, unless that is done."""
+        """Open the engine and adopt the jobs of an earlier gateway, unless this was already done."""
         if self._is_adopted:
             return True
         if self._clock() < max(self._open_at, self._jobs.engine.next_at):
@@ -216,11 +216,12 @@ class StartedServers:
             most=self.settings.max,
         )
         if self._failed.in_a_row:
-            return 0 if starting else min(count, 1)  # one is enough to test whether starts work again
+            return 0 if starting else min(count, 1)  # one server is enough to test whether starts work again
         return count
 
     def _superfluous(self) -> list[StartedServer]:
-        """Return the servers without calls for at least `idle` seconds that are not needed, the longest idle first."""
+        """Return the servers that are not needed and had no calls for at least `idle` seconds, the longest idle
+        first."""
         settings, now = self.settings, self._clock()
         starting, serving = self._jobs.phases(ServerPhase.STARTING), self._jobs.phases(ServerPhase.SERVING)
         idle = [(now - each.use.last_used, each) for each in serving if each.use is not None and each.use.is_idle]
@@ -338,7 +339,7 @@ class StartedServers:
         self._note_failure(JobFailure(f"{server.label} cannot be submitted: {why}"))
 
     def _note_failure(self, failure: JobFailure, *, counts: bool = True) -> None:
-        """Record a failed job; the next start waits longer if it `counts` as a failed start."""
+        """Record a failed job. If it `counts` as a failed start, the next start waits longer."""
         self.failures += 1
         if counts:
             self._failed.add(failure)
@@ -369,8 +370,8 @@ class StartedServers:
 
 
 def fitting(settings: ServersSettings, parts: Iterable[object]) -> str:
-    """Return a fingerprint of the settings of jobs: a text that is equal for jobs that can replace each other. `parts`:
-    the other things that the jobs depend on."""
+    """Return a fingerprint of the settings of jobs: a text that is equal for jobs that can replace each other. `parts`
+    are the other values that the jobs depend on."""
     return json.dumps(
         [
             settings.engine, settings.command, settings.is_script, str(settings.directory), settings.keep,

@@ -1,8 +1,9 @@
 """HyperQueue's Python client in a separate process, which the engine starts: `python hyperqueue_client.py [FOLDER]`.
 
-The client's calls block and have no timeout, a call that hangs delays the end of its process, and a second call at the
-same time ends in a panic of its Rust code. A process can be killed in any state. The process reads one JSON object per
-line from stdin and responds to each with one line on stdout: `{"ok": RESULT}`, or `{"error": TEXT}`.
+The client needs a separate process, because a process can be killed in any state. The client's calls block and have no
+timeout, a call that hangs delays the end of the process, and a second call at the same time makes the Rust code panic.
+The process reads one JSON object per line from stdin and responds to each with one line on stdout: `{"ok": RESULT}`, or
+`{"error": TEXT}`.
 
 - `{"ask": "submit", ...}` with `name`, `args`, `cwd`, `env`, `stderr`, `cpus`, `resources`, `nodes`, `min_time`
   (seconds or null), `priority`: the id of the job.
@@ -25,7 +26,7 @@ from hyperqueue import Client, Job
 from hyperqueue.ffi.protocol import ResourceRequest
 
 SECONDS = 60
-"""The time in one call after which the process ends, in seconds, also without a gateway that could stop it."""
+"""Maximum duration of one call, in seconds. The process then ends, even if no gateway is there to stop it."""
 
 
 class _ToldError(Exception):

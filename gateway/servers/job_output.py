@@ -1,18 +1,18 @@
-"""The output of a job: the file that the engine writes it to."""
+"""Read the output of a job from the file that the engine writes."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 SHOWN = 2000
-"""The length of the end of the output in errors and log lines, in bytes."""
+"""The number of bytes at the end of the output that errors and log lines contain."""
 READ = 16384
-"""The maximum number of bytes read for the log in one turn."""
+"""The maximum number of bytes that are read for the log at a time."""
 
 
 class JobOutput:
-    """The output of one job, both streams, in the file `path`. The methods do not raise: without the file, the output
-    is empty."""
+    """The standard output and standard error of one job, in the file `path`. The methods do not raise errors. If the
+    file does not exist, the output is empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""The jobs of one backend's servers at their engine: submits, monitors and stops them.
+"""Submit, monitor and stop the jobs of one backend's servers at their engine.
 
 A job stays in the state file from before its submission until the engine reports that it has ended.
 """
@@ -26,18 +26,18 @@ from gateway.servers.started_server import ServerPhase, StartedServer
 from gateway.servers.state_file import SavedJob, StateFile, name_for
 
 CLOSE_SECONDS = 30.0
-"""How long the jobs can take to end when the gateway stops, in seconds."""
+"""Maximum time for the jobs to end when the gateway stops, in seconds."""
 CLOSE_ATTEMPTS = 3
-"""The maximum number of attempts to stop the jobs at that time, if the engine is unreachable."""
+"""The maximum number of attempts to stop the jobs when the gateway stops, if the engine is unreachable."""
 KEEP_SECONDS = 5.0
-"""How long the submissions in progress can take when the gateway stops and its jobs continue, in seconds."""
+"""Maximum time for submissions in progress when the gateway stops and its jobs continue, in seconds."""
 
 
 class JobObserver(Protocol):
     """Receives the changes of jobs."""
 
     def job_is_over(self, server: StartedServer) -> None:
-        """Handle the engine's report that the job of this server, which is in its last phase, has ended."""
+        """Handle the engine's report that the job of this server has ended. The server is in its last phase."""
 
     def job_is_being_ended(self, server: StartedServer) -> None:
         """Handle the job of a server in use that was cancelled at the engine, or whose time is over."""
@@ -101,8 +101,8 @@ class Jobs:
             await self.engine.open()
 
     async def adopt(self, most: int) -> list[tuple[StartedServer, str]]:
-        """Adopt the jobs that an earlier gateway has left. Return the useful ones, at most `most`, with their previous
-        addresses; stop the others.
+        """Adopt jobs that an earlier gateway left. Return at most `most` useful jobs with their previous addresses, and
+        stop the others.
 
         Raises:
             EngineError: the engine cannot be queried. No job is adopted in that case.
@@ -112,7 +112,9 @@ class Jobs:
         ids = await adoption.ids_of(self.engine, here)
         here = [replace(each, id=ids.get(each.name, "")) for each in here]
         reports = await self.engine.ask(self.engine.engine.reports(list(ids.values())))
-        taken = {each.name for each in self._state.take(left)}  # another backend with this folder can be faster
+        taken = {
+            each.name for each in self._state.take(left)
+        }  # another backend with this folder might have taken some of them
         self._end_elsewhere([each for each in left if each.name in taken and not adoption.is_here(each, self.settings)])
         here = [each for each in here if each.name in taken]
         decided = adoption.decide(here, reports, self.settings, self._fits, most)
@@ -208,7 +210,7 @@ class Jobs:
         """Query the engine for all jobs if it is time, and log their output.
 
         Raises:
-            EngineError: it cannot be queried.
+            EngineError: the engine cannot be queried.
         """
         if self.servers and self._clock() >= max(self._asked_at + self.engine.poll, self.engine.next_at):
             await self.ask()
@@ -217,10 +219,10 @@ class Jobs:
         self._state.write_again()
 
     async def ask(self) -> None:
-        """Query the engine for all jobs; callers in the meantime get the same response.
+        """Query the engine for all jobs. Callers that come during the query get the same response.
 
         Raises:
-            EngineError: it cannot be queried.
+            EngineError: the engine cannot be queried.
         """
         if self._asking is None or self._asking.done():
             self._asking = spawn(self._ask_engine())
@@ -261,14 +263,14 @@ class Jobs:
     # Stopping jobs
 
     def end(self, server: StartedServer, why: str) -> None:
-        """Stop the job of a server that gets no calls. If it is being submitted, it is stopped after that."""
+        """Stop the job of a server that gets no calls. If the job is being submitted, stop it after the submission."""
         if server.phase is not ServerPhase.ENDING:
             server.phase, server.why = ServerPhase.ENDING, why
             if server.id:
                 self._in_background(self._cancel(server))
 
     async def _cancel(self, server: StartedServer) -> None:
-        """Stop the job, and repeat that until the engine reports that it has ended."""
+        """Stop the job, and repeat this until the engine reports that the job has ended."""
         tries = 0
         while not server.over.is_set():
             try:
@@ -307,7 +309,7 @@ class Jobs:
                 left = ", ".join(each.label for each in self.servers.values())
                 text = "backend %r: jobs remain that the next gateway will end: %s (%s)"
                 log.error(text, self.settings.backend, left, error or "no time left")
-        elif self._busy:  # jobs that are being submitted are kept, too
+        elif self._busy:  # jobs that are being submitted are also kept
             await asyncio.wait(self._busy, timeout=KEEP_SECONDS)
         tasks = {*self._busy, *self._elsewhere, *([] if self._asking is None else [self._asking])}
         for task in tasks:
@@ -319,7 +321,7 @@ class Jobs:
     async def _end_all(self) -> None:
         failures = 0
         while (self.servers or self._busy) and self.engine.is_open:
-            for each in self.servers.values():  # a job that is being submitted is cancelled after that
+            for each in self.servers.values():  # a job that is being submitted is cancelled after the submission
                 each.phase, each.why = ServerPhase.ENDING, each.why or "the gateway ends"
             ids = [each.id for each in self.servers.values() if each.id]
             try:

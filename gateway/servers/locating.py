@@ -1,4 +1,4 @@
-"""Finds the address of a starting server: from its announcement, or because it responds at its assigned port."""
+"""Find the address of a starting server, from its announcement or because it responds at its assigned port."""
 
 import asyncio
 import socket
@@ -37,7 +37,7 @@ async def locate(server: StartedServer, others: Iterable[StartedServer], consume
 
 
 def _finished(found: Announcement, before: str) -> str:
-    """Return the announced address. A line without an end counts if it was the same in the previous check."""
+    """Return the announced address. A line without an end counts only if it was the same in the previous check."""
     return found.address or (found.unfinished if found.unfinished == before else "")
 
 

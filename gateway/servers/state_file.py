@@ -1,10 +1,10 @@
-"""The jobs that a gateway has submitted, in a file for the next gateway, in case this one is killed.
+"""A file with the jobs that a gateway has submitted. If the gateway is killed, the next gateway reads the file.
 
 Even if the file is damaged or incomplete, every job remains known, because it has a folder with its name. A job with
 only a folder has no known id, and the gateway stops it.
 
-A separate thread writes the file and removes folders, one after the other, because that can take long: the folder must
-be visible to the nodes of a cluster.
+A separate thread writes the file and removes folders, one after the other, because this can take long: the folder is
+often on a network file system, so that the nodes of a cluster can see it.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class SavedJob:
     directory: str = ""
     """The folder of the engine's server; empty: the default."""
     fits: str = ""
-    """The fingerprint of its settings; a gateway with other settings does not adopt it."""
+    """The fingerprint of the job's settings. A gateway with other settings does not adopt the job."""
     port: int = 0
     address: str = ""
     """HOST:PORT; empty until the server has announced itself."""
@@ -70,7 +70,7 @@ class StateFile:
         self._users: set[str] = set()
         self._earlier: dict[str, SavedJob] = {}
         self._jobs: Mapping[str, SavedJob] = {}
-        """The jobs to save. Each change replaces the whole map, so the thread reads a consistent state."""
+        """The jobs to save. Each change replaces the whole map, so the thread always reads a consistent state."""
         self._written: Mapping[str, SavedJob] = self._jobs
         """The jobs in the file."""
         self._is_failing = False
@@ -89,8 +89,8 @@ class StateFile:
         return self.folder / "jobs" / name
 
     def open(self) -> None:
-        """Lock the folder and read the jobs that an earlier gateway has left. Any thread can call this method, also
-        repeatedly.
+        """Lock the folder and read the jobs that an earlier gateway has left. Any thread can call this method, and can
+        call it repeatedly.
 
         Raises:
             EngineError: another gateway uses the folder, or the folder is not readable or writable.
@@ -127,7 +127,9 @@ class StateFile:
             jobs = read(file.read_bytes())
         except FileNotFoundError:
             pass
-        except ValueError as error:  # written only by rename, so another program has changed it, or the disk is damaged
+        except (
+            ValueError
+        ) as error:  # the file is written only by rename, so another program changed it, or the disk is damaged
             aside = file.with_suffix(".json.unreadable")
             self._move(file, aside)
             text = "%s is unusable (%s): the gateway keeps it as %s, and ends its jobs that have folders here"
@@ -152,8 +154,8 @@ class StateFile:
             raise EngineError(f"{self.folder / 'jobs'} cannot be read: {error.strerror}") from error
 
     def left_for(self, backend: str) -> list[SavedJob]:
-        """Return the jobs of an earlier gateway that `backend` can adopt: its own, and jobs of backends that no longer
-        exist."""
+        """Return the jobs of an earlier gateway that `backend` can adopt: the backend's own jobs, and jobs of backends
+        that no longer exist."""
         return [each for each in self._earlier.values() if self._is_for(backend, each)]
 
     def _is_for(self, backend: str, job: SavedJob) -> bool:
@@ -163,8 +165,8 @@ class StateFile:
         return backend in owners or not owners
 
     def take(self, jobs: Iterable[SavedJob]) -> list[SavedJob]:
-        """Hand over these jobs of an earlier gateway to the caller, except jobs that another caller has. They stay in
-        the file until `remove`."""
+        """Hand over these jobs of an earlier gateway to the caller, except jobs that another caller already has. They
+        stay in the file until `remove` is called."""
         return [each for each in jobs if self._earlier.pop(each.name, None) is not None]
 
     async def add(self, job: SavedJob) -> None:
@@ -182,7 +184,7 @@ class StateFile:
         self._writing = self._thread.submit(self._try_to_write)
 
     def remove(self, name: str) -> None:
-        """Remove an ended job and its folder. The thread writes the file like in `change`."""
+        """Remove an ended job and its folder. The thread writes the file as in `change`."""
         self._jobs = {each: job for each, job in self._jobs.items() if each != name}
         self._writing = self._thread.submit(self._try_to_write)
         self._thread.submit(shutil.rmtree, self.job_folder(name), ignore_errors=True)
@@ -208,7 +210,7 @@ class StateFile:
             self._is_failing = True
 
     def _write(self) -> None:
-        """Write the current jobs, unless the file has them."""
+        """Write the current jobs, unless the file already has them."""
         jobs = self._jobs
         if self._lock is None or jobs is self._written:
             return
@@ -232,10 +234,10 @@ class StateFile:
 
 
 def read(content: bytes) -> list[SavedJob]:
-    """Return the jobs in a file. Jobs that another version has written can lack members, or have additional ones.
+    """Return the jobs in a file. Jobs that another version wrote can lack members, or have additional members.
 
     Raises:
-        ValueError: it is not a list of jobs.
+        ValueError: the content is not a list of jobs.
     """
     try:
         found = json.loads(content)

@@ -1,4 +1,5 @@
-"""The gateway's side of a watcher (`gateway.servers.watcher`): the data of a job for it, and its reports."""
+"""The gateway's side of a watcher (`gateway.servers.watcher`): write the data of a job for the watcher, and read the
+watcher's reports."""
 
 import json
 import signal
@@ -32,7 +33,7 @@ def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the file's JSON; None if it does not exist, or is not JSON."""
+    """Return the file's JSON; None if the file does not exist, or is not JSON."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

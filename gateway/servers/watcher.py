@@ -1,22 +1,22 @@
 """Runs a job and stops it with all its processes on request.
 
-The watcher is for engines that cannot do this: the engine `process`, and HyperQueue, whose Python client cannot stop a
-job. HyperQueue's nodes get a copy of this file. The watcher requires only Linux and Python 3.8. Engine and watcher
-communicate through a folder: `python watcher.py FOLDER`. The folder contains:
+The watcher is for engines that cannot do this themselves: the engine `process`, and HyperQueue, whose Python client
+cannot stop a job. HyperQueue's nodes get a copy of this file. The watcher requires only Linux and Python 3.8. Engine
+and watcher communicate through a folder: `python watcher.py FOLDER`. The folder contains:
 
 - `job.json`: `command` (a list), `output` (the file for its output), `output_bytes` (the size at which that file is
   started again), `memory` (the maximum memory of each process in bytes, or null), `seconds` (its time limit, or null),
-  `grace` (seconds between SIGTERM and SIGKILL), `stdin` (whether the job ends when the watcher's standard input does).
-- `lease`: the number of seconds within which the gateway changes this file (or `keep`, if it does not need to), and a
-  text that changes. The job ends immediately when the lease is removed. If the lease is not renewed in time, the job
-  ends because the gateway is dead.
+  `grace` (seconds between SIGTERM and SIGKILL), `stdin` (whether the job ends when the watcher's standard input ends).
+- `lease`: the number of seconds within which the gateway must change this file (or `keep`, if it does not need to), and
+  a text that changes. The job ends immediately when the lease is removed. If the lease is not renewed in time, the
+  gateway is dead, so the job ends.
 - `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (when
   that was started, in ticks since boot), `ending` (an ExitReason) while it stops the job, and after that `ended`
   (seconds since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the job runs, the file's time changes
   every few seconds.
 
-A job runs once. If the engine starts it again after its node has died, it ends immediately, because the gateway has
-replaced it.
+A job runs only once. If the engine starts the job again after its node has died, the job ends immediately, because the
+gateway has already replaced it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ CHECK = 0.5
 BEAT = 10.0
 """The interval between two updates of the time of `state.json`, in seconds."""
 HURRY = 2.0
-"""The time between SIGTERM and SIGKILL if the engine stops the job, which does not wait long, in seconds."""
+"""The time between SIGTERM and SIGKILL if the engine stops the job, in seconds. It is short because the engine does not
+wait long."""
 TURN = 0.025
 """The interval between two checks of processes that should end, in seconds."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -71,8 +72,8 @@ class LeaseFile:
         self._changed = time.monotonic()
 
     def lost(self) -> str | None:
-        """Return why the job must end; None while the lease is valid. A file system error alone does not end the job:
-        only the time since the last observed change counts, so the machines' clocks do not need to agree."""
+        """Return why the job must end; None while the lease is valid. Only the time since the last observed change
+        counts, so a file system error alone does not end the job, and the machines' clocks do not need to agree."""
         try:
             text = self._path.read_text("utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -90,7 +91,7 @@ class LeaseFile:
 
 
 def write_state(folder: Path, **state: Any) -> None:
-    """Replace `state.json` as a whole, so readers never see a partial file."""
+    """Replace `state.json` atomically, so readers never see a partial file."""
     unfinished = folder / "state.new"
     try:
         unfinished.write_text(json.dumps(state), "utf-8")
@@ -100,8 +101,8 @@ def write_state(folder: Path, **state: Any) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat, from the third one (the state) on, or an empty result if the process is
-    gone. proc(5) describes them."""
+    """Return the fields of /proc/PID/stat (see proc(5)), starting with the third field, the state. Empty if the process
+    is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -133,7 +134,7 @@ def descendants() -> list[int]:
 
 
 def signal_all(number: int) -> bool:
-    """Signal all descendants. Return whether there was one."""
+    """Signal all descendants. Return whether there were any."""
     left = descendants()
     for process in left:
         with contextlib.suppress(OSError):
@@ -142,7 +143,7 @@ def signal_all(number: int) -> bool:
 
 
 class BoundedOutput:
-    """A file that starts again when it is full. Its previous content goes to FILE.1."""
+    """A file that starts again when it is full. The previous content is kept in FILE.1."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path, self._limit = path, limit
@@ -205,7 +206,9 @@ class WatchedRun:
     def reap(self) -> int | None:
         """Return the exit code of the command (negative for a signal); None while it runs."""
         code = self._process.poll()
-        if code is not None:  # only now: its remaining children are reaped without its Popen
+        if (
+            code is not None
+        ):  # only after the command has ended, because this also reaps other children, without the command's Popen
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -264,7 +267,7 @@ class JobWatcher:
         self._told = True
 
     def _watch(self, run: WatchedRun, job: dict[str, Any], woken: int) -> str:
-        """Return why the job must end, or has ended, as soon as that happens."""
+        """Wait until the job must end or has ended, and return the reason."""
         began = beat = time.monotonic()
         while True:
             sources = [woken, *([0] if job["stdin"] else []), *([] if run.pipe is None else [run.pipe])]

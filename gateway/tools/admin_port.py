@@ -1,4 +1,4 @@
-"""Send requests to the admin port of a running gateway, for commands that change or show it."""
+"""Send requests to the admin port of a running gateway, for commands that show or change the gateway's state."""
 
 import socket
 import ssl
@@ -17,14 +17,15 @@ from gateway.core.frozen import frozen
 from gateway.transports.certificates import client_context
 
 MAX_REPLY = 256 * 2**20
-"""Maximum size of a reply, in bytes: `/status` of many thousand endpoints is large."""
+"""Maximum size of a response, in bytes. It is large because `/status` can have many thousand endpoints."""
 
 ASKED = "is this the admin port of a gateway?"
-"""The end of an error about a reply that no gateway sends."""
+"""The end of an error about a response that no gateway sends."""
 
 
 class AdminPortError(Exception):
-    """The admin port does not answer, or answers with an error: `reason`, for a request to the URL `where`."""
+    """The admin port did not respond, or responded with an error. `reason` is the error for a request to the URL
+    `where`."""
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
@@ -32,28 +33,28 @@ class AdminPortError(Exception):
 
 
 class AdminUnreachableError(AdminPortError):
-    """There is no connection to the admin port."""
+    """No connection to the admin port could be opened."""
 
 
 class AdminTimeoutError(AdminPortError):
-    """The admin port does not answer in time."""
+    """The admin port did not respond in time."""
 
 
 @frozen
 class AdminReply:
-    """The JSON of a reply, and its headers, with case-insensitive names."""
+    """The JSON of a response, and the response headers, with case-insensitive names."""
 
     value: Any
     headers: Mapping[str, str]
 
 
 class AdminPort:
-    """The admin port at `url`. `seconds` is the timeout for each reply; `is_verified` is whether its certificate is
-    checked.
+    """The admin port at `url`. `seconds` is the timeout for each response. `is_verified` tells whether the port's
+    certificate is checked.
 
     Raises:
         ValueError: the URL is wrong.
-        CertificateError: the authorities of `tls` cannot be read.
+        CertificateError: the CA file of `tls` cannot be read.
     """
 
     def __init__(
@@ -72,11 +73,11 @@ class AdminPort:
         return self.reply(path).value
 
     def reply(self, path: str) -> AdminReply:
-        """Return the reply to a GET of `path`. Raises AdminPortError."""
+        """Return the response to a GET of `path`. Raises AdminPortError."""
         return self._ask(Request(self.url + path, headers=self._headers))
 
     def post(self, path: str, body: object) -> Any:
-        """Return the JSON of the reply to a POST of JSON. Raises AdminPortError."""
+        """Return the JSON of the response to a POST of JSON. Raises AdminPortError."""
         headers = {**self._headers, "content-type": "application/json"}
         return self._ask(Request(self.url + path, orjson.dumps(body), headers)).value
 
@@ -86,7 +87,7 @@ class AdminPort:
             with self._opener.open(request, timeout=self._seconds) as reply:
                 body = reply.read(MAX_REPLY + 1)
             if len(body) > MAX_REPLY:
-                raise AdminPortError(where, f"the reply has more than {MAX_REPLY} bytes")
+                raise AdminPortError(where, f"the response has more than {MAX_REPLY} bytes")
             return AdminReply(orjson.loads(body), reply.headers)
         except HTTPError as error:
             with error:
@@ -97,11 +98,11 @@ class AdminPort:
                 raise AdminTimeoutError(where, f"no answer within {self._seconds:g} s") from error
             raise AdminUnreachableError(where, _reason(reason)) from error
         except orjson.JSONDecodeError as error:
-            raise AdminPortError(where, f"the reply is not JSON; {ASKED}") from error
+            raise AdminPortError(where, f"the response is not JSON; {ASKED}") from error
 
 
 def _opener(tls: TlsFiles, *, is_verified: bool) -> OpenerDirector:
-    """Return an opener without the environment's proxies: they are for the web, not for an operator's port."""
+    """Return an opener without the environment's proxies, because they are for the web, not for an operator's port."""
     context = client_context(tls, verify=is_verified)
     return build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 

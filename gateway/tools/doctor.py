@@ -1,4 +1,4 @@
-"""A page to paste into a report of a problem: versions, limits of the machine, and a configuration's ports."""
+"""Collect information to paste into a bug report: versions, limits of the machine, and a configuration's ports."""
 
 import ctypes
 import errno
@@ -29,15 +29,15 @@ _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 @frozen
 class Diagnosis:
-    """What `doctor` prints: rows of a name and a text, by title. `is_bad`: the configuration has errors, or a port is
-    in use."""
+    """The output of `doctor`: rows of a name and a text, by title. `is_bad` is True if the configuration has errors, or
+    a port is in use."""
 
     sections: Sequence[tuple[str, Sequence[tuple[str, str]]]]
     is_bad: bool
 
 
 def diagnosis(config: Path | None, catalog: Catalog) -> Diagnosis:
-    """Return the state of this machine and, with a configuration, of its ports."""
+    """Return the state of this machine and, if `config` is set, of the configuration's ports."""
     sections = [("versions", list(_versions())), ("extras", list(_extras())), ("machine", list(_machine()))]
     if config is None:
         return Diagnosis(sections, is_bad=False)
@@ -114,7 +114,7 @@ def _clock_state() -> str:
     if state < 0:
         return "synchronization unknown"
     if state == _UNSYNCHRONISED:
-        return "not synchronized, according to the kernel: checks of tokens and certificates can be wrong"
+        return "not synchronized, according to the kernel, so checks of tokens and certificates can be wrong"
     return "synchronised"
 
 
@@ -143,12 +143,12 @@ def _whether_free(address: Address) -> str:
         try:
             probe.bind((address.host, address.port))
         except OSError as error:
-            by_itself = "; by this gateway itself, if it runs" if error.errno == errno.EADDRINUSE else ""
+            by_itself = "; possibly by this gateway, if it runs" if error.errno == errno.EADDRINUSE else ""
             return f"taken or not allowed: port {address.port}: {error.strerror}{by_itself}"
     return f"free: port {address.port}"
 
 
 def _told(problems: Sequence[Problem], *, is_valid: bool) -> list[tuple[str, str]]:
-    """Return the problems, without the text of the configuration: an error can quote a value."""
+    """Return the problems without their texts, because an error can quote a value of the configuration."""
     rows = [("valid", "yes" if is_valid else "no")]
     return rows + [("warning" if each.is_warning else "error", str(each)) for each in problems]

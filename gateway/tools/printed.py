@@ -1,4 +1,4 @@
-"""Safe output of text that servers choose, such as the names of their models: it cannot move the cursor, change colors
+"""Make text that servers choose, such as model names, safe to print. Such text must not move the cursor, change colors
 or change the direction of writing (Unicode's bidirectional controls)."""
 
 import re
@@ -14,7 +14,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return `text` with its lines, and with `?` instead of non-printable characters."""
+    """Return `text` with its line breaks, and with `?` instead of non-printable characters."""
     return "\n".join(map(printable, text.split("\n")))
 
 

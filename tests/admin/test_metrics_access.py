@@ -125,5 +125,5 @@ async def test_over_tls_a_certificate_is_enough(text: str, files: Files, authori
 
 
 def test_without_a_way_to_identify_themselves_nobody_could_scrape() -> None:
-    with pytest.raises(ConfigError, match="no kind of credentials is configured"):
+    with pytest.raises(ConfigError, match="no credentials are configured"):
         config(TEXT[TEXT.index("listeners:") :])

@@ -47,7 +47,7 @@ def test_errors_and_exit_codes() -> None:
         refused = gateway("bench", address, "double", *FEW, "--set", "x=1", "--batch", "2")
         assert (refused.exit_code, refused.stderr) == (
             2,
-            "--batch is for random inputs; leave it out, or the given inputs\n",
+            "--batch is only for random inputs; remove it, or remove FILE and --set\n",
         )
     unreachable = gateway("bench", f"v2-grpc://127.0.0.1:{free_port()}", "double", *FEW)
     assert unreachable.exit_code == 3

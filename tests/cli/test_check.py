@@ -124,13 +124,13 @@ routes:
 """
 WARNINGS = """\
 4:39: 'localhost:8080' is the gateway's own listener 'http': requests can loop; use the server's address
-4:69: 'http://H:80/' is the same as endpoints[1], written in another way; remove one of them
-4:85: umbridge appends its own paths, such as /Evaluate, to the path of 'http://h/Evaluate'; remove the part that it \
-appends
+4:69: 'http://H:80/' is another spelling of endpoints[1]; remove one of them
+4:85: umbridge appends its own paths, such as /Evaluate, to the path of 'http://h/Evaluate'; remove this part \
+from the path
 5:3: no route uses backend 'b'; add a route, or remove the backend
-5:45: 'dns:///H:1' is the same as endpoints[0], written in another way; remove one of them
-5:70: '[0::1]:1' is the same as endpoints[2], written in another way; remove one of them
-8:13: routes[0] takes every request for 'm', so this route gets only names made of it, such as m.gradient; put it \
+5:45: 'dns:///H:1' is another spelling of endpoints[0]; remove one of them
+5:70: '[0::1]:1' is another spelling of endpoints[2]; remove one of them
+8:13: routes[0] takes every request for 'm', so this route gets only derived names such as m.gradient; put it \
 before routes[0]
 """
 

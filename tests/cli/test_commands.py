@@ -21,8 +21,8 @@ from tests.cli.terminal import terminal
 def test_without_arguments_it_lists_its_commands() -> None:
     result = gateway()
     for command, what in (
-        ("serve", "Serve a configuration."),
-        ("demo", "Serve the configuration that comes with the package."),
+        ("serve", "Run the gateway with a configuration file."),
+        ("demo", "Run the gateway with the demo configuration."),
         ("check", "Check a configuration."),
         ("schema", "Print the JSON Schema of a configuration."),
         ("route", "Print the route of a request."),

@@ -45,7 +45,7 @@ def test_a_revoked_key_stays_in_the_list_and_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     for command in (("list",), ("revoke", "0")):
         found = gateway("keys", *command, "--file", str(tmp_path / "none"))
-        assert (found.exit_code, found.stderr) == (2, f"{tmp_path / 'none'}: there is no such file\n")
+        assert (found.exit_code, found.stderr) == (2, f"{tmp_path / 'none'}: no such file\n")
     found = gateway("keys", "add", "--file", str(tmp_path / "none" / "k"), "--principal", "alice")
     assert (found.exit_code, "cannot be written" in found.stderr) == (2, True)
 

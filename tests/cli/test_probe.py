@@ -175,7 +175,7 @@ def test_a_live_check_says_which_protocol_a_server_speaks_instead(tmp_path: Path
         file.write_text(file.read_text().replace("protocol: umbridge", f"protocol: {configured}"))
         result = gateway("check", "--live", "--config", str(file))
     assert result.exit_code == 1
-    assert f"speaks umbridge, not {configured}; write `protocol: umbridge`" in result.stderr
+    assert f"uses umbridge, not {configured}; write `protocol: umbridge`" in result.stderr
 
 
 def test_a_second_server_of_the_same_model_gets_a_route_that_says_so(tmp_path: Path) -> None:
@@ -183,9 +183,16 @@ def test_a_second_server_of_the_same_model_gets_a_route_that_says_so(tmp_path: P
     with served("umbridge", "posterior") as first, served("umbridge", "posterior") as second:
         result = gateway("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
     assert f"{place(second)}: umbridge, 1 model\n" in result.stderr
-    assert "# Routes above take requests for posterior." in file.read_text()
+    assert "# The routes above already handle posterior." in file.read_text()
     assert "does not list its models" not in file.read_text()
     assert gateway("check", "--strict", "--config", str(file)).exit_code == 0
+
+
+def test_init_tells_how_to_probe_an_address_that_is_not_an_option(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    result = gateway("init", "http://127.0.0.1:1", "--output", str(file))
+    advice = "files and --url need --example; to probe a server, use --backend http://127.0.0.1:1"
+    assert (result.exit_code, advice in result.stderr, file.exists()) == (2, True, False)
 
 
 def test_init_writes_nothing_if_a_server_cannot_be_reached(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
     with started("serve", "--config", str(tmp_path / "gateway.yaml")):
         found = gateway("replay", str(cassette), "--to", new, "--rename", "output0=y")
         assert (found.exit_code, found.stdout.splitlines()[1].split()[:5]) == (0, ["double", "1", "1", "0", "0"])
-        warning = f"warning: {cassette}:3: the last line was not written in full; it is left out\n"
+        warning = f"warning: {cassette}:3: the last line is incomplete, so it is left out\n"
         assert found.stderr == warning
         found = gateway("replay", str(cassette), "--to", new, "--json", str(tmp_path / "r.json"))
         assert found.exit_code == 1
@@ -50,7 +50,7 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
         assert json.loads((tmp_path / "r.json").read_text())["different"] == 1
         found = gateway("replay", str(cassette), "--to", new, "--wire")
         assert (found.exit_code, found.stderr.removeprefix(warning).strip()) == (
-            2, "line 2 is a message of v2-rest, and the server speaks v2-grpc; leave out --wire to translate it",
+            2, "line 2 is a v2-rest message, but the server's protocol is v2-grpc; remove --wire to convert it",
         )  # fmt: skip
     found = gateway("replay", str(cassette), "--to", new)
     assert found.exit_code == 3, found.output

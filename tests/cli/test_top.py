@@ -118,7 +118,9 @@ def test_a_terminal_shows_what_the_gateway_does_and_that_it_restarts(place: Plac
 
         process.kill()
         process.wait()
-        shown.until(lambda text: "no answer, shown is " in text and "asking again: Connection refused" in text)
+        shown.until(
+            lambda text: "no response, showing data from " in text and "trying again: Connection refused" in text
+        )
         with serving(place):
             text = shown.until(lambda text: "the gateway has restarted" in text)
             assert "no answer" not in text
@@ -175,7 +177,7 @@ def test_what_is_no_admin_port_is_told(place: Place) -> None:
     with other_server() as url:
         result = gateway("top", "--admin", url)
     assert (result.exit_code, result.stderr) == (
-        *(1, f"{url}/api/traffic: the reply is not as expected; is this the admin port of a gateway?\n"),
+        *(1, f"{url}/api/traffic: the response is not as expected; is this the admin port of a gateway?\n"),
     )
     assert gateway("top", "--admin", "127.0.0.1:9090").exit_code == 2
     result = gateway("top", "--sort", "size")

@@ -51,13 +51,13 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (LISTENER, "1:73: no kind of credentials is configured"),
-        (LISTENER.replace("auth: {}", "auth: {accept: [jwt]}") + KEYS, "1:89: `auth` at the top has no 'jwt'"),
+        (LISTENER, "1:73: no credentials are configured"),
+        (LISTENER.replace("auth: {}", "auth: {accept: [jwt]}") + KEYS, "1:89: the top-level `auth` has no 'jwt'"),
         (LISTENER.replace("{}}", "{anonymous: b}}") + KEYS + PRINCIPALS, "1:91: unknown principal 'b'"),
         (MIP.replace("AUTH", "") + KEYS, "clients of mip cannot send keys or tokens"),
         (LISTENER + "auth: {keys: {file: /no/such}}\n", "'/no/such' is not an API key file: cannot read the file"),
         (LISTENER + "auth: {keys: {file: keys.yaml}}\n", "2:21: expected an absolute path, got 'keys.yaml'"),
-        (LISTENER + "auth: {keys: {file: FILE, header: authorization}}\n", "'authorization' cannot hold a key"),
+        (LISTENER + "auth: {keys: {file: FILE, header: authorization}}\n", "'authorization' cannot contain a key"),
         (LISTENER + JWT.replace("https://i.test", "i.test"), "expected the issuer's URL"),
         (LISTENER + JWT.replace("audience: [models]", "audience: [models], algorithms: [HS256]"), "got 'HS256'"),
         (LISTENER + JWT.replace("audience: [models]", "audience: [models], algorithms: [none]"), "got 'none'"),
@@ -71,9 +71,9 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
         (LISTENER + KEYS + "permissions: {use: [{operations: [infer]}]}\n", "3:15: 'use' is built in"),
         (LISTENER + KEYS + "permissions: {u: [{operations: [infr]}]}\n", "3:33: expected infer, metadata, control"),
         (LISTENER + KEYS + "permissions: {u: [{operations: [infer], listeners: [x]}]}\n", "unknown listener 'x'"),
-        ('admin: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:15: without `auth` the status API must be on loopback"),
-        ('scaler: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:16: the scaler names backends and their load"),
-        ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "no kind of credentials"),
+        ('admin: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:15: the status API must be on loopback"),
+        ('scaler: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:16: the scaler shows backends and their load"),
+        ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "no credentials are"),
     ],
 )  # fmt: skip
 def test_problems(text: str, problem: str, file: str) -> None:

@@ -83,7 +83,7 @@ BROKEN = {
     ),
     "a form of another protocol": (
         FORMS + REST.replace("protocol: json,", "protocol: umbridge,"),
-        ["6:42: a form goes with `protocol: json`, not with umbridge; remove one of them"],
+        ["6:42: `form` needs `protocol: json`, but the protocol is umbridge; remove one of them"],
     ),
     "no form named by a listener": (
         FORMS + REST.replace("[v2-rest]", "[json]").replace("prices", "pr"),
@@ -139,7 +139,7 @@ def test_mistakes_are_told_with_their_places(text: str, expected: list[str]) -> 
 def test_the_path_of_a_form_does_not_stand_in_an_endpoint_again() -> None:
     assert problems(FORMS + REST.replace('"h:1"', '"http://h:1/predict"')) == [
         "6:64: warning: json:prices appends its own paths, such as /predict, to the path of 'http://h:1/predict'; "
-        "remove the part that it appends"
+        "remove this part from the path"
     ]
 
 
@@ -174,7 +174,7 @@ def test_a_form_with_a_reference_is_for_backends() -> None:
 def test_a_form_that_nothing_names_has_no_effect() -> None:
     text = FORMS + REST.replace("form: prices", "form: litserve")
     assert problems(text) == [
-        "2:3: warning: 'prices' has no effect: no backend and no listener names it; write `json:prices` as protocol"
+        "2:3: warning: 'prices' has no effect: no backend or listener names this form; write `json:prices` as protocol"
     ]
 
 

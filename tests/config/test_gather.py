@@ -29,8 +29,14 @@ def test_it_is_for_backends_that_take_batches(policy: str) -> None:
     ("change", "text"),
     [
         ({"route": "gather: {}"}, ":5:53: gather is a policy for backends; move it to the backend 'own'"),
-        ({"protocol": "umbridge"}, "gather does nothing before a backend of umbridge: each call is one row; remove it"),
-        ({"backend": "retry: {}}, {gather: {}"}, "gather would see every attempt of a call; put it before retry"),
+        (
+            {"protocol": "umbridge"},
+            "gather does nothing for a backend of umbridge, because each call is one row; remove it",
+        ),
+        (
+            {"backend": "retry: {}}, {gather: {}"},
+            "gather would see every attempt of a call; put this policy before retry",
+        ),
         ({"backend": "gather: {rows: 1}"}, ":3:107: "),
         ({"backend": "gather: {by: host}"}, "expected auto, none, client or principal, got 'host'"),
     ],

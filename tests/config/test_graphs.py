@@ -137,7 +137,7 @@ def test_a_misspelt_model_and_fallback_get_a_suggestion() -> None:
 def test_a_route_for_a_graph_takes_no_request() -> None:
     routes = "routes: [{match: {model: '*'}, backend: lab}, {match: {model: m}, backend: lab}]\n"
     assert refused(one("{a: {model: n, inputs: {x: $x}}}"), routes)[0].startswith(
-        "3:63: 'm' is a model of `models`, which comes before all routes"
+        "3:63: 'm' is a model in `models`, which precedes all routes"
     )
 
 
@@ -284,6 +284,6 @@ def test_a_graph_whose_requests_make_too_many_calls_is_a_warning() -> None:
 
     assert warned(9) == []  # three steps, and two for each
     assert warned(8) == [
-        "a request for all outputs of 'outer' makes 9 calls, more than limits.calls_per_request (8) allows; "
-        "raise that, or make fewer"
+        "a request for all outputs of 'outer' makes 9 calls, but limits.calls_per_request allows 8; "
+        "raise the limit, or make fewer calls"
     ]

@@ -23,7 +23,7 @@ routes: [{match: {model: "*"}, backend: b}]
         ("circuit_breaker: {failure: 1}", ":7:27: unknown key 'failure'; did you mean 'failures'?"),
         ("circuit_breaker: {share: 1}", ":7:34: must be below 1, got 1"),
         ("circuit_breaker: {statuses: [INTERNL]}", ":7:38: expected"),
-        ("concurrency_limit: {}", ":7:28: expected one of calls: NUMBER and adaptive: gradient"),
+        ("concurrency_limit: {}", ":7:28: expected either calls: NUMBER or adaptive: gradient"),
         ("concurrency_limit: {calls: many}", ":7:36: expected a whole number, got 'many'"),
         ("rate_limit: {requests: 1, by: user}", ":7:39: expected"),
         ("rate_limit: {seconds: 1}", ":7:21: the key 'requests' is missing"),

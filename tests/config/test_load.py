@@ -41,7 +41,7 @@ def test_what_is_sound(keys: str, protocol: str) -> None:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (text("balance: least_load", "v1-rest"), "'least_load' needs the key `load`: the gateway cannot know"),
+        (text("balance: least_load", "v1-rest"), "'least_load' needs the key `load`, because the gateway cannot know"),
         (text("balance: least_load, flavor: mlserver"), "cannot know how mlserver servers report"),
         (text("balance: least_load, load: {from: prometheus, metric: x}"), "expected the key `url`"),
         (
@@ -54,7 +54,7 @@ def test_what_is_sound(keys: str, protocol: str) -> None:
         (text("balance: least_load, load: {stale: 0.5}"), "expected at least `interval`, which is 1, got 0.5"),
         (text("balance: least_load, load: {url: /metrics}"), "expected a URL such as http://{host}:8002/metrics, got"),
         (text('balance: least_load, load: {url: "http://{pod}:1"}'), "has {pod}; use only {host} and {port}"),
-        (text('balance: least_load, load: {url: "http://a:b@c"}'), "the URL has a password, which would not"),
+        (text('balance: least_load, load: {url: "http://a:b@c"}'), "the URL contains a password, which would not"),
         (text("balance: least_load, load: {from: statsd}"), "expected triton, prometheus or orca, got 'statsd'"),
         (
             text(LEAST + ", load: {" + GAUGE + "}", "mip", '"unix:/run/a"'),

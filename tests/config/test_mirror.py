@@ -54,7 +54,7 @@ def test_a_mirror_belongs_to_a_route() -> None:
 
 def test_a_mirror_within_retries_would_see_each_try() -> None:
     text = CONFIG.replace("POLICY", f"retry: {{}}\n      - {MIRROR}")
-    assert "10:9: mirror would see every attempt of a call; put it before retry" in problems(text)
+    assert "10:9: mirror would see every attempt of a call; put this policy before retry" in problems(text)
     loads_with_warnings(CONFIG.replace("POLICY", f"{MIRROR}\n      - retry: {{}}"), "g.yaml", catalog(), {})
 
 

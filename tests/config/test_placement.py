@@ -55,7 +55,7 @@ def test_units() -> None:
         ("{loading: on_demand, copies: many}", "a range such as 1..3, got 'many'"),
         ("{max_models: 8}", "7:17: .*has an effect only with `loading: on_demand`"),
         ("{loading: on_demand, memory: 20GiB}", "this key needs `sizes`"),
-        ("{loading: on_demand, sizes: {'*': 2GiB}}", "this key needs `memory`"),
+        ("{loading: on_demand, sizes: {'*': 2GiB}}", "has an effect only with `memory`"),
         ("{loading: on_demand, memory: 1GiB, sizes: {'*': 2GiB}}", "no server can load models"),
         ("{by: version}", "expected model"),
     ],
@@ -92,5 +92,5 @@ def test_passthrough_routes_and_started_servers() -> None:
 def test_two_backends_do_not_load_models_on_one_server() -> None:
     fleet = '{protocol: v2-grpc, endpoints: ["a:1"], placement: {loading: on_demand}}'
     text = TEXT.format(placement="{loading: on_demand}", protocol="v2-grpc")
-    with pytest.raises(ConfigError, match="backend 'other' loads models on 'a:1', too"):
+    with pytest.raises(ConfigError, match="backend 'other' also loads models on 'a:1'"):
         loads(text.replace("backends:\n", f"backends:\n  other: {fleet}\n"), "f", catalog())

@@ -21,14 +21,14 @@ def test_the_first_hundred_problems_are_told_and_that_there_are_more() -> None:
     told = problems(SOUND + "".join(f"key{number}: 1\n" for number in range(3000)))
     lines = SOUND.count("\n")
     assert [int(each.partition(":")[0]) for each in told[:-1]] == list(range(lines + 1, lines + 101))
-    assert told[-1] == f"{lines + 100}:1: there are more problems than these 100; fix these first"
+    assert told[-1] == f"{lines + 100}:1: there are more than these 100 problems; fix these first"
     twice = problems(SOUND + "key: 1\n" * 3000)
     assert len(twice) == 101
 
 
 def test_a_file_that_is_something_else_has_one_problem() -> None:
     told = problems(SOUND + "".join(f"key{number}: 1\n" for number in range(20_000)))
-    assert told == ["1:1: 20000 keys or values are wrong; is this a configuration of the gateway?"]
+    assert told == ["1:1: 20000 keys or values are wrong; is this a gateway configuration?"]
 
 
 def test_the_sound_configuration_has_no_problems() -> None:
@@ -75,7 +75,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             ("a: {b: [1, 2]\nc: 3\n", "1:4: '{' is never closed; '}' is missing"),
             ("a: [[1, 2]\n", "1:4: '[' is never closed; ']' is missing"),
             ("a: {b: [1, 2}\n", "1:13: '}' does not close the '[' in column 8; ']' is missing before it"),
-            ("a: [1]]\n", "1:7: ']' closes nothing; leave it out, or quote the text that it belongs to"),
+            ("a: [1]]\n", "1:7: ']' closes nothing; remove it, or quote the text that contains it"),
             ("a: {b: 1 c: 2}\n", "1:11: expected ',' or '}' before ':'; quote text that has ':' in it"),
             ("a: {b: ${X}}\n", "1:8: quote a reference inside brackets: '${X}'"),
             ("a: {b: [::1]:80}\n", "1:8: '[' begins a list in YAML; quote an IPv6 address: '[::1]:80'"),
@@ -89,11 +89,11 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             ("a: b: c\n", "1:5: a second ': ' in this line; quote the value: 'b: c'"),
             (
                 "a: 1\n b: 2\n",
-                "2:3: 'a' in line 1 has a value already; indent this line less",
+                "2:3: 'a' in line 1 already has a value; indent this line less",
             ),
             (
                 "a: [1] # x\n  b: 2\n",
-                "2:3: 'a' in line 1 has a value already; indent this line less",
+                "2:3: 'a' in line 1 already has a value; indent this line less",
             ),
             ("a:\n  b: 1\n c: 2\n", "3:2: the indentation of this line matches no line above it; align it with one"),
             ("- a\nb: c\n", "2:1: expected '- ', like in the list from line 1 on, or less indentation"),
@@ -115,7 +115,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     ("control character", "a: 1\nb: \x01\n", ["2:4: not YAML: control characters are not allowed"]),
     ("lone surrogate", "a: 1\nb: \ud800\n", ["2:4: not YAML: a lone surrogate"]),
-    ("two documents", SOUND + "---\na: 1\n", ["4:1: a second document begins here; expected one only"]),
+    ("two documents", SOUND + "---\na: 1\n", ["4:1: a second document begins here; expected only one"]),
     ("unknown alias", "a: *b\n", ["1:4: the alias *b has no anchor before it; if it is text, quote it: '*b'"]),
     ("alias of itself", "a: &b [*b]\n", ["1:8: the alias *b has no anchor before it; if it is text, quote it: '*b'"]),
     ("too long", "#" * MAX_BYTES + "\n", [f"1:1: the configuration is larger than {MAX_BYTES} bytes"]),
@@ -262,7 +262,10 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             ),
             ("backend: old, sticky: {header: x}", ["3:36: sticky needs a split; remove the key"]),
             ("split: []", ["3:29: must not be empty"]),
-            ("split: [{backend: old, weight: 0}]", ["3:29: all weights are 0; at least one must be above"]),
+            (
+                "split: [{backend: old, weight: 0}]",
+                ["3:29: all weights are 0; at least one weight must be greater than 0"],
+            ),
             ("split: [{backend: old, weight: -1}]", ["3:53: must be at least 0, got -1"]),
             ("split: [{backend: old, wieght: 1}]", ["3:45: unknown key 'wieght'; did you mean 'weight'?"]),
             ("split: [{backend: old}, {backend: old}]", ["3:56: 'old' is listed twice"]),
@@ -273,7 +276,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             ),
             (
                 "split: [{backend: old}], sticky: {header: Trace-Bin}",
-                ["3:64: headers that end in -bin are bytes over gRPC; expected another one, got 'Trace-Bin'"],
+                ["3:64: headers that end in -bin are bytes over gRPC; choose another name, got 'Trace-Bin'"],
             ),
             (
                 "backend: old, fallback: [science, old]",
@@ -294,7 +297,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             ),
             (
                 "header: {trace-bin: a}",
-                "3:28: headers that end in -bin are bytes over gRPC; expected another one, got 'trace-bin'",
+                "3:28: headers that end in -bin are bytes over gRPC; choose another name, got 'trace-bin'",
             ),
         )
     ),
@@ -397,7 +400,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "dns without names",
         BACKEND + "discovery: {dns: all}}}\n",
-        ["2:85: no endpoint has a host name, whose addresses the gateway could query; remove the key"],
+        ["2:85: no endpoint has a host name that the gateway could look up; remove the key"],
     ),
     ("another value of dns", BACKEND + "discovery: {dns: some}}}\n", ["2:90: expected all, got 'some'"]),
     (
@@ -428,7 +431,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "discovery: {register: {token: '${SECRET}'}, interval: 1}}}\n",
         [
             "2:85: servers register at the port of the status API, which is off; add admin: {bind: 127.0.0.1:PORT}",
-            "2:117: the gateway does not look up servers that register; remove the key, or add dns, srv or files",
+            "2:117: has no effect on servers that register themselves; remove the key, or add dns, srv or files",
         ],
     ),
     (
@@ -464,7 +467,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "admin off loopback",
         SOUND + "admin: {bind: '0.0.0.0:9090'}\n",
         [
-            "4:15: without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`, got "
+            "4:15: the status API must be on loopback unless it has `auth`; expected 127.0.0.1:PORT or `auth: {}`, got "
             "'0.0.0.0:9090'"
         ],
     ),
@@ -625,8 +628,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         + "match: {}, signature: {inputs: [{name: x, datatype: FP32, shape: [1], content_type: image}, "
         + "{name: y, datatype: BYTES, shape: [1], content_type: npy}]}}]\n",
         [
-            "3:113: 'image' is a form of BYTES, not of FP32",
-            "3:174: 'npy' is a form of numbers and BOOL, not of BYTES",
+            "3:113: 'image' is a content type for BYTES, not for FP32",
+            "3:174: 'npy' is a content type for numbers and BOOL, not for BYTES",
         ],
     ),
     # listeners
@@ -707,14 +710,14 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "payload where there is one form only",
         TRANSLATE.replace("match: {}", "match: {model: m}") + "payload: text}}]\n",
         [
-            "3:60: umbridge, the backend's protocol, has one form of tensors; remove the key",
+            "3:60: umbridge, the backend's protocol, has only one tensor format; remove the key",
         ],
     ),
     (
         "config that is carried anyway",
         TRANSLATE.replace("match: {}", "match: {model: m}") + "carry_config: true}}]\n",
         [
-            "3:60: both sides carry a config as a parameter (the backend's protocol is umbridge); remove the key",
+            "3:60: both sides have the config as a parameter (the backend's protocol is umbridge); remove the key",
         ],
     ),
     (
@@ -763,7 +766,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "passthrough that no listener serves",
         MESSAGES.replace("[messages]", "[umbridge]") + "match: {path: /free}, passthrough: true}]\n",
         [
-            "3:20: the protocol of 'science' is messages, which no listener of this route serves; add it to a listener",
+            "3:20: the protocol of 'science' is messages, but no listener of this route serves it; add it to a "
+            "listener",
         ],
     ),
     (
@@ -781,16 +785,17 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "passthrough of some requests to a path that another route reads",
         MESSAGES + "match: {path: /messages/predict, model: m}, passthrough: true}, {backend: science, match: {}}]\n",
         [
-            "3:112: routes[0] passes messages requests to /messages/predict on unread, so this route never gets them;"
-            " give one of the two another path or listener, or remove all conditions of routes[0] except path"
+            "3:112: routes[0] forwards messages requests to /messages/predict without decoding, so this route "
+            "never gets them; use another path or listener for one of the two routes, or remove all conditions of "
+            "routes[0] except path"
         ],
     ),
     (
         "passthrough of a path that another route reads",
         MESSAGES + "match: {path: /a/*}, passthrough: true}, {backend: science, match: {path: /a/b}}]\n",
         [
-            "3:89: routes[0] passes messages requests to /a/* on unread, so this route never gets them; give one"
-            " of the two another path or listener"
+            "3:89: routes[0] forwards messages requests to /a/* without decoding, so this route never gets them; use"
+            " another path or listener for one of the two routes"
         ],
     ),
     (
@@ -828,7 +833,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "path that is given to two protocols",
         ANYWHERE + "match: {path: /free, protocol: anywhere}, rewrite: {model: m}},\n"
         "  {backend: science, match: {path: /free, protocol: else}, rewrite: {model: m}}]\n",
-        ["4:36: anywhere and else both take '/free' at listener 'http'; one of the two needs another path"],
+        ["4:36: anywhere and else both take '/free' at listener 'http'; use another path for one of them"],
     ),
     (
         "paths that no protocol has, and two would take",
@@ -893,18 +898,18 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "bytes as a header",
         BACKEND + "headers: {x-bin: a}}}\n",
-        ["2:90: 'x-bin': headers that end in -bin are bytes over gRPC; expected another one"],
+        ["2:90: 'x-bin': headers that end in -bin are bytes over gRPC; choose another name"],
     ),
     (
         "a header of the configuration and of clients",
         BACKEND + "headers: {X-Id: a}, forward_headers: [x-id]}}\n",
-        ["2:111: 'x-id' is in `headers` as well, and the value there is always sent; remove one of them"],
+        ["2:111: 'x-id' is also in `headers`, whose value is always sent; remove one of them"],
     ),
     (
         "a header that has no value",
         BACKEND + 'headers: {X-Id: "a\\nb"}}}\n',
         [
-            "2:89: the value is invalid in a header: expected visible ASCII characters, and spaces between them only",
+            "2:89: the value is invalid in a header: expected visible ASCII characters, with spaces only between them",
         ],
     ),
     (
@@ -966,17 +971,17 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "a lossy format unnamed",
         TRANSLATE + "images: {outputs: [{name: y, format: jpeg}]}}}]\n",
-        ["3:89: 'jpeg' is lossy; `lossy: true` beside it allows that, png and webp lose nothing"],
+        ["3:89: 'jpeg' is lossy; add `lossy: true`, or use png or webp, which are lossless"],
     ),
     (
         "a lossless format called lossy",
         TRANSLATE + "images: {outputs: [{name: y, format: png, lossy: true}]}}}]\n",
-        ["3:101: png loses nothing; expected false, or jpeg or webp as format"],
+        ["3:101: png is lossless; expected false, or jpeg or webp as format"],
     ),
     (
         "transparent JPEG",
         TRANSLATE + "images: {outputs: [{name: y, format: jpeg, lossy: true, channels: rgba}]}}}]\n",
-        ["3:118: jpeg cannot hold 'rgba'; png and webp can"],
+        ["3:118: jpeg does not support 'rgba'; use png or webp"],
     ),
     (
         "an image twice",
@@ -1004,7 +1009,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         + "{name: i, datatype: UINT64, shape: [2], data: [-1, 18446744073709551615]},\n"
         + "]}}]\n",
         [
-            "4:45: 3 elements, but shape [2] holds 2",
+            "4:45: 3 elements, but shape [2] has 2",
             "5:45: the constant: element 0, 128, is out of the range of INT8",
             "6:45: the constant: element 0, 0.5, is not integral, so no INT8",
             "7:45: expected numbers for FP32",
@@ -1013,7 +1018,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "10:48: the nesting of the lists does not match the shape; nest them like the shape, or write one flat "
             "list",
             "11:35: must be at least 0, got -1",
-            "12:47: an integer is out of the range of INT64 and UINT64",
+            "12:47: an integer is outside the range of INT64 and UINT64",
         ],
     ),
     # references
@@ -1085,7 +1090,7 @@ routes:
         "4:12: listeners[0] is also called 'http'; choose another name",
         "4:24: '127.0.0.1:8080' is taken by listeners[0].bind; choose another address",
         "4:74: unknown key 'mesage'; did you mean 'message'?",
-        "5:15: without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`, got "
+        "5:15: the status API must be on loopback unless it has `auth`; expected 127.0.0.1:PORT or `auth: {}`, got "
         "'0.0.0.0:1'",
         "7:23: unknown protocol 'umbrigde'; did you mean 'umbridge'?",
         "7:76: the key 'seconds' is missing",

@@ -45,9 +45,9 @@ def test_a_command_is_a_list_or_a_text_that_is_split_as_a_shell_does(written: st
 @pytest.mark.parametrize(
     ("written", "why"),
     [
-        ('"python \'server.py"', "is no command: no closing quotation"),
-        ('"python server.py > log"', "no shell runs the command, and '>' would be an argument"),
-        ('"a && b"', "no shell runs the command, and '&&' would be an argument"),
+        ('"python \'server.py"', "is not a command: no closing quotation"),
+        ('"python server.py > log"', "no shell runs the command, so '>' would be an argument"),
+        ('"a && b"', "no shell runs the command, so '&&' would be an argument"),
         ('" "', "must not be empty"),
         ("3", "expected a list, got 3"),
     ],
@@ -63,9 +63,8 @@ def test_a_program_that_is_not_there_is_told() -> None:
         "this machine cannot start servers: the program 'nosuchprogram' does not exist"
     ]
     assert warnings(loaded("['python server.py {port}']")) == [
-        "this machine cannot start servers: the program 'python server.py {port}' does not exist; write a command "
-        "with arguments"
-        " as one text, or each word by itself"
+        "this machine cannot start servers: the program 'python server.py {port}' does not exist; write the command "
+        "with its arguments as one text, or as a list of words"
     ]
     assert warnings(loaded(f"'{sys.executable} server.py'")) == []
     assert warnings(loaded("nosuchprogram", "slurm")) == []

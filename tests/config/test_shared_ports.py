@@ -37,7 +37,7 @@ WITH_MAGIC = replace(CATALOG, protocols={**CATALOG.protocols, **{each.name: each
         (
             "'unix:///run/a.sock'",
             "magical, other_magic",
-            "1:29: a unix socket serves one protocol; use HOST:PORT, or a listener for each, got 'unix:///run/a.sock'",
+            "1:29: a unix socket serves one protocol; use HOST:PORT, or a listener for each protocol, got 'unix:///run/a.sock'",
         ),
         (
             "'tcp://[::1]:1'",

@@ -19,7 +19,7 @@ tracing: {otlp: URL}
         ("collector:4317", "3:17: expected a URL such as http://127.0.0.1:4318, got 'collector:4317'"),
         (
             "http://me:secret@collector",
-            "3:17: the URL has a password, which would not stay secret; use a header in",
+            "3:17: the URL contains a password, which would not stay secret; use a header in",
         ),
     ],
 )

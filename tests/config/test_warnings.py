@@ -95,7 +95,7 @@ def test_a_backend_that_no_route_names() -> None:
 )
 def test_the_protocols_own_path_on_an_endpoint(protocol: str, endpoint: str, path: str) -> None:
     text = f"{protocol} appends its own paths, such as {path}, to the path of '{endpoint}'"
-    text += "; remove the part that it appends"
+    text += "; remove this part from the path"
     column = len(f"  a: {{protocol: {protocol}, endpoints: [") + 1
     assert of_backends(f"a: {{protocol: {protocol}, endpoints: ['{endpoint}']}}") == [f"7:{column}: warning: {text}"]
 
@@ -116,7 +116,7 @@ def test_other_paths_on_endpoints_are_meant(protocol: str, endpoint: str) -> Non
 
 
 def test_two_spellings_of_one_endpoint() -> None:
-    text = "is the same as endpoints[0], written in another way; remove one of them"
+    text = "is another spelling of endpoints[0]; remove one of them"
     assert of_backends("a: {protocol: umbridge, endpoints: ['h:80', 'http://H', 'i:80', 'h:81', 'http://h/']}") == [
         f"7:47: warning: 'http://H' {text}",
         f"7:75: warning: 'http://h/' {text}",
@@ -161,7 +161,7 @@ def test_a_warning_shows_a_reference_and_not_what_it_holds() -> None:
 
 def unreachable(taker: int) -> list[str]:
     shown = f"routes[{taker}]"
-    return [f"{shown} takes everything that this route would take, so no request reaches it; put it before {shown}"]
+    return [f"{shown} takes all requests that this route would take; put this route before {shown}"]
 
 
 # (the matches in their order, the route that takes what the last of them would take)
@@ -229,7 +229,7 @@ def test_every_backend_of_a_route_is_used() -> None:
 def test_a_route_that_only_names_made_of_its_model_reach() -> None:
     """The router tries exact names first for `m.gradient`."""
     assert of_routes("model: '*'", "model: m, version: '2'") == [
-        "routes[0] takes every request for 'm', so this route gets only names made of it, such as m.gradient; "
+        "routes[0] takes every request for 'm', so this route gets only derived names such as m.gradient; "
         "put it before routes[0]"
     ]
     assert of_routes("model: m", "model: m, version: '2'") == unreachable(0)
@@ -270,12 +270,12 @@ def test_an_endpoint_that_backends_share_with_different_health() -> None:
     other = "{protocol: umbridge, endpoints: ['h:2', 'http://h:1/']}"
     assert of_backends(f"a: {same}", f"b: {same}") == []
     assert of_backends(f"a: {same}", f"b: {other}") == [
-        "8:46: warning: backend 'a' has the endpoint 'http://h:1/', too, with another `health`; give both the same"
+        "8:46: warning: backend 'a' also has the endpoint 'http://h:1/', but with another `health`; make them equal"
     ]
 
 
 UNBOUNDED = (
-    "7:3: warning: no policy bounds the time of calls to the backend 'a'; add policies: [{timeout: {seconds: 60}}]"
+    "7:3: warning: no policy limits the duration of calls to the backend 'a'; add policies: [{timeout: {seconds: 60}}]"
 )
 
 
@@ -304,7 +304,7 @@ def test_a_retry_that_covers_less_than_one_may_expect() -> None:
     backend = f"  a: {{protocol: messages, endpoints: ['h:1'], {policies}}}\n"
     routes = "- {match: {}, backend: a, policies: [{retry: {}}]}\n"
     text = (
-        "warning: retry repeats only calls of which nothing was sent, because the backend 'a' does not have safe: "
+        "warning: retry repeats only calls that were not sent at all, because the backend 'a' does not have safe: "
         "true; add it if calls can be repeated"
     )
     assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == [f"7:84: {text}", f"9:39: {text}"]
@@ -323,7 +323,7 @@ routes: [{match: {}, backend: a}]
     [
         (
             "metrics: {models: 5}",
-            "metrics' has no effect: the page is on the health port; add `health:",
+            "metrics' has no effect: the metrics page is on the health port; add `health:",
         ),
         ("metrics: {models: 5}\nhealth: {bind: 'h:1'}", ""),
         ("metrics: {enabled: false}", ""),
@@ -342,7 +342,10 @@ def test_keys_that_have_no_effect(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ("queue: {length: 5}", "queue' has no effect: calls wait only where `max_in_flight` limits them; add it"),
+        (
+            "queue: {length: 5}",
+            "queue' has no effect: calls wait only if `max_in_flight` limits them; add `max_in_flight`",
+        ),
         ("queue: {length: 5}, max_in_flight: 2", ""),
         ("health: {probe: none, interval: 5}", "interval' has no effect: `probe` is none"),
         ("health: {probe: none, ejection: {failures: 2}}", ""),
@@ -362,5 +365,5 @@ backends: {a: {protocol: messages, endpoints: ['h:1'], policies: [{timeout: {sec
 routes: [{match: {}, backend: a}]
 """
     (found,) = warnings(text.replace("MORE", ""))
-    assert "'certificates' has no effect: no listener with `auth` asks for certificates" in found
+    assert "'certificates' has no effect: no listener with `auth` requests certificates" in found
     assert warnings(text.replace("MORE", ", client_ca: /ca, client: optional")) == []

@@ -58,7 +58,7 @@ async def test_a_model_that_keeps_failing_gets_no_calls_until_a_trial_succeeds(c
     with pytest.raises(GatewayError) as refused:
         await handler(INFER)
     assert (refused.value.status, refused.value.retry_after) == (Status.UNAVAILABLE, 6)
-    assert refused.value.message == "model 'm' failed too often and gets no calls now; try again in 6 s"
+    assert refused.value.message == "model 'm' failed too often, so it gets no calls now; try again in 6 s"
     model.reason = None
     clock.now = 10
     assert [await reason_of(handler(INFER)) for _ in range(3)] == [None] * 3

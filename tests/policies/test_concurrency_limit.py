@@ -142,9 +142,9 @@ async def test_refusals_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({}, "expected one of calls: NUMBER and adaptive: gradient"),
-        ({"calls": 1, "adaptive": "gradient"}, "expected one of calls: NUMBER and adaptive: gradient"),
-        ({"calls": 1, "max_calls": 3}, "min_calls and max_calls are for adaptive: gradient"),
+        ({}, "expected either calls: NUMBER or adaptive: gradient"),
+        ({"calls": 1, "adaptive": "gradient"}, "expected either calls: NUMBER or adaptive: gradient"),
+        ({"calls": 1, "max_calls": 3}, "min_calls and max_calls need adaptive: gradient"),
         ({"adaptive": "gradient", "min_calls": 5, "max_calls": 3}, "min_calls must be at most"),
         ({"adaptive": "vegas"}, "gradient"),
         ({"calls": 0}, "greater than or equal to 1"),

@@ -559,7 +559,7 @@ async def test_principals_do_not_see_what_a_server_says_of_their_batch(
     assert {each.status for each in found} == {error.status}
     for each in found:
         assert "42" not in each.message
-        assert "backend 'b' refused or failed requests of several principals" in each.message
+        assert "backend 'b' failed a batch with requests of several principals" in each.message
         assert "a batch of 2 requests" in each.message
     assert f"backend 'b': a batch of requests of 2 principals failed: {error.message}" in caplog.text
 

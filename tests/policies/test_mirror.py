@@ -131,7 +131,7 @@ async def test_a_mirror_that_hangs_costs_a_bounded_number_of_calls(caplog: pytes
     assert len(other.asked) == 3
     status = found.status()
     assert (status["in_flight"], status["dropped"], status["drops"]) == (3, 997, {"calls": 997})
-    assert sum("are on their way (mirror.calls)" in line for line in caplog.messages) == 10
+    assert sum("mirrored calls are in flight (mirror.calls)" in line for line in caplog.messages) == 10
     other.open.set()
     await found.ended()
     assert (found.status()["equal"], found.status()["in_flight"], found.status()["bytes"]) == (3, 0, 0)

@@ -412,7 +412,7 @@ async def test_a_job_has_no_more_memory_than_it_may(tmp_path: Path) -> None:
         ("command: [a]", "expected either `script` or `command`"),
         ("min: 3, max: 2", "expected at least `min`, which is 3"),
         ("max: 0", "must be at least 1"),
-        ("resources: {gpus: 1}", "the engine process cannot bound this"),
+        ("resources: {gpus: 1}", "the engine process cannot limit this resource"),
         ("directory: /x", "the engine process has no directory"),
     ],
 )

@@ -1,7 +1,7 @@
 #!/bin/bash
 #HQ --cpus=1
 #HQ --time-limit=2h
-# Starts a model server on a free port, and writes its address to a file when it answers.
+# Starts a model server on a free port, and writes the server's address to a file when the server responds.
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
 export PORT=$port
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 #SBATCH --ntasks=1
 #SBATCH --time=02:00:00
-# Starts a model server on a free port, and writes its address to a file when it answers.
+# Starts a model server on a free port, and writes the server's address to a file when the server responds.
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
 export PORT=$port
 

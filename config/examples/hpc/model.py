@@ -1,4 +1,5 @@
-"""A model server of UM-Bridge: what remains of a substance at three times, for an amount and a rate of decay."""
+"""A UM-Bridge model server. Its model returns how much of a substance remains at three times, given the amount and the
+decay rate."""
 
 import math
 import os
@@ -8,7 +9,7 @@ import umbridge
 
 TIMES = (1.0, 2.0, 3.0)
 SECONDS = 0.02
-"""Stands for the time that a real model computes."""
+"""Simulated computing time of a real model, in seconds."""
 
 
 def decay(amount, rate):

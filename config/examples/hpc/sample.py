@@ -1,4 +1,5 @@
-"""Eight chains of tinyDA at once: `python sample.py http://127.0.0.1:4242 [DRAWS]`. Writes them to chains.npy."""
+"""Run eight tinyDA chains in parallel, and write them to chains.npy: `python sample.py http://127.0.0.1:4242
+[DRAWS]`."""
 
 import sys
 from functools import partial
@@ -15,7 +16,7 @@ NOISE = 0.05
 
 
 def chain(forward, draws, seed):
-    """The draws of one chain, which depend on the seed and on `forward` alone."""
+    """Return the draws of one chain, which depend only on the seed and on `forward`."""
     numpy.random.seed(seed)
     prior = multivariate_normal([1.0, 0.0], numpy.eye(2))
     likelihood = tinyDA.GaussianLogLike(MEASURED, NOISE**2 * numpy.eye(len(MEASURED)))
@@ -26,13 +27,14 @@ def chain(forward, draws, seed):
 
 
 def chains(forward, draws=DRAWS):
-    """All chains, each in a process of its own: an array [chain, draw, parameter], with the start as the first draw."""
+    """Run each chain in a separate process, and return an array [chain, draw, parameter]. The first draw is the
+    start."""
     with get_context("fork").Pool(CHAINS) as pool:
         return numpy.array(pool.map(partial(chain, forward, draws), range(CHAINS), chunksize=1))
 
 
 def model(url):
-    """The model behind `url`, as a function of its parameters."""
+    """Return the model at `url`, as a function of the model's parameters."""
     return tinyDA.UmBridgeModel(umbridge.HTTPModel(url, "decay"))
 
 

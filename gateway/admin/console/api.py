@@ -48,7 +48,7 @@ class Errors(BaseModel):
 
     errors: list[RequestError]
     reasons: dict[str, ExplainedReason]
-    """Explanations of the reasons in `errors`, same as in `docs/runbook.md`."""
+    """Explanations of the reasons in `errors`, as in `docs/runbook.md`."""
 
 
 class ListedCertificates(BaseModel):
@@ -101,7 +101,7 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
             float, Query(description="The `gateway-time` of the previous response; 0 for all paths.")
         ] = 0.0,
     ) -> Response:
-        """Counts that only grow, and the current numbers of calls in flight and waiting."""
+        """Counts since the start, and the current numbers of calls in flight and waiting."""
         counters, shedding = state.counters, state.shedding
         now = monotonic()  # after the counters, which then include everything that ended before
         found = {
@@ -129,10 +129,12 @@ def _add_history(app: FastAPI, state: GatewayState) -> None:
     async def read_history(
         request: Request,
         kind: Annotated[Literal["", "listener", "route", "backend"], Query(description="Empty: all requests.")] = "",
-        name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its name; the place of a route.")] = "",
+        name: Annotated[
+            str, Query(max_length=LONGEST_NAME, description="The name of the part; for a route, its place.")
+        ] = "",
     ) -> Response:
-        """The requests of the last hour, or only the requests for one listener, route or backend. Reloads of the
-        configuration keep them. A missing part of the data means that there were no requests."""
+        """The requests of the last hour, or only the requests for one listener, route or backend. They are kept when
+        the configuration is reloaded. Missing data means that there were no requests."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         return _reply(request, drawn_history(state.observing.history, (kind, name)))
@@ -147,7 +149,9 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         id: Annotated[str, part_of(description="A part of the request id.")] = "",
         model: Annotated[str, part_of(description="A part of the model's name.")] = "",
         principal: Annotated[str, part_of(description="A part of the principal's name.")] = "",
-        status: Annotated[str, part_of(description="The name of a status, or `failed` for all except OK.")] = "",
+        status: Annotated[
+            str, part_of(description="The name of a status, or `failed` for all statuses except OK.")
+        ] = "",
         listener: Annotated[str, part_of(description="Its name.")] = "",
         route: Annotated[str, part_of(description="Its name.")] = "",
         backend: Annotated[str, part_of(description="The name of the last called backend.")] = "",
@@ -156,8 +160,8 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
             int, Query(ge=1, le=2 * MOST_RECENT, description="Maximum number of requests in the response.")
         ] = 200,
     ) -> Response:
-        """The last thousand requests and the last thousand failed requests, with the data of the access log: without
-        headers, keys and tensors. A request must meet all conditions; parts of names match in upper and lower case."""
+        """The last thousand requests and the last thousand failed requests, with the data of the access log, so without
+        headers, keys and tensors. A request must meet all conditions. Case is ignored in parts of names."""
         if status and status not in STATUSES:
             raise HTTPException(422, f"unknown status {status!r}; expected one of {', '.join(STATUSES)}")
         search = Search(id, model, principal, status, listener, route, backend, exactly)
@@ -167,10 +171,10 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
     async def read_summary(
         request: Request,
         kind: Annotated[SummarisedPart, Query(description="Empty: all requests.")] = "",
-        name: Annotated[str, part_of(description="Its name; the place of a route.")] = "",
+        name: Annotated[str, part_of(description="The name of the part; for a route, its place.")] = "",
     ) -> Response:
-        """Statistics of the requests of one part, among the last thousand of the gateway: the number of failed
-        requests, times in total and by stage, and the routes, backends, models and principals."""
+        """Statistics of one part's requests among the gateway's last thousand requests: the number of failed requests,
+        times in total and by stage, and the routes, backends, models and principals."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         return _reply(request, summary(state.recent_requests, kind, name, time() - monotonic()))
@@ -201,7 +205,7 @@ def _add_policies(app: FastAPI, state: GatewayState) -> None:
         request: Request,
         place: Annotated[str, Query(max_length=LONGEST_NAME, description="A route's name, or `backends.NAME`.")],
     ) -> Response:
-        """The policies of a route or a backend with their settings and their state."""
+        """The policies of a route or a backend, with their settings and states."""
         settings = await known.get(state.config, partial(PolicySettings, state.config))
         try:
             found = settings.at(place, state.policy_states)
@@ -218,7 +222,7 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
             str, Query(max_length=LONGEST_NAME, description="A part of an id, a principal or a note.")
         ] = "",
     ) -> Response:
-        """The API keys by their ids, with their expiry and their last use: all keys, or keys with this text."""
+        """The API keys by id, with their expiry and their last use: all keys, or keys that contain this text."""
         file, credentials = state.assembly.authentication.access.file, state.assembly.authentication.access.credentials
         path, keys = (None, None) if file is None else (str(file.path), file.keys)
         fixed = why_fixed(state)
@@ -229,10 +233,11 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
         "/api/principal", summary="The permissions of a principal, without secrets", response_model=DescribedPrincipal
     )
     async def read_principal(
-        request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its complete name.")]
+        request: Request,
+        name: Annotated[str, Query(max_length=LONGEST_NAME, description="The principal's complete name.")],
     ) -> Response:
-        """A principal's permissions by the configuration, its rate limits with the remaining requests, its API keys by
-        their ids, and the ways in which clients become this principal."""
+        """A principal's configured permissions, its rate limits with the remaining requests, its API keys by id, and
+        the credentials with which clients become this principal."""
         states, access = state.principal_states(name), state.assembly.authentication.access
         found = await asyncio.to_thread(described_principal, name, state.config, access, states)
         return _reply(request, found.model_dump(mode="json"))
@@ -255,7 +260,7 @@ def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
         "/api/models/signature",
         summary="The signature of a model",
         responses={
-            404: {"description": "No such backend or model."},
+            404: {"description": "Unknown backend or model."},
             502: {"description": "The server failed."},
             504: {"description": "The server did not answer in time."},
         },
@@ -265,8 +270,8 @@ def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
         model: Annotated[str, Query(max_length=LONGEST_NAME)],
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
-        """One model's signature, from the server of a backend and from the routes. `model` is the model's name at the
-        server. The signature of a model graph follows from the signatures of its models."""
+        """One model's signature, from the server of a backend and from the routes. `model` is the model's name on the
+        server. The signature of a model graph is derived from the signatures of its models."""
         side, graph = state.assembly.backend_sides.get(backend), state.assembly.graphs.models.get(model)
         try:
             async with asyncio.timeout(SIGNATURE_SECONDS):
@@ -288,7 +293,7 @@ def _add_graphs(app: FastAPI, state: GatewayState) -> None:
 
     @app.get("/api/graphs", summary="The pictures of model graphs", response_model=graphs.DrawnGraphs)
     async def read_graphs(request: Request) -> Response:
-        """For each model of `models`, the boxes of its steps, and the arrows of the tensors between them."""
+        """For each model in `models`, the boxes of its steps, and the arrows of the tensors between them."""
         config = state.config
         found = await drawn.get(config, lambda: graphs.drawn(config.models).model_dump(mode="json"))
         return _reply(request, found)
@@ -302,8 +307,8 @@ def _add_graphs(app: FastAPI, state: GatewayState) -> None:
 def _add_placement(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> None:
     @app.get("/api/placement", summary="The models of each server", response_model=placement.PlacementTables)
     async def read_placement(request: Request) -> Response:
-        """For each backend with `placement`, its models by servers: the servers that hold a model, load it, or could
-        not load it, and the number of its calls. The counts start when the gateway starts."""
+        """For each backend with `placement`, a table of models by servers: which servers have loaded a model, are
+        loading it, or could not load it, and the number of the model's calls since the gateway started."""
         found = placement.snapshots(state.assembly.backends, clock())
         tables = await asyncio.to_thread(lambda: placement.tables(found).model_dump(mode="json"))
         return _reply(request, tables)
@@ -315,7 +320,7 @@ def _topology_tag(state: GatewayState) -> str:
 
 
 def _reply(request: Request, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """Return JSON with an ETag, or 304 if the page already has it. Caches do not store it."""
+    """Return JSON with an ETag, or 304 if the page already has this JSON. Caches do not store the response."""
     content = orjson.dumps(body)
     tag = f'"{blake2b(content, digest_size=9).hexdigest()}"'
     fields = {"ETag": tag, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}

@@ -1,8 +1,8 @@
-"""The configuration in use as lines of YAML, with the warnings of `gateway check`, and the errors of a failed reload,
-at the lines that they are about.
+"""The configuration in use as lines of YAML. The warnings of `gateway check` and the errors of a failed reload are at
+the lines that they are about.
 
-The lines show the effective configuration, with all defaults and with masked secrets. The lines of the file itself can
-contain secrets, so they stay hidden.
+The lines show the effective configuration, with all defaults and with masked secrets. The lines of the file itself are
+not shown, because they can contain secrets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +28,8 @@ class LineMark(BaseModel):
     line: int
     """Counted from 0."""
     kind: Literal["warning", "error"]
-    """`error`: an error of a failed reload, at the line in use that corresponds to it, or at the nearest line above."""
+    """`error`: an error of a failed reload, at the corresponding line of the configuration in use, or at the nearest
+    line above."""
     text: str
     place: str
     """File, line and column, such as `gateway.yaml:12:3`; empty if the remark has no position in the file."""
@@ -41,11 +42,11 @@ class ReloadProblem(BaseModel):
     place: str
     """Same as in LineMark."""
     line: int | None
-    """The line in use with its LineMark; null if no line corresponds to it."""
+    """The line with this error's LineMark; null if no line corresponds to the error."""
 
 
 class ReloadFailure(BaseModel):
-    """The reason of a failed reload; the previous configuration is still in use."""
+    """The errors of a failed reload, after which the previous configuration is still in use."""
 
     errors: list[ReloadProblem]
     at: str
@@ -61,7 +62,7 @@ class Configuration(BaseModel):
 
 
 class Marked:
-    """The lines of a configuration, with a LineMark for each finding about it."""
+    """The lines of a configuration, with a LineMark for each finding about the configuration."""
 
     def __init__(self, config: Config, findings: Iterable[Finding]) -> None:
         self._config = config
@@ -99,12 +100,12 @@ class _Plain(yaml.CSafeDumper):
     """Writes every value in place, without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True: never write an alias."""
+        """Return True, so no aliases are written."""
         return True
 
 
 def _found(root: Any, location: Location) -> tuple[int, Any]:
-    """Return the line of the key or item at `location`, or of the nearest one above it, and its value."""
+    """Return the line and the value of the key or item at `location`, or of its nearest existing ancestor."""
     line, node = 0, root
     for step in location:
         match node:

@@ -46,19 +46,19 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.TOO_LARGE: ReasonExplanation(
         "A message, a tensor, or a decompressed body exceeds a limit.",
-        "Raise the key under `limits` that the text in the response names, or send less.",
+        "Raise the limit under `limits` that the text in the response names, or send less data.",
     ),
     Reason.HEADERS_TOO_LARGE: ReasonExplanation(
         "The request headers are larger than `limits.headers`.",
         "Check the client, and proxies that add cookies or tokens.",
     ),
     Reason.OVERLOADED: ReasonExplanation(
-        "A queue is full, connections, calls or memory are at their limit, or a server is too busy.",
+        "A queue is full, a limit on connections, calls or memory is reached, or a server is too busy.",
         "Read the text in the response, and check `waiting` and `in_flight` in `/status`. Add endpoints, or reduce the "
         "number of concurrent calls.",
     ),
     Reason.RATE_LIMITED: ReasonExplanation(
-        "The client, or all clients together, sent more requests than the policy `rate_limit` allows.",
+        "The client, or all clients that share the limit, sent more requests than the policy `rate_limit` allows.",
         "Wait for the time in the response header `Retry-After`; see rate_limit.",
     ),
     Reason.CIRCUIT_OPEN: ReasonExplanation(
@@ -66,7 +66,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "Check the server's log; see circuit_breaker.",
     ),
     Reason.TIMEOUT: ReasonExplanation(
-        "There was no response before a deadline: the client's, or the one of the policy `timeout`.",
+        "There was no response before the client's deadline, or before the deadline that the policy `timeout` sets.",
         "Read the text in the response, which names the deadline. Check `last_error` of the endpoints, and the time "
         "that the model needs.",
     ),
@@ -76,7 +76,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.UNREACHABLE: ReasonExplanation(
         "The connection to an endpoint failed or broke, or a proxy in front of a gRPC server gets no response.",
-        "Check `last_error` of the endpoint, which has the system's reason, and whether the server listens there.",
+        "Check the endpoint's `last_error`, which has the system's reason, and whether the server listens there.",
     ),
     Reason.NOT_READY: ReasonExplanation(
         "The server, the model or the gateway is not ready yet, or is stopping.",
@@ -111,7 +111,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "Check the server's log.",
     ),
     Reason.INVALID_OUTPUT: ReasonExplanation(
-        "The server's response is malformed, or contradicts the model's metadata; or a gRPC server has reset the call.",
+        "The server's response is malformed or contradicts the model's metadata, or a gRPC server has reset the call.",
         "Read the text in the response. Set `signature` on the route, or `trust_metadata: false` on the backend.",
     ),
     Reason.MODEL_ERROR: ReasonExplanation(
@@ -124,14 +124,14 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.UNSUPPORTED_MEDIA_TYPE: ReasonExplanation(
         "The protocol does not support the body's `Content-Type` at this path.",
-        "Use a type that the text in the response names. `curl -d` sends its own type; set another one with `-H`.",
+        "Use a type that the text in the response names. `curl -d` sends a default type; set another type with `-H`.",
     ),
     Reason.UNSUPPORTED_ENCODING: ReasonExplanation(
         "The gateway does not support the `Content-Encoding` of the body, or its gRPC encoding.",
         "Use gzip or deflate; over brpc also zlib or, with an extra, snappy.",
     ),
     Reason.LENGTH_REQUIRED: ReasonExplanation(
-        "The body has no length, and the protocol needs one.",
+        "The body has no length, but the protocol needs a length.",
         "Check the client's HTTP library.",
     ),
     Reason.VERSION_NOT_SUPPORTED: ReasonExplanation(

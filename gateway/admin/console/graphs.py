@@ -1,4 +1,4 @@
-"""The models that are graphs: the positions of their boxes and arrows in the picture, and the calls of their steps."""
+"""Model graphs: the positions of their boxes and arrows in the picture, and the calls of their steps."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -11,7 +11,8 @@ from gateway.bridge.graphs.picture import WIDTH, PictureLayout, box_lines, pictu
 
 
 class DrawnBox(BaseModel):
-    """An input, a step or an output, in pixels of the picture. `lines` is its text, its name first."""
+    """An input, a step or an output, with its position in pixels. `lines` is the text of the box, with the name in the
+    first line."""
 
     name: str
     kind: Literal["input", "step", "output"]
@@ -23,7 +24,8 @@ class DrawnBox(BaseModel):
 
 
 class DrawnArrow(BaseModel):
-    """A tensor on its way. `points`: its start, its way past the columns between (left and right), and its end."""
+    """The arrow of a tensor. `points` has its start, its left and right points at the columns that it passes, and its
+    end."""
 
     label: str
     points: list[tuple[int, int]]
@@ -57,7 +59,7 @@ class DrawnGraphs(BaseModel):
 
 
 class GraphTraffic(BaseModel):
-    """By graph and step, for steps with calls."""
+    """The calls by graph and step, for steps with calls."""
 
     steps: dict[str, dict[str, CountedCalls]]
 
@@ -87,7 +89,7 @@ def _drawn(graph: Graph) -> DrawnGraph:
 
 
 def traffic(counted: Mapping[tuple[str, str], Mapping[str, float]]) -> GraphTraffic:
-    """Return the calls of steps. `counted`: the counts by graph and step."""
+    """Return the calls of steps. `counted` has the counts by graph and step."""
     steps: dict[str, dict[str, CountedCalls]] = {}
     for (graph, step), counts in counted.items():
         steps.setdefault(graph, {})[step] = CountedCalls(

@@ -1,4 +1,4 @@
-"""The last hour in the form for the page: `/api/history`."""
+"""The last hour of requests in the format of the page: `/api/history`."""
 
 from typing import Any
 
@@ -34,10 +34,11 @@ ROWS = {
 
 
 class DrawnHistory(BaseModel):
-    """The steps of the last hour since the gateway's start, the oldest first. Each list has a value for each step."""
+    """The steps of the last hour, or since the gateway started, the oldest first. Each list has a value for each
+    step."""
 
     step: float
-    """Seconds of a step, if nothing delays its end."""
+    """Length of a step, if nothing delays its end, in seconds."""
     kept: float
     """Number of seconds in the history."""
     times: list[float]
@@ -49,19 +50,21 @@ class DrawnHistory(BaseModel):
     errors: list[float]
     """Requests that failed with a server error."""
     median: list[float | None]
-    """The median of their latencies, in seconds; null if no request ended. `p95` and `p99` are other percentiles."""
+    """The median latency of these requests, in seconds; null if no request ended. `p95` and `p99` are other
+    percentiles."""
     p95: list[float | None]
     p99: list[float | None]
     in_flight: list[float | None]
-    """The maximum within the step; null for routes, for which this and `waiting` are unknown."""
+    """The maximum number of requests in flight within the step; null for routes, for which this and `waiting` are
+    unknown."""
     waiting: list[float | None]
     """The maximum number of calls that waited for a free slot of a backend within the step."""
     queue: list[float | None]
-    """The mean time of a request in queues of backends, in seconds; the following fields are mean times as well."""
+    """The mean time of a request in queues of backends, in seconds. The following fields are also mean times."""
     server: list[float | None]
     """Time in calls to model servers, including the network."""
     gateway: list[float | None]
-    """All other time. `queue`, `server` and `gateway` make up the whole."""
+    """All other time. `queue`, `server` and `gateway` add up to the total."""
     reading: list[float | None]
     """The part of `gateway` for decoding requests; `writing` is the part for encoding responses. The gateway measures
     `reading` and `writing` for 1 in 16 requests."""

@@ -1,4 +1,4 @@
-"""The API keys by their ids, with their last use: `/api/keys`. The responses contain no keys and no digests."""
+"""The API keys by id, with their last use: `/api/keys`. The responses contain no keys and no digests."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,35 +18,35 @@ class ListedKey(BaseModel):
     """An API key."""
 
     id: str
-    """The key's name in lists, such as the list of `gateway keys`; it does not help to guess the key."""
+    """The key's name in lists, such as the list of `gateway keys`. It does not help to guess the key."""
     principal: str
     state: Literal["valid", "expired", "revoked"]
     created: datetime | None
     expires: datetime | None
     note: str
     uses: int
-    """The number of authentications with the key since the gateway's start: one for each request, and one for each
-    message on some connections."""
+    """The number of authentications with the key since the gateway started: one for each request or, on some
+    connections, one for each message."""
     last_used: datetime | None
-    """The time of the last authentication with the key, in UTC; null if clients have not used it since the gateway's
-    start."""
+    """The time of the last authentication with the key, in UTC; null if no client has used the key since the gateway
+    started."""
 
 
 class ListedKeys(BaseModel):
-    """The matching API keys, sorted by their principals."""
+    """The matching API keys, sorted by principal."""
 
     file: str | None
     """The key file; null if the gateway has no keys."""
     keys: list[ListedKey]
-    """At most 500."""
+    """At most 500 of the matching keys."""
     matching: int
     """Number of all matching keys."""
     why_fixed: str
-    """Why `POST /keys` does not create and revoke keys; empty if it does."""
+    """The reason why `POST /keys` does not create and revoke keys; empty if it does."""
 
 
 def keys_of(keys: KeyFile | None, uses: Mapping[str, KeyUse], principal: str) -> list[ListedKey]:
-    """Return the keys of a principal, the first MOST_KEYS; `uses` as in `listed_keys`."""
+    """Return the first MOST_KEYS keys of a principal. `uses` is the same as in `listed_keys`."""
     now = datetime.now(UTC)
     found = (each for each in (() if keys is None else keys.entries) if each.principal == principal)
     return [listed_key(each, uses.get(each.id), now) for each in islice(found, MOST_KEYS)]
@@ -55,8 +55,8 @@ def keys_of(keys: KeyFile | None, uses: Mapping[str, KeyUse], principal: str) ->
 def listed_keys(
     file: str | None, keys: KeyFile | None, uses: Mapping[str, KeyUse], text: str, why_fixed: str = ""
 ) -> ListedKeys:
-    """Return the keys whose id, principal or note contains this text, in upper or lower case. `uses`: the uses of each
-    used key, by id."""
+    """Return the keys whose id, principal or note contains this text, ignoring case. `uses` has the uses of each used
+    key, by id."""
     wanted, now = text.casefold(), datetime.now(UTC)
     found = [
         each
@@ -73,7 +73,7 @@ def listed_keys(
 
 
 def listed_key(key: KeyEntry, use: KeyUse | None, now: datetime) -> ListedKey:
-    """Return a key in the form for lists, in the state that it has `now`."""
+    """Return a key in the format of lists, with its state at the time `now`."""
     if key.revoked is not None:
         state: Literal["valid", "expired", "revoked"] = "revoked"
     else:

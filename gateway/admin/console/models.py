@@ -28,10 +28,10 @@ ASKED_AT_ONCE = 32
 MOST_MODELS = 5000
 """Maximum number of listed models."""
 MOST_COMPARISONS = 200_000
-"""Maximum number of comparisons between routes for one list, which take a fraction of a second. For models above this
-limit, the list has every route, even if an earlier route takes its requests."""
+"""Maximum number of comparisons between routes for one list, which take a fraction of a second. Above this limit, the
+list has every route of a model, even if an earlier route takes the route's requests."""
 MOST_ROUTES = 20
-"""Maximum number of routes named for a model, and of a backend's globs that models are compared with."""
+"""Maximum number of routes that are listed for a model, and of a backend's globs that are compared with models."""
 
 
 class ReachedBy(BaseModel):
@@ -54,10 +54,10 @@ class ListedModel(BaseModel):
     """The state that the server reports, or empty."""
     reason: str
     source: Literal["server", "configuration", "graph"]
-    """`configuration`: a route names the model, but the server does not list it, or did not respond. `graph`: it is one
-    of `models`."""
+    """`server`: the server lists the model. `configuration`: a route names the model, but the server does not list it,
+    or did not respond. `graph`: the model is in `models`."""
     reached_by: list[ReachedBy]
-    """Without routes whose requests an earlier route takes."""
+    """The routes that lead to the model, without routes whose requests an earlier route takes."""
 
 
 class BackendWithoutList(BaseModel):
@@ -72,8 +72,8 @@ class ListedModels(BaseModel):
 
     models: list[ListedModel]
     without_list: list[BackendWithoutList]
-    """For these backends, the list has the models of the last successful response, if any, and the models that routes
-    name."""
+    """Backends whose servers could not be queried. For these, `models` has the models of the last successful response,
+    if any, and the models that routes name."""
     is_complete: bool
     """False if there are more models."""
 
@@ -95,7 +95,7 @@ class ModelSignature(BaseModel):
     versions: list[str]
     platform: str
     route: str | None
-    """The route whose `signature` replaces the server's; null if no route does."""
+    """The route whose `signature` replaces the server's signature; null if there is none."""
     unknown: str
     """The reason why everything except the inputs is unknown, or empty."""
 
@@ -120,7 +120,7 @@ class ModelLists:
         return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)), without)
 
     def _renewed(self, sides: Mapping[str, BackendSide]) -> list[BackendModels]:
-        """Return the lists of these backends. Keep the lists of unchanged backends."""
+        """Return the lists of these backends, and keep the lists of backends that have not changed."""
         before, self._lists = self._lists, {}
         for name, side in sides.items():
             kept = before.get(name)
@@ -136,7 +136,7 @@ class ModelLists:
 def _why_without(models: BackendModels) -> str:
     if models.is_asking:
         return f"no answer within {SECONDS_WAITED:g} s"
-    if models.error is None or models.error.status is Status.UNIMPLEMENTED:  # its protocol has no lists
+    if models.error is None or models.error.status is Status.UNIMPLEMENTED:  # the protocol has no lists of models
         return ""
     return models.error.message
 
@@ -157,7 +157,7 @@ async def signature(config: Config, side: BackendSide, model: str, version: str)
 
 
 async def graph_signature(model: GraphModel) -> ModelSignature:
-    """Return the signature of a model graph: its configured inputs, and the rest from its models' metadata, if
+    """Return the signature of a model graph: the configured inputs, and the other parts from its models' metadata, if
     available."""
     try:
         answer = await model(Request(Operation.METADATA, model.graph.name))

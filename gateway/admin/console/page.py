@@ -26,7 +26,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # the browser refuses text that becomes markup, so a name chosen by a client stays text even if the page has a
+        # the browser refuses to turn text into markup, so a name chosen by a client stays text even if the page has a
         # bug
         "require-trusted-types-for 'script'",
     )
@@ -50,7 +50,7 @@ def is_page(method: str, path: str) -> bool:
 
 def add_page(app: "FastAPI") -> None:
     """Serve the files at `/console/`, and redirect from `/`."""
-    from fastapi import Request, Response  # only a gateway with an admin port imports it
+    from fastapi import Request, Response  # imported only by a gateway with an admin port
     from fastapi.responses import RedirectResponse
 
     folder = files(__package__) / "files"

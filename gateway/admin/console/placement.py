@@ -1,5 +1,5 @@
-"""The table of models by servers for each backend with `placement`: which server holds which model, and the number of
-calls."""
+"""The table of models by servers for each backend with `placement`: which server has loaded which model, and the number
+of calls."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,40 +18,40 @@ class PlacedServer(BaseModel):
 
     address: str
     state: str
-    """Its health, same as in `/status`."""
+    """The server's health, as in `/status`."""
     drain: str | None
-    """`draining` or `drained`, while it does not serve."""
+    """`draining` or `drained`; null if the server is not being drained."""
     held: int
-    """Number of models that it holds."""
+    """Number of models that the server has loaded."""
     has_told: bool
-    """The server has reported its models."""
+    """True if the server has reported its models."""
     error: str
     """The error of the last query for its models; empty if it succeeded."""
 
 
 class PlacedHolding(BaseModel):
-    """A model on a server that holds it, loads it, or could not load it."""
+    """A model on a server that has loaded it, is loading it, or could not load it."""
 
     server: int
-    """Its index in `servers`."""
+    """The server's index in `servers`."""
     state: str
     """`held`, `loading`, `unloading` or `failed`."""
     why: str
-    """Why it is `failed`, in the server's words."""
+    """The reason in the server's words, if `state` is `failed`."""
 
 
 class ModelPlacement(BaseModel):
-    """A model, with the servers that hold it."""
+    """A model, with the servers that have it."""
 
     model: str
     versions: list[str]
     copies: int
-    """Number of servers that hold it."""
+    """Number of servers that have loaded the model."""
     calls: int
     """Calls since the start."""
     in_flight: int
     last_used: datetime | None
-    """The end of its last call, in UTC; null without calls."""
+    """The end of the model's last call, in UTC; null if there were no calls."""
     places: list[PlacedHolding]
 
 
@@ -61,9 +61,9 @@ class BackendPlacement(BaseModel):
     servers: list[PlacedServer]
     models: list[ModelPlacement]
     can_load: bool
-    """`POST /placement` can load and unload models."""
+    """True if `POST /placement` can load and unload models."""
     on_demand: bool
-    """The gateway loads models on demand."""
+    """True if the gateway loads models on demand."""
 
 
 class PlacementTables(BaseModel):
@@ -74,7 +74,7 @@ class PlacementTables(BaseModel):
 
 @frozen
 class BackendSnapshot:
-    """The placement of one backend at one time, read in one step of the event loop. `now`: on the backend's clock."""
+    """The placement of one backend at one time, read in one step of the event loop. `now` is on the backend's clock."""
 
     servers: tuple[tuple[Endpoint, bool, str], ...]
     """Each endpoint, whether it has reported its models, and the error of the last query."""

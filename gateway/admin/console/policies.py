@@ -1,4 +1,4 @@
-"""The policies of a route or a backend, with their settings and their state: `/api/policies`."""
+"""The policies of a route or a backend, with their settings and states: `/api/policies`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -14,13 +14,13 @@ class PlacedPolicy(BaseModel):
 
     name: str
     settings: dict[str, Any]
-    """Its settings with every default, same as in `/config`."""
+    """The policy's settings with all defaults, as in `/config`."""
     states: list[dict[str, Any]]
-    """Its state, same as in `/status`, one for each worker; empty for a policy without a state."""
+    """The policy's states, as in `/status`, one for each worker; empty for a stateless policy."""
 
 
 class PlacedPolicies(BaseModel):
-    """The policies of a route or a backend, in the order in which a request passes them."""
+    """The policies of a route or a backend, in the order in which they apply to a request."""
 
     policies: list[PlacedPolicy]
 
@@ -35,7 +35,7 @@ class PolicySettings:
         } | {f"backends.{name}": each["policies"] for name, each in shown["backends"].items()}
 
     def at(self, place: str, states: Sequence[tuple[str, str, Mapping[str, object]]]) -> PlacedPolicies:
-        """Return the policies at `place`; `states` are place, policy and state of all policies with a state.
+        """Return the policies at `place`; `states` has the place, the name and the state of each stateful policy.
 
         Raises:
             KeyError: the place does not exist.

@@ -1,5 +1,5 @@
-"""A principal: its permissions, its limits, and the ways in which clients become this principal: `/api/principal`. The
-responses contain no secrets."""
+"""A principal's permissions and limits, and the credentials with which clients become this principal: `/api/principal`.
+The responses contain no secrets."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -39,7 +39,8 @@ class PrincipalLimit(BaseModel):
     seconds: float
     burst: int
     left: int | None
-    """The number of requests that it can send immediately; null if Redis counts them, like `full_in`."""
+    """The number of requests that the principal can send immediately. `left` and `full_in` are null if Redis counts the
+    requests."""
     full_in: float | None
     """The seconds until `left` is `burst`."""
 
@@ -49,34 +50,35 @@ class TokenIssuer(BaseModel):
 
     issuer: str
     claim: str | None
-    """The token claim with additional sets of permissions, or null."""
+    """The token claim that names additional sets of permissions, or null."""
 
 
 class DescribedPrincipal(BaseModel):
-    """A principal by the configuration in use."""
+    """A principal, as described by the configuration in use."""
 
     name: str
     entry: str | None
-    """Its name or the first glob in `principals` that matches it; null if no entry matches, so it has no
-    permissions."""
+    """The entry in `principals` for this principal: its name, or the first glob that matches. Null if no entry matches;
+    the principal then has no permissions."""
     sets: list[PermissionSet]
     """The sets of the entry."""
     limits: list[PrincipalLimit]
     keys: list[ListedKey]
-    """Its API keys, at most 500."""
+    """The principal's API keys, at most 500."""
     tokens: list[TokenIssuer]
     certificates: list[str]
-    """Globs of the identities in client certificates that map to it."""
+    """Globs of the identities in client certificates that map to the principal."""
     anonymous_on: list[str]
-    """The listeners where it is the principal of clients without credentials."""
+    """The listeners on which this is the principal of clients without credentials."""
     open_listeners: list[str]
-    """The listeners without authentication: every client has full access there."""
+    """The listeners without authentication, on which every client has full access."""
 
 
 def described_principal(
     name: str, config: Config, access: Access, states: Sequence[tuple[str, str, Mapping[str, Any]]]
 ) -> DescribedPrincipal:
-    """Return the principal of this name. `states`: place, policy, and the policy's state of the principal."""
+    """Return the principal with this name. `states` has, for each policy with data about the principal, the place, the
+    policy's name, and the data."""
     principals, keys = access.credentials.principals, None if access.file is None else access.file.keys
     entry, auth = principals.entry(name), config.auth
     return DescribedPrincipal(
@@ -117,5 +119,6 @@ def _set(name: str, access: Access) -> PermissionSet:
 
 
 def _literal(pattern: str) -> str:
-    """Return the glob of the names of a principal of certificates: only `*` in it, the identity, is special."""
+    """Return the glob for the principal names that `pattern` can give. Only `*`, which stands for the identity, is
+    special."""
     return pattern.replace("[", "[[]").replace("?", "[?]")

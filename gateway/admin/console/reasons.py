@@ -15,11 +15,11 @@ class ExplainedReason(BaseModel):
     meaning: str
     look_at: str
     fault: Literal["caller", "server"]
-    """Who caused it; only errors of servers need an operator."""
+    """Who caused the error. Only errors of servers need an operator."""
 
 
 def explained(reasons: Set[str]) -> dict[str, ExplainedReason]:
-    """Return the explanations of these values of Reason. Texts that are not a Reason have no explanation."""
+    """Return the explanations of these values of Reason. Texts that are not a value of Reason have no explanation."""
     return {
         reason.value: ExplainedReason(
             meaning=text.meaning, look_at=text.look_at, fault=cast("Literal['caller', 'server']", fault(reason.value))

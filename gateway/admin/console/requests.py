@@ -1,4 +1,4 @@
-"""The last requests in the form for the page's list: `/api/requests`."""
+"""The last requests in the format of the page's list: `/api/requests`."""
 
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -13,17 +13,17 @@ from gateway.core.frozen import frozen
 from gateway.observing.recent import RecentRequest, RecentRequests, has_failed
 
 FAILED = "failed"
-"""Instead of a status: all requests except successful ones."""
+"""The value that selects all failed requests, instead of a status."""
 STATUSES = (FAILED, *(each.name for each in Status))
 """The possible statuses in a search."""
 
 
 class ListedRequest(BaseModel):
-    """A completed request, with the data of the access log: no values of headers, no keys, no tensors."""
+    """A completed request, with the data of the access log, so without header values, keys and tensors."""
 
     id: str
     at: datetime
-    """The time of its end, in UTC."""
+    """When the request ended, in UTC."""
     client: str
     """`host:port`; empty over unix sockets."""
     principal: str
@@ -32,11 +32,11 @@ class ListedRequest(BaseModel):
     in_protocol: str
     operation: str
     model: str
-    """The model's name in the request, its first 256 characters; empty if the request could not be decoded."""
+    """The first 256 characters of the model's name in the request; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The last called backend; `out_protocol` and `endpoint` refer to the last call as well. Empty without a call, and
-    for a graph, whose steps have their own backends."""
+    """The last called backend. `out_protocol` and `endpoint` also refer to the last call. Empty if there was no call,
+    and for a graph, whose steps have their own backends."""
     out_protocol: str
     endpoint: str
     status: str
@@ -47,10 +47,10 @@ class ListedRequest(BaseModel):
     code: int
     """The protocol's own status of the response; 0 if the protocol has no such status."""
     cache: str
-    """The result of the policy `cache`: `hit`, `shared` or `miss`; empty without the policy."""
+    """The result of the policy `cache`: `hit`, `shared` or `miss`; empty if the policy is not used."""
     read_for: str
-    """The reason for decoding its content, such as `translate.cast`; `nothing` if it passed undecoded; empty without a
-    route."""
+    """The reason for decoding the request's content, such as `translate.cast`; `nothing` if it was not decoded; empty
+    if no route matched."""
     tries: int
     retries: int
     bytes_in: int
@@ -58,9 +58,9 @@ class ListedRequest(BaseModel):
     queued: float
     """Seconds in queues of backends."""
     upstream: float
-    """Seconds of all attempts together."""
+    """Total duration of all attempts, in seconds."""
     seconds: float
-    """Seconds from its arrival to the end of the response."""
+    """Seconds from the request's arrival to the end of the response."""
     losses: list[str]
     """The losses of a conversion."""
 
@@ -78,9 +78,9 @@ class ListedRequests(BaseModel):
 
 @frozen
 class Search:
-    """Conditions of requests. Empty conditions match all. `id`, `model` and `principal` match parts of the request's
-    values, in upper or lower case. The other conditions must be equal, except for the status FAILED. With `exactly`,
-    `model` and `principal` must also be equal."""
+    """Conditions of requests. Empty conditions match all requests. `id`, `model` and `principal` match parts of the
+    request's values, ignoring case. The other conditions must be equal to the request's values, except for the status
+    FAILED. If `exactly` is set, `model` and `principal` must also be equal."""
 
     id: str = ""
     model: str = ""
@@ -112,7 +112,7 @@ class Search:
 
 def listed(requests: RecentRequests, search: Search, most: int, since_1970: float) -> dict[str, Any]:
     """Return at most `most` of the matching requests as ListedRequests, a JSON object. A search for a backend also
-    finds the calls of graph steps. `since_1970`: the Unix time at which the clock of the requests was 0."""
+    finds the calls of graph steps. `since_1970` is the Unix time at which the clock of the requests was 0."""
     kept = list(requests.with_steps() if search.backend else requests)
     matching = [each for each in kept if search.matches(each)]
     shown = matching[:most]

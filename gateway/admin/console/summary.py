@@ -17,7 +17,7 @@ from gateway.observing.recent import RecentRequests, has_failed
 from gateway.observing.stages import READING, STAGES, stage_seconds
 
 SummarisedPart = Literal["", "listener", "route", "backend", "model", "principal"]
-"""Parts whose requests can be summarized; empty for all requests."""
+"""The parts whose requests can be summarized. An empty text means all requests."""
 RELATED: Sequence[SummarisedPart] = ("route", "backend", "model", "principal")
 MOST_NAMES = 100
 """Maximum number of names that a list shows for each of RELATED. The list starts with the names that occur in the
@@ -25,7 +25,7 @@ largest number of requests."""
 
 
 class Times(BaseModel):
-    """Times of requests, in seconds; null without measurements."""
+    """Times of requests, in seconds; null if there are no measurements."""
 
     requests: int
     """Number of measured requests."""
@@ -36,28 +36,28 @@ class Times(BaseModel):
 
 
 class RequestSummary(BaseModel):
-    """The requests of a part among the last thousand of the gateway. For a backend, they include the calls of graph
+    """A part's requests among the gateway's last thousand requests. For a backend, they include calls of graph
     steps."""
 
     requests: int
     of: int
-    """Number of recent requests of the complete gateway, without probes: 1000, plus the remainder of a batch."""
+    """Number of the complete gateway's recent requests, without probes. This is 1000, plus the remainder of a batch."""
     since: datetime | None
-    """The end of the oldest of these requests; null without requests."""
+    """The end of the oldest of these requests; null if there are none."""
     failed: int
     """Number of requests with a server error."""
     rejected: int
-    """Number of requests with an error of the caller."""
+    """Number of requests with a caller error."""
     total: Times
     stages: dict[str, Times]
-    """By `queue`, `server` and `gateway`, which add up to the complete time, and `reading` and `writing`, parts of
-    `gateway` that are measured for 1 in 16 requests."""
+    """Times by stage. `queue`, `server` and `gateway` add up to the total time. `reading` and `writing` are parts of
+    `gateway`, which are measured for 1 in 16 requests."""
     names: dict[str, list[str]]
     """The routes, backends, models and principals of the requests, sorted by frequency."""
 
 
 def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: float) -> dict[str, Any]:
-    """Return a RequestSummary as a JSON object. `since_1970`: the Unix time at which the clock of the requests was
+    """Return a RequestSummary as a JSON object. `since_1970` is the Unix time at which the clock of the requests was
     0."""
     all_kinds, all_numbers = kept.numbers(lambda _: True)
     if kind:
@@ -93,13 +93,13 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
 
 def fault_of(kind: RequestKind) -> str:
     """Return who caused the error of a failed request: CALLER or SERVER."""
-    if kind.status == OK:  # an error in a response that passed undecoded
+    if kind.status == OK:  # the response had an error, but was not decoded
         return SERVER if kind.code >= 500 else CALLER
     return fault(kind.reason, kind.status)
 
 
 def readable(name: str) -> str:
-    """Return a name in the form for display and search: its first 256 characters, without halves of surrogate pairs."""
+    """Return the first 256 characters of a name, without halves of surrogate pairs, for display and search."""
     return name[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,5 +1,5 @@
-"""The topology of the configuration: listeners, routes and backends, and their connections. Only a reload changes
-it."""
+"""The topology of the configuration: listeners, routes and backends, and their connections. Only a reload changes the
+topology."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -26,7 +26,7 @@ class ConfiguredListener(BaseModel):
     """The model for requests without a model name, or empty."""
     tls: bool
     auth: bool
-    """Clients need credentials."""
+    """True if clients need credentials."""
 
 
 class RouteBackend(BaseModel):
@@ -35,19 +35,19 @@ class RouteBackend(BaseModel):
     name: str
     role: Literal["main", "fallback"]
     weight: int | None
-    """Its weight in a `split`; null without a `split`."""
+    """The backend's weight in a `split`; null if there is no `split`."""
 
 
 class ConfiguredRoute(BaseModel):
     """A route."""
 
     name: str
-    """Its name, which counts of requests use."""
+    """The route's name, under which requests are counted."""
     match: dict[str, Any]
-    """Its conditions, same as in the configuration, without unset conditions."""
+    """The route's conditions, as in the configuration, without unset conditions."""
     rewrite: dict[str, Any]
     listeners: list[str]
-    """The listeners whose requests can take it."""
+    """The listeners whose requests can take the route."""
     backends: list[RouteBackend]
     policies: list[str]
     passthrough: bool
@@ -58,11 +58,11 @@ class ConfiguredGraph(BaseModel):
 
     name: str
     place: str
-    """The place that counts of its requests use instead of a route's name, such as `models.posterior`."""
+    """The place under which the graph's requests are counted, such as `models.posterior`, instead of a route's name."""
     listeners: list[str]
-    """The listeners whose requests can be for it: all."""
+    """The listeners whose requests can call the graph, which are all listeners."""
     backends: list[RouteBackend]
-    """The backends that its steps can call, also as steps of other graphs."""
+    """The backends that the graph's steps can call, including steps of nested graphs."""
 
 
 class ConfiguredBackend(BaseModel):
@@ -74,9 +74,9 @@ class ConfiguredBackend(BaseModel):
     max_in_flight: int | None
     policies: list[str]
     discovers: bool
-    """Its endpoints come from discovery."""
+    """True if the backend's endpoints come from discovery."""
     placed: bool
-    """Its servers have different models; `/api/placement` has the table."""
+    """True if the backend's servers have different models, which `/api/placement` shows."""
 
 
 class Topology(BaseModel):
@@ -97,7 +97,7 @@ class Topology(BaseModel):
 def topology(
     config: Config, listeners: Mapping[str, ListenerCounts], version: str, loaded_at: datetime, reloads: int
 ) -> Topology:
-    """Return the topology of `config`. Secrets in conditions are masked like in `/config`."""
+    """Return the topology of `config`. Secrets in conditions are masked as in `/config`."""
     shown = cast(dict[str, Any], effective(config))
     return Topology(
         version=version,
@@ -151,7 +151,7 @@ def _route(config: Config, route: RouteConfig, shown: Mapping[str, Any]) -> Conf
 def _graph(config: Config, name: str) -> ConfiguredGraph:
     backends: dict[str, RouteBackend] = {}
     waiting = [name]
-    for each in waiting:  # grows during the loop
+    for each in waiting:  # `waiting` grows during the loop
         for step in config.models[each].steps.values():
             for model in (step.model, *step.fallback):
                 inner = graph_called(model, config.models)

@@ -1,4 +1,4 @@
-"""The current traffic: counts that only grow, from which the page computes rates, and the numbers of calls in flight
+"""The current traffic: counts since the start, from which the page computes rates, and the numbers of calls in flight
 and waiting."""
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,11 +12,12 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.on_demand import StartedSlots
 
 Plain = dict[str, object]
-"""A JSON object. The page fetches it every second or two, so it is not built from models and validated again."""
+"""A JSON object. The page fetches it every second or two, so it is not built from models, which would validate it
+again."""
 
 
 class ListenerTraffic(BaseModel):
-    """A listener now."""
+    """The current traffic of a listener."""
 
     in_flight: int
     """Requests that have begun to arrive and have no response yet."""
@@ -26,29 +27,30 @@ class ListenerTraffic(BaseModel):
 
 
 class EndpointTraffic(BaseModel):
-    """An endpoint now."""
+    """The current traffic of an endpoint."""
 
     address: str
     in_flight: int
     state: str
-    """Same as in `/status`."""
+    """The endpoint's state, as in `/status`."""
     drain: str | None = None
-    """`draining` or `drained`, while it does not serve."""
+    """`draining` or `drained`; null if the endpoint is not being drained."""
     last_error: str | None = None
     """The cause of the last failure of a call or a probe."""
 
 
 class BackendTraffic(BaseModel):
-    """A backend now."""
+    """The current traffic of a backend."""
 
     waiting: int
     """Calls that wait for a free slot."""
     slots: int
-    """Maximum number of calls in flight; 0 for no limit."""
+    """Maximum number of calls in flight; 0 if there is no limit."""
     queue: int
     """Maximum number of waiting calls."""
     starts_servers: bool
-    """The gateway starts its servers when calls need them, so it can be healthy without endpoints."""
+    """True if the gateway starts the backend's servers when calls need them. The backend can then be healthy without
+    endpoints."""
     endpoints: list[EndpointTraffic]
 
 
@@ -68,28 +70,28 @@ class PathTraffic(BaseModel):
     rejected: dict[str, int]
     """Errors of callers, by status."""
     latencies: dict[int, int]
-    """The number of requests in each non-empty bucket, by the index of `latency_bounds` in `/api/topology`; requests
-    above the last bound have the index after the last one."""
+    """The number of requests in each non-empty bucket, by the index in `latency_bounds` of `/api/topology`. Requests
+    above the last bound have the index after the last bound."""
 
 
 class Traffic(BaseModel):
-    """The current traffic. The header `gateway-time` of the response has its time, in seconds on the gateway's own
-    clock, so the body stays the same while nothing happens."""
+    """The current traffic. The time of the data, in seconds on the gateway's own clock, is in the response header
+    `gateway-time`, so the body stays the same while nothing happens."""
 
     started: float
-    """The start of the counts, on that clock. Another value means that the gateway has restarted."""
+    """The start of the counts, on the same clock. If the value changes, the gateway has restarted."""
     topology: str
-    """Changes when `/api/topology` or `/api/configuration` does."""
+    """A text that changes when `/api/topology` or `/api/configuration` changes."""
     ready: bool
     errors: int
-    """Requests that ended with an error: when the number grows, `/api/errors` has new ones."""
+    """Number of requests that ended with an error. If the number grows, `/api/errors` has new errors."""
     shedding: int
-    """The requests that the gateway refuses because it is overloaded: 0 nothing, 1 new connections, 2 also large
-    requests, 3 all."""
+    """What the gateway refuses because it is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
+    requests with a body."""
     listeners: dict[str, ListenerTraffic]
     backends: dict[str, BackendTraffic]
     paths: list[PathTraffic]
-    """The paths on which a request has ended since the time in `since`."""
+    """The paths on which a request has ended since the time given by the query parameter `since`."""
 
 
 def listeners(running: Mapping[str, ListenerCounts]) -> Plain:

@@ -1,5 +1,5 @@
-"""Additions to the OpenAPI document of the admin port that FastAPI does not know: the authentication of clients, and
-the errors without their own model."""
+"""Add the parts to the admin port's OpenAPI document that FastAPI does not know: the authentication of clients, and the
+errors without their own model."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -64,16 +64,16 @@ _PLAIN = {"text/plain": {"schema": {"type": "string"}}}
 
 
 def _asked(is_asked: bool) -> dict[str, Any]:
-    """Return the errors of the check before every path."""
+    """Return the errors of the checks that run before every path."""
     if not is_asked:
         return {
-            "403": {"description": "The request is of a web page of another origin.", "content": _PLAIN},
+            "403": {"description": "The request came from a web page of another origin.", "content": _PLAIN},
             "421": {"description": "The Host is not loopback.", "content": _PLAIN},
         }
     return {
-        "401": {"description": "No credentials, or wrong ones.", "content": _PLAIN},
+        "401": {"description": "The credentials are missing or wrong.", "content": _PLAIN},
         "403": {
-            "description": "The permission `admin` is missing, or a web page of another origin sent it.",
+            "description": "The permission `admin` is missing, or a web page of another origin sent the request.",
             "content": _PLAIN,
         },
         "503": {"description": "The gateway could not fetch the issuer's keys.", "content": _PLAIN},

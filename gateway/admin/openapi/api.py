@@ -23,7 +23,7 @@ from gateway.core.protocol import Protocol
 
 LONGEST_NAME = 1024
 MODEL_SECONDS = 10.0
-"""Time limit of servers for responses about a model, in seconds."""
+"""Time limit for servers' responses about a model, in seconds."""
 
 
 class DocumentOfListener(BaseModel):
@@ -64,7 +64,7 @@ def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> No
         "/api/openapi/{listener}",
         summary="The OpenAPI document of a listener",
         response_model=dict[str, Any],
-        responses={404: {"description": "No such listener or model."}, **_FAILURES},
+        responses={404: {"description": "Unknown listener or model."}, **_FAILURES},
     )
     async def read_document(
         request: Request,
@@ -72,8 +72,8 @@ def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> No
         model: Annotated[str, Query(max_length=LONGEST_NAME, description="Describe the paths for this model.")] = "",
         version: Annotated[str, Query(max_length=LONGEST_NAME, description="Version for the model's paths.")] = "",
     ) -> Response:
-        """Every HTTP path that the listener serves. With `model`, the schemas have the model's inputs and outputs, with
-        examples. The server reports them now, or did so within the last minute."""
+        """Every HTTP path that the listener serves. If `model` is set, the schemas have the model's inputs and outputs,
+        with examples. The server reports these now, or did so within the last minute."""
         config = next((each for each in state.config.listeners if each.name == listener), None)
         rows = () if config is None else over_http(_rows(state, config))
         if config is None or not rows:
@@ -88,7 +88,7 @@ def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> No
 
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _FAILURES: dict[int | str, dict[str, Any]] = {
-    502: {"description": "The model's server failed, or its answer makes no sense."},
+    502: {"description": "The model's server failed, or its response is invalid."},
     504: {"description": "The model's server did not answer in time."},
 }
 
@@ -112,7 +112,7 @@ async def _described(
     model: str,
     version: str,
 ) -> Mapping[str, DescribedModel | str]:
-    """Return the model from the view of each protocol's clients, or why they cannot use it.
+    """Return the model as each protocol's clients see it, or why they cannot use it.
 
     Raises:
         HTTPException: no protocol's clients can use it.

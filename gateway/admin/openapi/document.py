@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document of a listener: its paths below their prefixes, described by their protocols.
 
-The statuses and bodies of errors come from the protocol's `encode_error`. It leaves out paths whose requests always
-fail.
+The statuses and bodies of errors come from the protocol's `encode_error`. The document omits paths whose requests
+always fail.
 """
 
 import re
@@ -26,7 +26,8 @@ JsonObject: TypeAlias = dict[str, Any]
 VERSION = "3.1.0"
 
 _NEVER_SEEN = {Reason.CANCELLED, Reason.METHOD_NOT_ALLOWED, Reason.VERSION_NOT_SUPPORTED}
-"""Reasons that no client with a valid method gets: it has left, or requested something else."""
+"""Reasons that a client with a valid method never gets in a response, because it has left or its request is of another
+kind."""
 _OF_BODIES = {
     Reason.LENGTH_REQUIRED,
     Reason.UNSUPPORTED_ENCODING,
@@ -48,11 +49,11 @@ def document(
 ) -> JsonObject:
     """Return the document of `listener`.
 
-    - `rows`: Its protocols with their prefixes, same as in its PathTable.
-    - `url`: Its address for clients; empty if the address is unknown.
+    - `rows`: The listener's protocols with their prefixes, as in its PathTable.
+    - `url`: The listener's address for clients; empty if the address is unknown.
     - `auth`: The possible credentials of clients, or None.
-    - `models`: By the name of the protocol, the model for the document, or the reason why the document cannot describe
-      it. For a protocol without an entry, the document describes any model.
+    - `models`: By protocol name, the model that the document describes, or the reason why it cannot be described. For a
+      protocol without an entry, the document describes any model.
     - `version`: The gateway's version.
     """
     schemes = _security_schemes(listener, auth)
@@ -92,8 +93,8 @@ def document(
 def _model_of(
     protocol: Protocol, pattern: str, known: DescribedModel | str | None, listener: ListenerConfig
 ) -> DescribedModel | None:
-    """Return the model for the description of a path; None for any model, and for paths that always lead to another
-    model."""
+    """Return the model for the description of a path. Return None if the path is described for any model, or always
+    leads to another model."""
     models = protocol.traits.models
     is_named = models.named or models.may_be_named or "{model}" in pattern
     return known if isinstance(known, DescribedModel) and (is_named or known.name == listener.model) else None
@@ -128,7 +129,7 @@ def _operation_id(method: str, path: str, taken: Container[str]) -> str:
 
 
 class _Responses:
-    """The responses to errors, without duplicates, by a name that operations refer to."""
+    """The error responses, without duplicates, by the names that operations refer to."""
 
     def __init__(self) -> None:
         self.found: dict[str, JsonObject] = {}
@@ -144,7 +145,7 @@ class _Responses:
 
 def describes(protocol: Protocol) -> DescribeOperation | None:
     """Return the function that describes the protocol's paths; None if the protocol cannot describe them, or if its
-    messages pass unchanged."""
+    messages are forwarded unchanged."""
     if protocol.http.is_passthrough:
         return None
     return protocol.describer() if protocol.describer is not None else registry.descriptions().get(protocol.name)
@@ -196,7 +197,7 @@ def _described(protocol: Protocol, pattern: str, described: HttpOperation, respo
 
 
 def _merged(own: JsonObject, errors: JsonObject) -> JsonObject:
-    """Return the bodies of errors under a status that other responses have as well."""
+    """Return the bodies of errors under a status that other responses also have."""
     return {
         name: {"schema": {"anyOf": [own[name]["schema"], each["schema"]]}}
         if name in own and "schema" in own[name] and "schema" in each

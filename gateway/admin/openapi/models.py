@@ -1,5 +1,5 @@
-"""A model from the view of a listener's clients, from live metadata. The module fetches it when a user opens the page,
-in the same way as the clients' own metadata requests, and stores it for a minute."""
+"""A model as a listener's clients see it, from live metadata. The module fetches the metadata when a user opens the
+page, in the same way as clients' own metadata requests, and stores it for a minute."""
 
 import asyncio
 from collections import OrderedDict
@@ -84,5 +84,5 @@ async def _answer(select: Select, request: Request) -> Signature:
 
 
 def why_not(error: GatewayError | DecodeError) -> str:
-    """Return the text for a model whose description is impossible."""
+    """Return the text for a model that cannot be described."""
     return error.message if isinstance(error, GatewayError) else str(error)

@@ -1,5 +1,5 @@
-"""`/docs`: the page that shows the OpenAPI documents of the admin port and of the listeners, by Swagger UI. All of its
-files are installed, because the network might not reach a CDN."""
+"""`/docs`: the page that shows the OpenAPI documents of the admin port and of the listeners, by Swagger UI. All files
+of the page are installed, because a CDN might be unreachable."""
 
 from importlib.resources import files
 from pathlib import Path

@@ -7,7 +7,7 @@ _ALL_ADDRESSES = ("0.0.0.0", "[::]")
 
 def listener_url(config: ListenerConfig, address: str, host: str) -> str:
     """Return the URL of a listener that is bound to `address` (`host:port`). `host`, the host in the caller's own
-    request, replaces an address for all interfaces of the machine."""
+    request, replaces a wildcard address."""
     bound, _, port = address.rpartition("://")[2].rpartition(":")
     if bound in _ALL_ADDRESSES:
         bound = f"[{host}]" if ":" in host else host or "localhost"

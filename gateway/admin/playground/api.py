@@ -1,7 +1,7 @@
 """The paths of the playground: `/api/playground`, and below it `send`, `explain` and `snippets`.
 
 These paths have the access rules of every path of the admin port. A user of the playground has no more access than any
-client: the request goes through the listener, which requires its own key.
+client, because the request goes through the listener, which requires its own key.
 """
 
 import asyncio
@@ -45,11 +45,11 @@ from gateway.core.protocol import Protocol as WireForm
 from gateway.core.types import bytes_of
 
 MOST_VALUES = 5000
-"""Maximum number of JSON values in a form; a form with 64 inputs and outputs has 2,500."""
+"""Maximum number of JSON values in a form. A form with 64 inputs and outputs has 2,500 values."""
 MOST_ERRORS = 10
 """Maximum number of reported errors of a form."""
 AT_ONCE = 4
-"""Maximum number of playground requests in progress; additional ones get 429."""
+"""Maximum number of playground requests in progress. Additional requests get status 429."""
 MOST_FORMS = 16
 """Maximum number of streamed responses that the page shows in every protocol."""
 _FACTS = ("x-request-id", "gateway-route", "gateway-backend", "gateway-tries", "retry-after")
@@ -66,11 +66,11 @@ class PlaygroundListener(BaseModel):
     tls: bool
     auth: bool
     explains: bool
-    """The listener has `allow_explain`, so a sent request can be explained."""
+    """True if the listener has `allow_explain`, so that sent requests can be explained."""
 
 
 class PlaygroundSettings(BaseModel):
-    """The choices of the form. `operations`: the operations of each protocol; `derivatives`: the tensor names of the
+    """The choices of the form. `operations` has the operations of each protocol, `derivatives` the tensor names of the
     derivatives."""
 
     listeners: list[PlaygroundListener]
@@ -82,7 +82,8 @@ class PlaygroundSettings(BaseModel):
 
 
 class SentCall(BaseModel):
-    """One request in the wire format and its responses; times in seconds, null for events that did not happen."""
+    """One request in the wire format, and its responses. Times are in seconds; they are null for events that did not
+    happen."""
 
     request: ShownMessage
     replies: list[ShownMessage]
@@ -92,10 +93,10 @@ class SentCall(BaseModel):
 
 
 class Sent(BaseModel):
-    """The outcome of a request. `status` is OK or the status of the error; `facts`: response headers about the
-    responding server; `more_outputs`: the number of outputs beyond the ones in the list; `forms`: the response in the
-    other protocols; `explanation`: the content of the response's `gateway-explanation`, or, if it is null, the cause in
-    `unexplained`."""
+    """The outcome of a request. `status` is OK or the status of the error. `facts` has response headers about the
+    responding server. `more_outputs` is the number of outputs that are not in the list. `forms` has the response in the
+    other protocols. `explanation` is the content of the response's `gateway-explanation`; if it is null, `unexplained`
+    has the reason."""
 
     protocol: str
     status: str
@@ -112,7 +113,8 @@ class Sent(BaseModel):
 
 
 class WrongForm(BaseModel):
-    """The errors of an invalid form: a text for each field, such as `inputs.0.values`; "" for the complete form."""
+    """The errors of an invalid form: a text for each field, such as `inputs.0.values`. The field "" is the complete
+    form."""
 
     errors: dict[str, str]
 
@@ -131,7 +133,7 @@ def add_playground(app: FastAPI, state: GatewayState) -> None:
     @asynccontextmanager
     async def turn() -> AsyncIterator[None]:
         if free.locked():
-            raise HTTPException(429, f"{AT_ONCE} requests of the playground are in work; try again when one has ended")
+            raise HTTPException(429, f"{AT_ONCE} playground requests are in progress; try again when one has ended")
         async with free:
             yield
 
@@ -179,7 +181,7 @@ def add_playground(app: FastAPI, state: GatewayState) -> None:
 
 
 def _host(request: Request) -> str:
-    """Return the name that the user's browser has for this machine, in the form for a URL."""
+    """Return the name by which the user's browser reaches this machine, in URL format."""
     host = request.url.hostname or ""
     host = host if _HOST.fullmatch(host) else "127.0.0.1"
     return f"[{host}]" if ":" in host else host
@@ -190,8 +192,8 @@ async def _snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str
 
 
 async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
-    """Return the result of `work` as JSON. It runs in a thread with its own event loop, so client requests do not wait
-    for it."""
+    """Return the result of `work` as JSON. The work runs in a thread with its own event loop, so client requests do not
+    wait for it."""
     return await asyncio.to_thread(lambda: _json(asyncio.run(work())))
 
 
@@ -261,7 +263,7 @@ def _parsed(body: bytes) -> PlaygroundForm:
     try:
         return PlaygroundForm.model_validate_json(body)
     except ValidationError as error:
-        # Without the values: a value might be a key.
+        # Without the values, because a value might be a key.
         told = [f"{'.'.join(map(str, each['loc'])) or 'form'}: {each['msg']}" for each in error.errors()[:MOST_ERRORS]]
         raise HTTPException(422, shortened("; ".join(told), LONGEST_ERROR)) from None
 

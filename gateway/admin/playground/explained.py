@@ -1,5 +1,5 @@
-"""An explanation of a request in the playground, without sending it: the same explanation as `gateway explain` for the
-client's message."""
+"""Explain a request in the playground without sending it, in the same way as `gateway explain` explains a client's
+message."""
 
 from base64 import b64encode
 
@@ -14,8 +14,8 @@ from gateway.config.keys import Config
 
 
 async def explained(form: PlaygroundForm, config: Config, address: str) -> Explanation:
-    """Explain how a gateway with `config` processes the form's request, up to the message for the backend. The backend
-    gets no message. This assembles a separate gateway.
+    """Explain how a gateway with `config` processes the form's request, up to the message for the backend, which is not
+    sent. This assembles a separate gateway.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request.
@@ -38,6 +38,6 @@ async def explained(form: PlaygroundForm, config: Config, address: str) -> Expla
         arrival = arrive(orjson.dumps(document), config, spoken(config), name, prepared.config.name, "")
     except RecordingError as error:
         raise PlaygroundFormError({"": str(error)}) from error
-    # Policies keep their states by their settings: with the same settings, the end of this gateway would end the
-    # mirrors of the running one.
+    # Policies keep their states by their settings. If both gateways shared the settings, the end of this gateway would
+    # end the mirrors of the running gateway.
     return await explain(arrival, config.model_copy(deep=True), spoken(config), send=False)

@@ -1,4 +1,4 @@
-"""The form of the playground, and the conversion of its content to a Request."""
+"""The form of the playground, and the conversion of the form's content to a Request."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from gateway.core.types import MAX_RANK, Parameters, Request, Shape, Signature, 
 MOST_ELEMENTS = 250_000
 """Maximum number of elements in all inputs together."""
 MOST_PARAMETERS = 10_000
-"""Maximum number of JSON values in the parameters, like in a message (`limits.json_values`)."""
+"""Maximum number of JSON values in the parameters, as in a message (`limits.json_values`)."""
 MOST_TENSORS = 64
 LONGEST_NAME = 1024
 SECONDS = 10.0
@@ -46,8 +46,8 @@ class _Typed(BaseModel):
 
 
 class TypedInput(_Typed):
-    """One input. `shape` can have one free dimension (`-1` or `?`). If it is empty, it follows from the values.
-    `declared`: the shape in the model's metadata; empty if that is unknown."""
+    """One input. `shape` can have one dimension of any size (`-1` or `?`). If `shape` is empty, it is derived from the
+    values. `declared` is the shape in the model's metadata; it is empty if unknown."""
 
     name: str = Field(default="", max_length=LONGEST_NAME)
     datatype: str = Field(default="FP64", max_length=16)
@@ -66,7 +66,7 @@ class DeclaredOutput(_Typed):
 
 class PlaygroundForm(_Typed):
     """The complete form. `parameters` is a JSON object, `headers` has a line `name: value` for each header, `key` is
-    the API key or token for the listener. The playground uses the key for this request alone, and does not store it."""
+    the API key or token for the listener. The playground uses the key only for this request, and does not store it."""
 
     listener: str = Field(max_length=LONGEST_NAME)
     protocol: str = Field(max_length=LONGEST_NAME)
@@ -118,7 +118,8 @@ def read_request(form: PlaygroundForm) -> Request:
 
 
 def declared(form: PlaygroundForm, inputs: Sequence[Tensor]) -> Signature:
-    """Return the model's signature from the form. An input without a declared shape has a free first dimension."""
+    """Return the model's signature from the form. The first dimension of an input without a declared shape can have any
+    size."""
     known = [each.declared or [-1, *tensor.shape[1:]] for each, tensor in zip(form.inputs, inputs, strict=True)]
     return Signature(
         tuple(

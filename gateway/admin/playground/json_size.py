@@ -1,14 +1,14 @@
-"""Counts the values of a JSON document before it is parsed: parsing makes an object of each value, and blocks the event
-loop in any thread."""
+"""Count the values of a JSON document before it is parsed. Parsing makes an object of each value, and blocks the event
+loop even if another thread parses."""
 
 import re
 
 _TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""Matches each text; a text without an end goes to the end of the document."""
+"""Matches each text. A text without an end extends to the end of the document."""
 
 
 def has_more_values(text: str, most: int) -> bool:
-    """Return True if a JSON document, valid or not, has more than `most` values. An empty list counts as two."""
+    """Return True if a JSON document, valid or not, has more than `most` values. An empty list counts as two values."""
     if _marks(text) < most:
         return False
     found = at = 0
@@ -21,6 +21,6 @@ def has_more_values(text: str, most: int) -> bool:
 
 
 def _marks(text: str) -> int:
-    """Return the number of characters that precede a value: every value except the document itself follows such a
+    """Return the number of characters that precede a value. Every value except the document itself follows such a
     character."""
     return text.count(",") + text.count("[") + text.count("{")

@@ -1,4 +1,4 @@
-"""Sends a request to a listener of this gateway like a client: over its address, its transport, its TLS.
+"""Send a request to a listener of this gateway like a client, using the listener's address, transport and TLS.
 
 The model's signature comes from the form, so the playground sends a single message, without queries before it. The
 gateway's own Bridge adapts the tensors to the listener's protocol.
@@ -49,9 +49,9 @@ from gateway.transports.certificates import client_context
 from gateway.transports.tls import ClientTls
 
 MOST_REPLY = 16 * 2**20
-"""Maximum size of one response, in bytes; also of the body of one message of a stream."""
+"""Maximum size of one response, and of the body of one message of a stream, in bytes."""
 MOST_RESPONSES = 64
-"""Maximum number of responses of a stream to wait for."""
+"""Maximum number of responses of a stream for which the playground waits."""
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]", "": "127.0.0.1"}
 
 
@@ -65,7 +65,7 @@ class Prepared:
     request: Request
     headers: RawHeaders
     signature: Signature
-    """The signature from the view of the protocol's clients."""
+    """The signature as the protocol's clients see it."""
 
 
 @frozen
@@ -150,7 +150,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
     messages that a client would send. A response that does not arrive in time is also an error.
 
     Raises:
-        PlaygroundFormError: the protocol cannot carry the request. The playground has sent nothing.
+        PlaygroundFormError: the protocol cannot represent the request. Nothing was sent.
     """
     notes = _Notes()
     limits = Limits(message=MOST_REPLY)
@@ -189,7 +189,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
 
 
 def reached(address: str, prepared: Prepared) -> str:
-    """Return the address of the listener for a client on this machine, in the form of its transport. Raises
+    """Return the listener's address for a client on this machine, in the format of the transport. Raises
     PlaygroundFormError."""
     kind, tls = prepared.protocol.transport, prepared.config.tls is not None
     bare = address.removeprefix("tcp://")
@@ -208,7 +208,7 @@ def reached(address: str, prepared: Prepared) -> str:
 
 
 def on_loopback(address: str) -> str:
-    """Return `host:port` with loopback instead of all addresses of the machine."""
+    """Return `host:port`, with a wildcard host replaced by loopback."""
     host, _, port = address.rpartition(":")
     return f"{_LOOPBACK.get(host, host)}:{port}"
 
@@ -238,8 +238,8 @@ async def _responses(
 
 
 def _flavor(prepared: Prepared) -> str:
-    """Return the server type that the listener is addressed as: the plainest one. If the protocol has JSON and a binary
-    format, it is JSON, unless JSON cannot carry the request."""
+    """Return the plainest server type as which the listener can be addressed. If the protocol has JSON and a binary
+    format, this is JSON, unless JSON cannot represent the request."""
     flavors = prepared.protocol.traits.servers.flavors
     configured = prepared.config.flavor.get(prepared.protocol.name, "")
     needs_more = prepared.request.operation is Operation.STREAM or any(
@@ -271,7 +271,7 @@ async def _ask_stream(
 
 
 class _Declared(SignatureCache):
-    """The signature that the form declares, instead of one fetched from the listener."""
+    """The signature that the form declares, instead of a signature fetched from the listener."""
 
     def __init__(self, prepared: Prepared, handler: Handler, traits: Traits) -> None:
         super().__init__(handler, traits, perf_counter)
@@ -292,7 +292,7 @@ def _own_names(operation: Operation) -> tuple[str, ...]:
 
 
 def _point(spec: TensorSpec) -> TensorSpec:
-    """Return an input or output from the view of clients whose tensors are vectors of FP64, one for each row."""
+    """Return an input or output as seen by clients whose tensors are vectors of FP64, one for each row."""
     sizes = spec.shape[1:] if spec.shape[:1] == (-1,) else spec.shape
     return replace(spec, datatype=Datatype.FP64, shape=(-1, -1 if not sizes or -1 in sizes else prod(sizes)))
 
@@ -332,7 +332,8 @@ def _tls(prepared: Prepared) -> ClientTls | None:
         context = client_context(TlsFiles(authorities=str(tls.certificate)), alpn=(alpn,) if alpn else ())
     except CertificateError as error:
         raise PlaygroundFormError({"listener": f"tls.{error.key}: {error}"}) from error
-    # The file is the listener's own certificate: a server with its key is the listener, for any names in it.
+    # The file is the listener's own certificate, so a server that has its key is the listener, whatever names the
+    # certificate has.
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return ClientTls(lambda: context)

@@ -17,21 +17,21 @@ from gateway.core.protocol import GrpcForm, Protocol, StreamForm
 from gateway.core.types import Headers, Message, Request, Response, Tensor, bytes_of
 
 LONGEST_TEXT = 64 * 2**10
-"""Maximum number of characters to show of a body."""
+"""Maximum number of characters of a body that are shown."""
 MOST_HEX = 4096
-"""Maximum number of bytes to show in hexadecimal."""
+"""Maximum number of bytes that are shown in hexadecimal."""
 MOST_VALUES = 1000
-"""Maximum number of elements to show of an output."""
+"""Maximum number of elements of an output that are shown."""
 MOST_OUTPUTS = 64
-"""Maximum number of outputs to show of a response."""
+"""Maximum number of outputs of a response that are shown."""
 LONGEST_VALUE = 1000
-"""Maximum number of characters to show of a BYTES element."""
+"""Maximum number of characters of a BYTES element that are shown."""
 LONGEST_NAME = 200
-"""Maximum number of characters to show of a name, a header or a path."""
+"""Maximum number of characters of a name, a header or a path that are shown."""
 LONGEST_ERROR = 2000
-"""Maximum number of characters to show of an error."""
+"""Maximum number of characters of an error that are shown."""
 MOST_IN_FORMS = 1_000_000
-"""Maximum size of a response that the page shows in every protocol, in bytes. It shows a larger response only in its
+"""Maximum size of a response that the page shows in every protocol, in bytes. A larger response is shown only in its
 own protocol."""
 MOST_WHOLE = 16 * 2**20
 """Maximum size of responses that the page receives complete, in bytes."""
@@ -42,8 +42,8 @@ _LONGEST_HEADER = 4096
 
 
 class ShownMessage(BaseModel):
-    """A message. `head`: its address and headers, one on a line; `size`: the bytes of its body; `body` is incomplete if
-    `cut`. `whole`: the bytes of the body in base64, for a response that is cut."""
+    """A message. `head` has the address and the headers, one per line. `size` is the size of the body in bytes. If
+    `cut` is True, `body` is incomplete. For a response that is cut, `whole` has all bytes of the body in base64."""
 
     head: list[str]
     size: int
@@ -55,7 +55,7 @@ class ShownMessage(BaseModel):
 
 
 class ShownForm(BaseModel):
-    """A response in one protocol: its messages, or why the protocol cannot carry it."""
+    """A response in one protocol: its messages, or why the protocol cannot represent it."""
 
     protocol: str
     messages: list[ShownMessage]
@@ -63,7 +63,8 @@ class ShownForm(BaseModel):
 
 
 class ShownOutput(BaseModel):
-    """An output. `values` is JSON with the first MOST_VALUES of its `elements`, and incomplete if `cut`."""
+    """An output. `elements` is the number of elements. `values` is JSON with at most the first MOST_VALUES of them;
+    `cut` is True if some are missing."""
 
     name: str
     datatype: str
@@ -83,7 +84,7 @@ def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) 
 
 
 def shown_replies(replies: Sequence[Message], protocol: Protocol) -> list[ShownMessage]:
-    """Return responses for people. Responses that are too long to show are also included complete, up to MOST_WHOLE
+    """Return responses for display. Responses that are too long to show are also included complete, up to MOST_WHOLE
     bytes in total."""
     found: list[ShownMessage] = []
     left = MOST_WHOLE
@@ -99,8 +100,8 @@ def shown_replies(replies: Sequence[Message], protocol: Protocol) -> list[ShownM
 def forms(
     responses: tuple[Response, ...], error: GatewayError | None, request: Request, without: str, size: int
 ) -> list[ShownForm]:
-    """Return the response in every protocol except `without`. `size`: the bytes of the responses. A large response
-    stays in its own protocol, because conversion would delay the requests that the gateway handles at the same time."""
+    """Return the response in every protocol except `without`. `size` is the size of the responses in bytes. A large
+    response is not converted, because conversion would delay the requests that the gateway handles at the same time."""
     others = [each for name, each in protocols().items() if name != without]
     if size > MOST_IN_FORMS:
         why = f"Answers of more than {MOST_IN_FORMS:,} bytes appear only in their own protocol."
@@ -186,7 +187,7 @@ def _body(message: Message, protocol: Protocol, size: int) -> tuple[str, str, bo
 
 
 class _Literal(str):
-    """A number in its original spelling: a float would lose digits."""
+    """A number in its original spelling, because a float would lose digits."""
 
     __slots__ = ()
 
@@ -230,7 +231,8 @@ def _text(value: object) -> str:
 
 
 def _hexadecimal(body: bytes, notes: dict[int, str]) -> str:
-    """Return lines of 16 bytes; a line ends at the start of one of the `notes`, which is above its bytes."""
+    """Return lines of 16 bytes. Each of the `notes` is above the bytes that it describes, so a line ends where a note
+    starts."""
     lines: list[str] = []
     at, end = 0, min(len(body), MOST_HEX)
     starts = sorted(each for each in notes if each < end)
@@ -272,7 +274,7 @@ def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """Return the number at this position and the position after it, which is -1 without a number."""
+    """Return the number at this position, and the position after it. The position is -1 if there is no number."""
     value = 0
     for shift in range(0, 64, 7):
         if not 0 <= at < len(body):

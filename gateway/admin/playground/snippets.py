@@ -1,5 +1,5 @@
-"""The request of the form, ready to copy, for widely used clients: with this gateway's addresses, its TLS, the model
-and the values.
+"""Write the form's request as code for widely used clients, ready to copy, with this gateway's addresses and TLS, the
+model and the values.
 
 A snippet takes the API key from the variable GATEWAY_KEY and the CA of the listener's certificate from the file
 `ca.crt`, because the gateway does not have the CA and should not show the key. Names and values are quoted for the
@@ -47,7 +47,7 @@ _DERIVATIVE_OPTIONS = {
 
 
 class Snippet(BaseModel):
-    """A snippet. `code` is empty if it is not possible, and `note` has the reason; otherwise `note` has hints."""
+    """A snippet. If it is not possible, `code` is empty and `note` has the reason; otherwise `note` has hints."""
 
     name: str
     language: str
@@ -67,7 +67,7 @@ class _Place:
     address: str
     message: Message
     request: Request
-    """Adapted to the protocol."""
+    """The request, adapted to the protocol."""
     calls: int
     described: Mapping[str, object] | None = None
     """The description of the protocol, if it is a form that the configuration declares."""
@@ -97,7 +97,7 @@ class _Place:
 
     @property
     def client_address(self) -> str:
-        """The address in the form of `gateway call` and `gateway.client`."""
+        """The address in the format of `gateway call` and `gateway.client`."""
         name = f"{self.prepared.protocol.name}{'+tls' if self.tls else ''}"
         if self.address.startswith("unix:"):
             return f"{name}://{self.address.removeprefix('unix:').removeprefix('//')}"
@@ -137,7 +137,7 @@ async def _place(
     form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]
 ) -> _Place:
     """Return the request at the form's listener. If that listener does not serve the client's protocols, return the
-    request at another listener. `wanted` is empty if the client speaks every protocol."""
+    request at another listener. `wanted` is empty if the client supports every protocol."""
     if wanted and form.protocol not in wanted:
         pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
         pairs.sort(key=lambda pair: pair[0].name != form.listener)
@@ -231,7 +231,7 @@ def _gateway_call(place: _Place) -> str:
 
 
 def _is_short(tensor: Tensor) -> bool:
-    """Return True if `--set` gives exactly this tensor: JSON there has FP64 and INT64."""
+    """Return True if `--set` gives exactly this tensor, because its JSON has only FP64 and INT64."""
     is_known = tensor.datatype in (Datatype.FP64, Datatype.INT64)
     is_finite = is_known and bool(np.isfinite(tensor.array).all()) and tensor.elements > 0
     return is_finite and len(tensor.shape) > 0 and _SIMPLE_NAME.fullmatch(tensor.name) is not None
@@ -387,7 +387,7 @@ def _array(tensor: Tensor, bf16: str) -> str:
 
 
 def _literal(value: object) -> str:
-    """Return a Python expression with this value; NaN and infinities by numpy's names."""
+    """Return a Python expression for this value, with numpy's names for NaN and infinities."""
     if isinstance(value, float) and not math.isfinite(value):
         return "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf"
     if isinstance(value, list):
@@ -426,7 +426,7 @@ def _text_of(body: bytes) -> str | None:
 
 
 _Wanted: TypeAlias = Callable[[Mapping[str, Protocol]], Sequence[str]]
-"""Returns the protocols that a client supports; empty: all."""
+"""Returns the protocols that a client supports; empty if it supports all protocols."""
 
 
 def _over_http(protocols: Mapping[str, Protocol]) -> Sequence[str]:

@@ -13,19 +13,19 @@ from gateway.core.types import Headers
 
 
 def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> str:
-    """Return one sentence for the user: the missing setting, key or permission. `guards`: the authentication of the
-    listeners with `auth`."""
+    """Return one sentence that tells the user which setting, key or permission is missing. `guards` has the
+    authentication of the listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:
         return f"Listener {listener.name!r} explains no requests: its key `allow_explain` is false."
     if isinstance(prepared.protocol.carrier, StreamForm):
         return f"Messages of {prepared.protocol.name} have no place for an explanation."
     if not any(each.replies for each in played.calls):
-        return "There was no reply, and so no explanation."
+        return "There was no response, so there is no explanation."
     guard, needed = guards.get(listener.name), needed_to_explain(listener)
     if guard is None:
         if not needed:
-            return "The reply came without an explanation."
+            return "The response has no explanation."
         return (
             f"With `errors.detail: brief` listener {listener.name!r} explains requests only to clients with the "
             f"permission `details`, which clients can have on a listener with `auth` only."

@@ -17,10 +17,10 @@ from gateway.transports.grpc.server.listener import GrpcListener
 from gateway.transports.listener_connections import ConnectionLimit, ListenerConnections
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. A new connection above the limit replaces the oldest one that waits for its
-client. KEDA's operator has one for each TLS identity that its triggers use."""
+"""Maximum number of open connections. A new connection above the limit replaces the oldest connection that waits for
+its client. KEDA's operator has one connection for each TLS identity that its triggers use."""
 _LIMITS = Limits(message=64 * 2**10, headers=16 * 2**10)
-"""Metadata of Kubernetes objects is far smaller."""
+"""Limits for messages, in bytes. Metadata of Kubernetes objects is far smaller."""
 
 
 class ScalerServer:
@@ -63,7 +63,7 @@ class ScalerServer:
         self.address = self._listener.address
 
     async def stop(self) -> None:
-        """Close the port. Streams end with UNAVAILABLE: KEDA opens them again, at a running gateway."""
+        """Close the port. Streams end with UNAVAILABLE, so KEDA opens them again at a running gateway."""
         await self._listener.drain(0)
 
 

@@ -1,4 +1,4 @@
-"""Responds to KEDA: reports whether a backend has calls, and how many.
+"""Tell KEDA whether a backend has calls, and how many.
 
     KEDA                                  gateway
     StreamIsActive(backend) ----------->
@@ -10,8 +10,8 @@
                             <----------- calls: 23    calls in flight, and waiting calls
                             <----------- false        `idle` seconds after the last call
 
-KEDA starts the first replica when a backend is active. Its HorizontalPodAutoscaler starts more replicas by the metric.
-KEDA stops the last one when the backend was not active for the ScaledObject's `cooldownPeriod`.
+KEDA starts the first replica when a backend is active. KEDA's HorizontalPodAutoscaler starts more replicas according to
+the metric. KEDA stops the last replica when the backend was not active for the ScaledObject's `cooldownPeriod`.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class ExternalScaler:
         """Done when a new configuration takes over."""
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
-        """Use another configuration from now on. Streams for backends that it does not have end."""
+        """Use another configuration from now on. Streams end if their backends are not in this configuration."""
         self._backends, self._activities = backends, activities
         changed, self._changed = self._changed, asyncio.get_running_loop().create_future()
         changed.set_result(None)
@@ -92,7 +92,7 @@ class ExternalScaler:
                 if now is not told:
                     yield now
                     told = now
-                    continue  # it might have changed while the client read
+                    continue  # the state might have changed while the client read the response
                 await _first(changed, activity, left)
 
     def _metric_spec(self, wanted: Trigger) -> Protobuf:
@@ -126,8 +126,8 @@ class ExternalScaler:
 
 
 async def _first(changed: "asyncio.Future[None]", activity: Activity, seconds: float) -> None:
-    """Wait for another configuration. For a backend that is active for `seconds` more, wait until they have passed; for
-    an inactive backend, wait for its next call."""
+    """Wait for another configuration, or for a possible change of the backend. For a backend that stays active for
+    `seconds`, wait until they have passed; for an inactive backend, wait for its next call."""
     if seconds > 0:
         await asyncio.wait((changed,), timeout=seconds)
         return

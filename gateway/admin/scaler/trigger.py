@@ -1,4 +1,4 @@
-"""The trigger of a ScaledObject: its `metadata`, which KEDA passes on."""
+"""The trigger of a ScaledObject, read from its `metadata`, which KEDA passes on."""
 
 import math
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ _OF_KEDA = ("scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert"
 
 @frozen
 class Trigger:
-    """`target`: the value of `metric` per replica; None: the backend's `max_in_flight`. `idle`: the seconds for which
-    the backend stays active after its last call."""
+    """The settings of a trigger. `target` is the value of `metric` per replica; None means the backend's
+    `max_in_flight`. `idle` is the time for which the backend stays active after its last call, in seconds."""
 
     backend: str
     target: float | None

@@ -237,7 +237,7 @@ def _array(data: object, place: tuple[str | int, ...]) -> "np.ndarray[Any, Any]"
     if array.ndim > MAX_RANK:
         raise GraphError(f"expected at most {MAX_RANK} dimensions", *place)
     if array.dtype == object and kinds != {str}:
-        raise GraphError("an integer is out of the range of INT64 and UINT64", *place)
+        raise GraphError("an integer is outside the range of INT64 and UINT64", *place)
     return array
 
 

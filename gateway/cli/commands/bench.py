@@ -33,9 +33,9 @@ from gateway.tools.bench.target import Question
 
 SECONDS = 10.0
 IN_FLIGHT = {True: 1000, False: 16}
-"""For an open and for a closed loop, for servers without a limit."""
+"""The default of --in-flight for an open and for a closed loop, if the server has no limit."""
 TURNS = ((0, 0), (1, 0), (1, 1), (0, 1))
-"""For two servers: which server gets which half of its requests, in order. Slow changes of the environment affect both
+"""The order in which two servers get the halves of their requests, so that slow changes of the environment affect both
 equally."""
 
 
@@ -47,7 +47,7 @@ class BenchOptions:
         list[str],
         typer.Argument(
             metavar="ADDRESS MODEL [FILE]",
-            help="Same as in `gateway call`. Without FILE and --set, inputs are random and match the signature.",
+            help="Same as in `gateway call`. Default inputs: random values that match the signature.",
         ),
     ]
     rate: Annotated[
@@ -56,8 +56,8 @@ class BenchOptions:
             metavar="N",
             min=0,
             max=1_000_000,
-            help="Send N requests per second, even if the server is slower (open loop). 0: --in-flight clients that "
-            "each wait for the response (closed loop).",
+            help="Send N requests per second, even if the server is slower (open loop). 0: --in-flight clients send "
+            "requests, and each waits for its response (closed loop).",
         ),
     ] = 0.0
     arrivals: Annotated[
@@ -81,11 +81,11 @@ class BenchOptions:
     requests: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of requests to measure.")] = None
     warmup: Annotated[
         float,
-        typer.Option(metavar="S", min=0, help="Duration of the warm-up, in seconds, whose requests do not count."),
+        typer.Option(metavar="S", min=0, help="Duration of the warm-up, in seconds. Its requests are not measured."),
     ] = 1.0
     compare: Annotated[
         str,
-        typer.Option(metavar="ADDRESS2", help="Alternate between a second server and the first, and print ratios."),
+        typer.Option(metavar="ADDRESS2", help="Alternate between the server and a second server, and print ratios."),
     ] = ""
     processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Number of load generators.")] = 1
     connections: Annotated[
@@ -94,13 +94,14 @@ class BenchOptions:
             metavar="N",
             min=1,
             max=10_000,
-            help="Connections per generator, for gRPC and brpc. Other protocols use one per request in flight.",
+            help="Connections per generator, for gRPC and brpc. Other protocols use one connection per request.",
         ),
     ] = 1
     batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of rows of random inputs.")] = None
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of random inputs and arrivals.")] = 0
     assigned: Annotated[
-        list[str], typer.Option("--set", metavar="NAME=VALUE", help="Input, same as in `gateway call`. Repeatable.")
+        list[str],
+        typer.Option("--set", metavar="NAME=VALUE", help="Input, in the format of `gateway call`. Repeatable."),
     ] = field(default_factory=list)
     version: server_options.ModelVersion = ""
     parameters: server_options.Parameters = field(default_factory=list)
@@ -121,9 +122,10 @@ class BenchOptions:
 @grouped(BenchOptions)
 def bench(options: BenchOptions) -> None:
     """Load-test a model server, and print latencies. Also print rate and errors. The command sends requests on a
-    schedule, or as fast as the server responds. It measures a latency from the scheduled time of the request, so the
-    results include stalls of the server. Exit codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the
-    server cannot be reached, 4 no response to the first request in time, 130 interrupted (with the current results)."""
+    schedule, or as fast as the server responds. It measures each latency from the time when the request was scheduled,
+    so the results include stalls of the server. Exit codes: 0 every request succeeded, 1 requests failed, 2 wrong
+    usage, 3 the server is unreachable, 4 no response to the first request in time, 130 interrupted (results so far are
+    printed)."""
     try:
         address, model, file = call_inputs.words(options.words, "", "")
         question = Question(_request(options, model, file), options.cast, options.batch, options.seed)
@@ -138,7 +140,7 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
     """Return the request that the run sends repeatedly."""
     request = call_inputs.request(file, model)
     if options.batch is not None and (request.inputs or options.assigned):
-        raise BadArgument("--batch is for random inputs; leave it out, or the given inputs")
+        raise BadArgument("--batch is only for random inputs; remove it, or remove FILE and --set")
     if options.in_flight is not None and options.in_flight < options.processes:
         text = f"--in-flight is {options.in_flight}, expected at least one for each of {options.processes} processes"
         raise BadArgument(text)
@@ -185,7 +187,7 @@ async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> N
     except ValueError as error:
         end(USAGE, error)
     if not results:
-        end(INTERRUPTED, "interrupted before anything was measured")
+        end(INTERRUPTED, "interrupted before the first measurement")
     bar = "█" if "utf" in (sys.stdout.encoding or "").lower() else "#"
     print(json.dumps(as_json(results)) if json_output else text(results, bar))
     if runner.is_interrupted:
@@ -195,7 +197,7 @@ async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> N
 
 
 class Runner:
-    """Runs jobs, or two jobs in turns, until they are done or the user interrupts."""
+    """Runs one job, or two jobs in turns, until they are done or the user interrupts."""
 
     def __init__(self, jobs: list[LoadJob], processes: int) -> None:
         self.is_interrupted = False
@@ -206,8 +208,8 @@ class Runner:
         """The current run."""
 
     async def results(self) -> list[Result]:
-        """Return the measured figures of each job; empty if the user interrupted too early. Raises the errors of
-        Run."""
+        """Return the measured figures of each job; empty if the user interrupted before any measurement. Raises the
+        errors of Run."""
         found: dict[int, Result] = {}
         with self._until_interrupted():
             for turn, (at, job) in enumerate(self._turns):
@@ -262,7 +264,7 @@ class Runner:
 
 
 def _half(job: LoadJob, half: int) -> LoadJob:
-    """Return the first (0) or second half of a job."""
+    """Return the first (`half` is 0) or the second half of a job."""
     plan = job.plan
     seconds = None if plan.seconds is None else plan.seconds / 2
     requests = None if plan.requests is None else (plan.requests + 1 - half) // 2

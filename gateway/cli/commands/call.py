@@ -1,4 +1,5 @@
-"""`gateway call`: one inference over any protocol. On a terminal the response is a table, otherwise V2 JSON."""
+"""`gateway call`: send one inference over any protocol. The response is printed as a table on a terminal, otherwise as
+V2 JSON."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -36,14 +37,15 @@ class CallOptions:
         typer.Argument(
             metavar="[ADDRESS] [MODEL] [FILE]",
             help="ADDRESS: PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT or PROTOCOL:///SOCKET. MODEL: the model's "
-            "name on the server. FILE: a V2 inference request as JSON, - for standard input; or arrays, .npy or .npz.",
+            "name on the server. FILE: a V2 inference request as JSON (- for standard input), or "
+            "arrays in a .npy or .npz file.",
         ),
     ] = field(default_factory=list)
     protocol: Annotated[
         str, typer.Option(autocompletion=protocols, metavar="NAME", help="Protocol, if ADDRESS does not name it.")
     ] = ""
-    address: Annotated[str, typer.Option(metavar="ADDRESS", help="Same as ADDRESS.")] = ""
-    model: Annotated[str, typer.Option(metavar="NAME", help="Same as MODEL.")] = ""
+    address: Annotated[str, typer.Option(metavar="ADDRESS", help="Same as the argument ADDRESS.")] = ""
+    model: Annotated[str, typer.Option(metavar="NAME", help="Same as the argument MODEL.")] = ""
     assigned: Annotated[
         list[str],
         typer.Option(
@@ -128,7 +130,7 @@ def _operation(options: CallOptions) -> Operation:
 async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path | None, *, as_json: bool) -> None:
     show = call_outputs.json_line if as_json else call_outputs.table
     try:
-        with progress("waiting for the answer") as line:
+        with progress("waiting for the response") as line:
             async with client:
                 request = await _with_datatypes(client, request)
                 async with aclosing(_responses(client, request, cast)) as responses:
@@ -148,9 +150,9 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
 
 
 async def _with_datatypes(client: AsyncClient, request: Request) -> Request:
-    """Return the request; numbers of `--set`, which have no datatype, get the datatypes of the model's metadata. This
-    also happens if the client would not change them because servers of the protocol often describe their models
-    wrongly."""
+    """Return the request, in which numbers of `--set`, which have no datatype, have the datatypes of the model's
+    metadata. This is done even for protocols whose servers often report wrong datatypes, for which the client itself
+    changes no datatypes."""
     if client.fits_to_metadata or not any(each.untyped for each in request.inputs):
         return request
     try:
@@ -186,4 +188,4 @@ OPTIONS = {
     "call a model that streams with `stream`": "--stream shows each response",
     "add the argument `protocol`": "add --protocol NAME",
 }
-"""Advice of the Python client, and the command's options with the same effect."""
+"""Advice in errors of the Python client, and the same advice with the command's options."""

@@ -1,4 +1,4 @@
-"""`gateway check`: checks a configuration file, with `--live` also against the backends' servers."""
+"""`gateway check`: check a configuration file; with `--live`, compare the file with the backends' servers."""
 
 import asyncio
 import sys
@@ -44,7 +44,7 @@ def check(
         typer.Option(
             "--header",
             metavar="NAME=VALUE",
-            help="With --live: client header, for backends with this header in forward_headers. Repeatable.",
+            help="With --live: client header, sent to backends whose forward_headers list it. Repeatable.",
         ),
     ] = [],  # noqa: B006 - typer copies it
     key: Annotated[
@@ -54,7 +54,7 @@ def check(
             metavar="KEY",
             envvar="GATEWAY_KEY",
             show_envvar=True,
-            help="With --live: client API key, for backends with Authorization in forward_headers.",
+            help="With --live: client API key, sent to backends whose forward_headers list Authorization.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --live: print JSON, also on a terminal.")] = False,

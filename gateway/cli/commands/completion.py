@@ -1,4 +1,4 @@
-"""`gateway completion`: shell completion. `gateway` itself computes the completions."""
+"""`gateway completion`: print a script for shell completion. The script calls `gateway` to compute the completions."""
 
 from enum import Enum
 from typing import Annotated
@@ -8,11 +8,11 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 
 PROGRAM = "gateway"
 VARIABLE = "_GATEWAY_COMPLETE"
-"""The environment variable with which shells request completions from `gateway`; click defines the name."""
+"""The environment variable that shells set to request completions from `gateway`. Click defines the name."""
 
 
 class Shell(Enum):
-    """A shell that has completion."""
+    """A shell for which completion is available."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -22,19 +22,19 @@ class Shell(Enum):
 def completion(
     shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
 ) -> None:
-    """Print the completion script of a shell. bash and zsh: eval "$(gateway completion bash)"; fish: gateway
-    completion fish | source."""
+    """Print the completion script for a shell. To enable completion in bash: eval "$(gateway completion bash)"; in zsh:
+    eval "$(gateway completion zsh)"; in fish: gateway completion fish | source."""
     print(get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value))
 
 
 def enable() -> None:
-    """Answer shells that request completions. Call this before the command line runs."""
+    """If a shell requests completions, print them. Call this before the command line runs."""
     completion_init()
 
 
 def protocols(incomplete: str) -> list[str]:
     """Return the protocols whose names start with `incomplete`."""
-    from gateway.assembly.forms import known  # only when a shell asks
+    from gateway.assembly.forms import known  # imported only when a shell requests completions
 
     return [each for each in known() if each.startswith(incomplete)]
 

@@ -1,4 +1,4 @@
-"""`gateway conformance`: a server of any protocol against the specification of that protocol."""
+"""`gateway conformance`: check a server of any protocol against the specification of that protocol."""
 
 import sys
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ class ConformanceOptions:
 
 @grouped(ConformanceOptions)
 def conformance(options: ConformanceOptions) -> None:
-    """Check a server against the specification of its protocol. You can also check a gateway. Exit codes: 0 no check
-    failed, 1 a check failed, 2 usage, 3 the address cannot be reached."""
+    """Check a server against its protocol's specification. You can also check a gateway. Exit codes: 0 no check failed,
+    1 a check failed, 2 wrong usage, 3 the address is unreachable."""
     protocol = options.protocol
     if protocol not in MODULES:
         end(USAGE, f"no protocol {protocol!r}; expected {', '.join(MODULES)}")
@@ -70,7 +70,7 @@ def conformance(options: ConformanceOptions) -> None:
         end(USAGE, error)
     checks = chosen.selected(options.only)
     if not checks:
-        end(USAGE, f"no check matches {options.only!r}; --list prints them")
+        end(USAGE, f"no check matches {options.only!r}; --list prints all checks")
     width = max(len(each.id) for each in checks)
     if options.list_checks:
         for each in checks:

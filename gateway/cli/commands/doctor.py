@@ -1,4 +1,4 @@
-"""`gateway doctor`: a page to paste into a report of a problem."""
+"""`gateway doctor`: print information to paste into a bug report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,8 +23,8 @@ def doctor(
     ] = None,
 ) -> None:
     """Print diagnostic information for a bug report. Prints versions, extras, processors, limits of memory and files,
-    and the clock. With a configuration, also prints the state of its ports, its errors and its warnings, but no other
-    part of the configuration. Exit with 1 if the configuration has errors, or if a port is in use."""
+    and the clock. If a configuration is given, also prints the state of its ports, its errors and its warnings, but no
+    other part of the configuration. Exit with 1 if the configuration has errors, or if a port is in use."""
     found = diagnosis(config, catalog())
     for title, rows in found.sections:
         print(f"{title}")

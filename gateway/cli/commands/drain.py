@@ -1,4 +1,4 @@
-"""`gateway drain`: stop new calls to an endpoint of a running gateway, for maintenance of its server."""
+"""`gateway drain`: stop new calls to an endpoint of a running gateway, before maintenance of the server."""
 
 import time
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from gateway.cli.server_options import AdminAccess, AdminUrl, admin_exit_code
 from gateway.tools.admin_port import AdminPort, AdminPortError
 from gateway.tools.printed import printable
 
-EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused the request, 2 wrong usage, 3 the gateway is unreachable, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
+EPILOG = "Exit codes: 0 drained (or drain undone), 1 the gateway refused the request, 2 wrong usage, 3 the gateway is unreachable, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
 INTERVAL = 0.2
-"""Seconds between two queries whether the endpoint is drained."""
+"""Seconds between two checks whether the endpoint is drained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,8 @@ class DrainOptions:
             metavar="SECONDS",
             min=0,
             max=86400,
-            help="Maximum time to drain, in seconds. Open sequences continue on the endpoint during this time, and its "
-            "models move to other servers.",
+            help="Maximum time to drain, in seconds. During this time, open sequences continue on the endpoint, and "
+            "the endpoint's models move to other servers.",
         ),
     ] = 60.0
     access: AdminAccess = field(default_factory=AdminAccess)
@@ -44,9 +44,9 @@ class DrainOptions:
 
 @grouped(DrainOptions)
 def drain(options: DrainOptions) -> None:
-    """Drain an endpoint for maintenance of its server. The endpoint gets no new calls, and its calls in flight finish.
-    Run the command for every gateway that sends calls to the server. The drain lasts until --undo, or until the gateway
-    restarts."""
+    """Stop sending requests to an endpoint, for maintenance. The endpoint gets no new calls, and its calls in flight
+    finish. Run the command for every gateway that sends calls to the server. The drain lasts until you run the command
+    with --undo, or until the gateway restarts."""
     try:
         _drain(options.access.port(options.admin), options)
     except AdminPortError as error:
@@ -58,7 +58,7 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
     what = f"endpoint {options.endpoint} of backend {options.backend!r}"
     if options.undo:
         port.post("/drain", {**asked, "undo": True})
-        print(f"{what} serves again")
+        print(f"{what} gets calls again")
         return
     now = port.post("/drain", {**asked, "seconds": options.wait})
     until = time.monotonic() + options.wait
@@ -68,11 +68,11 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
             time.sleep(min(INTERVAL, max(0.0, until - time.monotonic())))
             now = _endpoint(port.get("/status"), options)
     if now is None:
-        end(FAILED, f"{what} is drained no more: somebody undid it, or it is gone")
+        end(FAILED, f"{what} is no longer drained: the drain was undone, or the endpoint was removed")
     for each in now["drain"]["failed_moves"]:
-        print(printable(f"not loaded elsewhere: {each}"))
+        print(printable(f"not loaded on another server: {each}"))
     if now["drain"]["state"] != "drained":
-        end(TIMED_OUT, f"{what} gets no new calls, and is not drained within {options.wait:g} s: {_left(now)}")
+        end(TIMED_OUT, f"{what} gets no new calls, but was not drained within {options.wait:g} s: {_left(now)}")
     print(f"{what} is drained")
 
 
@@ -88,5 +88,5 @@ def _endpoint(status: Any, options: DrainOptions) -> Any:
 def _left(endpoint: Any) -> str:
     drain = endpoint["drain"]
     if drain["is_moving"]:
-        return "the gateway is loading its models elsewhere"
+        return "the gateway is loading its models on other servers"
     return f"{endpoint['in_flight']} calls and {drain['sequences']} sequences have not ended"

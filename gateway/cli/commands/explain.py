@@ -1,4 +1,4 @@
-"""`gateway explain`: how the gateway handles one recorded request."""
+"""`gateway explain`: explain how the gateway handles one recorded request."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain how the gateway handles a request. Print the protocol, the route, the tensors before and after
-    conversion, and the message to the backend. The command sends the message only with --send. Exit with 1 if the
+    conversion, and the message to the backend. The command sends the message only if --send is set. Exit with 1 if the
     client would get an error."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()

@@ -1,4 +1,4 @@
-"""`gateway graph`: a model graph, as text or as a picture."""
+"""`gateway graph`: print a model graph, as text or as a picture."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -24,7 +24,9 @@ class Format(StrEnum):
 
 def graph(
     config: ConfigFile,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name in `models`. Default: the only one.")] = "",
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Name in `models`. Default: the only model there.")
+    ] = "",
     format: Annotated[
         Format, typer.Option("--format", help="Text, DOT for Graphviz, or an SVG document.")
     ] = Format.TEXT,

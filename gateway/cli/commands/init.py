@@ -1,4 +1,4 @@
-"""`gateway init`: a first configuration file, from options, from prompts on a terminal, or from examples."""
+"""`gateway init`: write a first configuration file, from options, from prompts on a terminal, or from examples."""
 
 import sys
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ from gateway.tools.proposing.files import ExampleError, read_examples, server_at
 from gateway.tools.proposing.form import NoProposalError, propose
 
 EPILOG = (
-    "Exit codes: 0 success, 1 unknown protocol of a server, or no form for the examples, 2 wrong usage or the file "
-    "exists, 3 a server is unreachable, 4 no response in time."
+    "Exit codes: 0 success, 1 the protocol of a server is unknown, or no form fits the examples, 2 wrong usage, or the "
+    "file already exists, 3 a server is unreachable, 4 no response in time."
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"
-"""The default name of the proposed form, backend and model for examples, without `--model`."""
+"""The name of the proposed form, backend and model if `--model` is not given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class InitOptions:
     """The options of `gateway init`."""
 
     files: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="[REQUEST REPLY]...", help="With --example: JSON files, each request followed by its response."
         ),
@@ -51,7 +51,7 @@ class InitOptions:
     backends: Annotated[
         list[str],
         typer.Option(
-            "--backend", metavar="ADDRESS", help="A model server; same format as in `gateway probe`. Repeatable."
+            "--backend", metavar="ADDRESS", help="A model server, in the format of `gateway probe`. Repeatable."
         ),
     ] = field(default_factory=list)
     listeners: Annotated[
@@ -67,7 +67,8 @@ class InitOptions:
         bool,
         typer.Option(
             "--example",
-            help="Propose a form for a server with a custom JSON API, from examples. --model sets its name.",
+            help="Propose a form for a server with a custom JSON API, from examples. --model names the form and the "
+            "model.",
         ),
     ] = False
     url: Annotated[str, typer.Option(metavar="URL", help="With --example: the URL of the requests.")] = ""
@@ -78,19 +79,21 @@ class InitOptions:
 @grouped(InitOptions)
 def init(options: InitOptions) -> None:
     """Write a configuration file with comments. The command probes servers for their protocols and models. Without
-    options it prompts on a terminal. With --example it does not contact the server: it proposes a form from the
-    examples, and checks that the form reads them."""
+    options, it asks for the servers and the listeners on the terminal. With --example, it does not contact the server.
+    Instead it proposes a form (a description of the server's JSON) from the examples, and checks the form against
+    them."""
     if str(options.output) != "-" and options.output.exists() and not options.force:
         end(USAGE, f"{options.output} exists; --force overwrites it")
     if options.example:
         _of_examples(options)
         return
     if options.files or options.url:
-        end(USAGE, "files and --url go with --example")
+        address = next((each for each in options.files if ":" in each), "ADDRESS")
+        end(USAGE, f"files and --url need --example; to probe a server, use --backend {address}")
     servers, wanted = list(options.backends), list(options.listeners)
     if not servers:
         if not sys.stdin.isatty():
-            end(USAGE, "expected --backend ADDRESS, --example REQUEST REPLY, or a terminal to ask")
+            end(USAGE, "give --backend ADDRESS or --example REQUEST REPLY, or run the command in a terminal")
         servers, wanted = _asked(wanted)
     run(_init(options.output, servers, _listeners(wanted), options))
 
@@ -101,8 +104,8 @@ def _asked(listeners: list[str]) -> tuple[list[str], list[str]]:
     while not servers or (more := typer.prompt("another server (empty: no more)", default="", show_default=False)):
         servers.append(more if servers else typer.prompt("address of a model server (HOST:PORT or a URL)"))
     if not listeners:
-        print(f"protocols of clients: {', '.join(known())}")
-        text = typer.prompt("listeners, PROTOCOL=ADDRESS separated by blanks", default=DEFAULT_LISTENER)
+        print(f"protocols for clients: {', '.join(known())}")
+        text = typer.prompt("listeners (PROTOCOL=ADDRESS, separated by spaces)", default=DEFAULT_LISTENER)
         listeners = text.split()
     return servers, listeners
 
@@ -113,8 +116,10 @@ def _listeners(wanted: Sequence[str]) -> tuple[WrittenListener, ...]:
 
 def _listener(text: str) -> tuple[str, str]:
     protocol, separator, bind = text.partition("=")
-    if not separator or protocol not in known():
-        end(USAGE, f"expected --listener PROTOCOL=ADDRESS with one of {', '.join(known())}, got {text!r}")
+    if not separator:
+        end(USAGE, f"expected --listener PROTOCOL=ADDRESS, such as {DEFAULT_LISTENER}; got {text!r}")
+    if protocol not in known():
+        end(USAGE, f"unknown protocol in --listener {text!r}; known protocols: {', '.join(known())}")
     if known()[protocol].transport == "tcp" and "://" not in bind:
         bind = f"tcp://{bind}"
     return protocol, bind
@@ -138,12 +143,12 @@ async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenLis
 def _of_examples(options: InitOptions) -> None:
     """Propose the form of the server that produced the examples, check it against them, and write the file."""
     if options.backends:
-        end(USAGE, "--backend is for servers that are probed; with --example write --url URL")
+        end(USAGE, "--backend cannot be used with --example; use --url URL")
     if len(options.models) > 1:
-        end(USAGE, "with --example one --model names the form and its model")
+        end(USAGE, "with --example, give --model only once")
     name = options.models[0] if options.models else FORM
     try:
-        examples, server = read_examples(options.files), server_at(options.url)
+        examples, server = read_examples([Path(each) for each in options.files]), server_at(options.url)
     except ExampleError as error:
         end(USAGE, error)
     try:
@@ -153,15 +158,15 @@ def _of_examples(options: InitOptions) -> None:
         declared = _checked(text, options.output).forms[name]
         check(form(name, declared.document()), server.path, examples)
     except (NoProposalError, FormError) as error:
-        end(FAILED, f"{error}; nothing is written")
-    count = "the example was" if len(examples) == 1 else f"all {len(examples)} examples were"
-    print(f"{count} read back by the form", file=sys.stderr)
+        end(FAILED, f"{error}; no file written")
+    count = "the example" if len(examples) == 1 else f"all {len(examples)} examples"
+    print(f"the form reads {count} correctly", file=sys.stderr)
     _write(options.output, text)
 
 
 def _for_one_model(listener: WrittenListener, models: Sequence[str]) -> WrittenListener:
-    """Return the listener; if its clients use a form without model names and `models` has one model, with this
-    model."""
+    """Return the listener. If its clients use a form without model names and `models` has one model, set this model as
+    the listener's."""
     protocols = known()
     forms = [protocols[each] for each in listener.protocols if each.startswith(PREFIX)]
     names_all = all(each.names_models for each in forms)
@@ -169,8 +174,8 @@ def _for_one_model(listener: WrittenListener, models: Sequence[str]) -> WrittenL
 
 
 def _checked(text: str, output: Path) -> Config:
-    """Return the configuration in `text`. Warnings are printed; if it has errors, they are printed, and the command
-    ends."""
+    """Return the configuration in `text`, and print its warnings. If the configuration has errors, print them and end
+    the command."""
     try:
         config, warnings = loads_with_warnings(text, str(output), catalog())
     except ConfigError as error:
@@ -188,7 +193,7 @@ def _write(output: Path, text: str) -> None:
         output.write_text(text, "utf-8")
     except OSError as error:
         end(USAGE, f"{output}: {error.strerror}")
-    print(f"{output}: written; `gateway serve --config {output}` serves it", file=sys.stderr)
+    print(f"wrote {output}; to start the gateway: gateway serve --config {output}", file=sys.stderr)
 
 
 async def _probed(address: str, options: InitOptions) -> Probed:

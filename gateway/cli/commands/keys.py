@@ -40,8 +40,8 @@ def add(
     ] = "",
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Purpose of the key.")] = "",
 ) -> None:
-    """Create a key, and print it as the last word. Save the key, because the file contains only its digest, and the
-    command cannot print the key again. The command creates the file if it does not exist."""
+    """Create a key, and print it at the end of the line. Save the key, because the file contains only its digest, so it
+    cannot be printed again. The command creates the file if it does not exist."""
     if not principal:
         misuse("--principal: expected a name")
     end = _time(expires) if expires else None
@@ -53,7 +53,8 @@ def add(
 
 @keys.command("list", cls=Command)
 def list_keys(file: KeyFileOption) -> None:
-    """List the keys: id, principal, state, creation time, note. The keys themselves are not in the file."""
+    """List the keys with ID, principal, state, creation time and note. The file does not contain the keys
+    themselves."""
     now = datetime.now(UTC)
     rows = [("ID", "PRINCIPAL", "STATE", "MADE", "NOTE")]
     rows += [(each.id, each.principal, _state(each, now), _shown(each.created), each.note) for each in _entries(file)]
@@ -67,7 +68,7 @@ def revoke(
     file: KeyFileOption,
     id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, from `gateway keys list`.")],
 ) -> None:
-    """Revoke a key. Gateways that watch the file then refuse it."""
+    """Revoke a key. Gateways that watch the file then refuse the key."""
     _must_exist(file)
     with _told(file):
         revoke_key(file, id)
@@ -110,7 +111,7 @@ def _entries(file: Path) -> tuple[KeyEntry, ...]:
 
 def _must_exist(file: Path) -> None:
     if not file.exists():
-        misuse(f"{file}: there is no such file")
+        misuse(f"{file}: no such file")
 
 
 @contextmanager

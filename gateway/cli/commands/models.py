@@ -1,4 +1,4 @@
-"""`gateway models`: lists the models of one server, or of every backend in a configuration."""
+"""`gateway models`: list the models of one server, or of every backend in a configuration."""
 
 import asyncio
 import sys
@@ -56,8 +56,8 @@ class ModelsOptions:
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Instead of ADDRESS: list all backends of a configuration. Backends get only the headers in "
-            "their forward_headers; the key counts as Authorization.",
+            help="Instead of ADDRESS: list all backends of a configuration. A backend gets only the headers that its "
+            "forward_headers list; --key sets Authorization.",
             exists=True,
             dir_okay=False,
         ),
@@ -80,8 +80,8 @@ class ModelsOptions:
 def models(options: ModelsOptions) -> None:
     """List the models of a server, or of all backends. With --config, list the models on all backends of a
     configuration. Show the versions, state and signature of each model. For backends with `placement`, print a table of
-    models by server, from the running gateway or else from the servers. The command prints tables on a terminal, and
-    JSON otherwise."""
+    models by server, as reported by the running gateway, or by the servers if no gateway runs. The command prints
+    tables on a terminal, and JSON otherwise."""
     if bool(options.address) == bool(options.config):
         end(USAGE, "expected either ADDRESS or --config FILE")
     access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()
@@ -130,7 +130,8 @@ async def _of_config(
 
 
 def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls]:
-    """Return the backends with `placement`, as the running gateway reports them; empty if no gateway runs."""
+    """Return the placement of backends with `placement`, as reported by the running gateway; empty if no gateway
+    runs."""
     names = {name for name, each in config.backends.items() if each.placement is not None}
     url = options.admin or (_admin_url(config.admin) if config.admin is not None else "")
     if not names or not url:
@@ -212,7 +213,7 @@ async def _of_endpoint(
     except ConnectError as error:
         return ServerModels(error=str(error)), UNREACHABLE
     except (Timeout, TimeoutError) as error:
-        return ServerModels(error=str(error) or "no answer in time"), TIMED_OUT
+        return ServerModels(error=str(error) or "no response in time"), TIMED_OUT
     except (ClientError, ValueError) as error:
         return ServerModels(error=str(error)), FAILED
     finally:

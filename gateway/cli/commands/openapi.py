@@ -1,4 +1,4 @@
-"""`gateway openapi`: the OpenAPI document of a listener, without a running gateway."""
+"""`gateway openapi`: print the OpenAPI document of a listener, without a running gateway."""
 
 from typing import Annotated
 
@@ -18,8 +18,8 @@ def openapi(
     config: ConfigFile,
     listener: Annotated[str, typer.Option(metavar="NAME", help="Default: the only HTTP listener.")] = "",
 ) -> None:
-    """Print the OpenAPI document of an HTTP listener. A running gateway serves it at `/api/openapi` on the admin port,
-    for one model also with the model's inputs and outputs."""
+    """Print the OpenAPI document of an HTTP listener. A running gateway serves the document at `/api/openapi` on the
+    admin port. There, the document for a single model also describes the model's inputs and outputs."""
     from gateway.admin.openapi.document import document
     from gateway.admin.openapi.urls import listener_url
 
@@ -45,5 +45,5 @@ def _chosen(config: Config, name: str) -> ListenerConfig:
             else "expected an HTTP listener in the configuration"
         )
     if len(found) > 1:
-        misuse(f"several listeners are over HTTP; choose one with --listener: {names}")
+        misuse(f"the configuration has several HTTP listeners; choose one with --listener: {names}")
     return found[0]

@@ -1,4 +1,4 @@
-"""`gateway probe`: the protocols of the server at an address, and the YAML for it."""
+"""`gateway probe`: detect the protocols of the server at an address, and print YAML for a backend."""
 
 import sys
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class ProbeOptions:
 @grouped(ProbeOptions)
 def probe(options: ProbeOptions) -> None:
     """Detect the protocols of a server. Also detect the server type, the models and their signatures, and print the
-    YAML of a backend. The command sends a few small requests, and runs no model. It prints tables on a terminal, and
+    YAML for a backend. The command sends a few small requests, but runs no model. It prints tables on a terminal, and
     JSON otherwise."""
     access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()
     run(_probe(options.address, access, options.timeout, options.models, as_json=is_json))

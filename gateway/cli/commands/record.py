@@ -1,4 +1,4 @@
-"""`gateway record`: serves a configuration, and records its requests and replies in a file."""
+"""`gateway record`: run the gateway, and record requests and responses in a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,9 @@ def record(
     output: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="The cassette. New requests are appended to an existing file.", dir_okay=False
+            metavar="FILE",
+            help="File for the recording (cassette). If the file exists, new requests are appended.",
+            dir_okay=False,
         ),
     ],
     requests: Annotated[int, typer.Option(metavar="N", help="Maximum number of recorded requests.", min=1)] = 10_000,
@@ -25,9 +27,9 @@ def record(
     ] = ["*"],  # noqa: B006 - typer copies it
     share: Annotated[float, typer.Option(metavar="SHARE", help="Share of the requests to record.", min=0, max=1)] = 1.0,
 ) -> None:
-    """Serve a configuration, and record requests and responses. Works like `gateway serve`, and also writes requests
-    and responses to a file. Replay the file with `gateway replay`. When the recording reaches a limit, it stops and the
-    gateway continues to serve. The file contains all model inputs, but no credentials."""
+    """Run the gateway, and record requests and responses. The command works like `gateway serve`, and also writes
+    requests and responses to a file. Replay the file with `gateway replay`. When the file reaches a limit, recording
+    stops, but the gateway continues to run. The file contains all model inputs, but no credentials."""
     from gateway.tools.cassettes.entries import CassetteError
     from gateway.tools.cassettes.files import CassetteFile
     from gateway.tools.cassettes.recorder import Bounds, Recorder

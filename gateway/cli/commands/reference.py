@@ -1,4 +1,4 @@
-"""`gateway reference`: a model server for bundled models or Python callables over one protocol."""
+"""`gateway reference`: run a model server with sample models or Python callables over one protocol."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ def reference(
     bind_to: Annotated[
         str,
         typer.Option(
-            "--bind", metavar="HOST:PORT", help="Address to listen on. For port 0, the system chooses a port."
+            "--bind", metavar="HOST:PORT", help="Address to listen on. If the port is 0, the system chooses a port."
         ),
     ],
     model: Annotated[
@@ -38,7 +38,7 @@ def reference(
         typer.Option(
             autocompletion=bundled_models,
             metavar="NAME",
-            help="A bundled model, or a Python callable as MODULE:ATTRIBUTE. Repeatable.",
+            help="A sample model, or a Python callable as MODULE:ATTRIBUTE. Repeatable.",
         ),
     ],
     certificate: Annotated[
@@ -49,8 +49,8 @@ def reference(
         Path | None, typer.Option(metavar="FILE", help="Require client certificates signed by these CAs (PEM).")
     ] = None,
 ) -> None:
-    """Serve bundled models or Python callables. On SIGTERM or SIGINT, requests in flight have 30 s to finish; a second
-    signal stops the server immediately. The server reloads TLS files when they change."""
+    """Run a model server with sample models or Python callables. On SIGTERM or SIGINT, requests in flight have 30 s to
+    finish; a second signal stops the server immediately. The server reloads TLS files when they change."""
     try:
         config = reference_config(protocol, bind_to, model, catalog(), _tls(certificate, key, client_ca))
     except ValueError as error:
@@ -77,7 +77,9 @@ async def _serve(config: ReferenceConfig) -> None:
         fail(error)
     except ValueError as error:
         misuse(error)
-    signals = Signals()  # only now: loading a model blocks the event loop, and until here a signal ends the process
+    signals = (
+        Signals()
+    )  # created only now, because loading a model blocks the event loop; before this line, a signal ends the process
     spawn(certificates.watch(ReloadConfig))
     say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")
     log.info("ready at %s", listener.address)

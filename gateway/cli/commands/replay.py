@@ -1,4 +1,4 @@
-"""`gateway replay`: sends recorded requests to a server, and compares the responses with the recorded responses."""
+"""`gateway replay`: send recorded requests to a server, and compare the responses with the recorded responses."""
 
 import sys
 from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 EPILOG = (
-    "Exit codes: 0 all responses are equal, 1 some differ or are missing, 2 wrong usage or a malformed file, "
+    "Exit codes: 0 all responses are equal, 1 some responses differ or are missing, 2 wrong usage or a malformed file, "
     "3 the server is unreachable."
 )
 
@@ -43,7 +43,10 @@ class ReplayOptions:
     ]
     protocol: Annotated[str, typer.Option(metavar="NAME", help="Protocol, if ADDRESS does not name it.")] = ""
     wire: Annotated[
-        bool, typer.Option("--wire", help="Send the recorded bytes unchanged, to a server with the same protocol.")
+        bool,
+        typer.Option(
+            "--wire", help="Send the recorded bytes unchanged; the server must have the protocol of the recording."
+        ),
     ] = False
     rtol: Annotated[
         float, typer.Option(metavar="DISTANCE", help="Relative tolerance, as a factor of the recorded value.", min=0)
@@ -76,7 +79,7 @@ class ReplayOptions:
         int, typer.Option(metavar="N", help="Maximum number of requests in flight.", min=1, max=1024)
     ] = 1
     rate: Annotated[
-        float | None, typer.Option(metavar="N", help="Maximum number of requests per second.", min=0.001)
+        float | None, typer.Option(metavar="N", help="Maximum number of requests sent per second.", min=0.001)
     ] = None
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Timeout for each response, in seconds.", min=0.001)
@@ -101,8 +104,8 @@ class ReplayOptions:
 
 @grouped(ReplayOptions)
 def replay(options: ReplayOptions) -> None:
-    """Send recorded requests, and compare the responses. The server can have any protocol. The command compares its
-    responses with the recorded ones."""
+    """Send recorded requests, and compare the responses. The command compares the server's responses with the recorded
+    responses. The server can have any protocol."""
     from gateway.tools.cassettes import files
     from gateway.tools.cassettes.entries import CassetteError
     from gateway.tools.cassettes.replaying import EQUAL, NoConnection
@@ -120,7 +123,7 @@ def replay(options: ReplayOptions) -> None:
     for text in cut:
         print(f"warning: {text}", file=sys.stderr)
     if not total:
-        end(USAGE, f"{options.file}: there are no recorded requests in this cassette")
+        end(USAGE, f"{options.file}: the file contains no recorded requests")
     try:
         results = _results(options.file, server, settings, total)
     except NoConnection as error:
@@ -138,7 +141,10 @@ def _settings(options: ReplayOptions) -> "Settings":
     from gateway.tools.cassettes.replaying import Settings
 
     if options.wire and (options.models or options.renamed or options.version is not None):
-        end(USAGE, "--wire sends the recorded bytes: --model, --rename and --model-version cannot change them")
+        end(
+            USAGE,
+            "--wire sends the recorded bytes unchanged, so it cannot be used with --model, --rename or --model-version",
+        )
     return Settings(
         in_flight=options.in_flight,
         rate=options.rate,
@@ -155,7 +161,7 @@ def _settings(options: ReplayOptions) -> "Settings":
 
 
 def _protocols(config: Path | None) -> "Mapping[str, Protocol]":
-    """Return the protocols of recorded requests, including the forms that a configuration declares."""
+    """Return the protocols that recorded requests can have, including the forms that a configuration declares."""
     from gateway.assembly.forms import declared_forms, known
     from gateway.cli.options import read
 

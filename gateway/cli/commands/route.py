@@ -1,4 +1,4 @@
-"""`gateway route`: find the route of a request, without sending anything."""
+"""`gateway route`: print the route of a request, without sending the request."""
 
 import asyncio
 import re
@@ -47,8 +47,8 @@ def route(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the route of a request. Also print the reasons why other routes do not match, and the backends that get the
-    request. Nothing is sent. Exit with 1 if no route matches."""
+    """Print the route of a request. Also print why the other routes do not match, and which backends get the request.
+    The command sends nothing. Exit with 1 if no route matches."""
     whole = read(config)
     listeners = _listeners(whole, protocol, listener)
     if operation not in (each.value for each in Operation):
@@ -78,7 +78,8 @@ async def _decide(config: Config, requests: Sequence[Request]) -> list[Decision]
 
 
 def _decided(request: Request, config: Config, assembly: Assembly, protocols: Mapping[str, Protocol]) -> Decision:
-    """Return the decision for `request`. Like in a running gateway, only its path decides whether it is decoded."""
+    """Return the decision for `request`. As in a running gateway, only the path of the request determines whether the
+    request is decoded."""
     listener = next(each for each in config.listeners if each.name == request.listener)
     rows = paths.over_http(paths.rows(listener, config.routes, config.backends, protocols))
     protocol = protocols[request.protocol]
@@ -96,8 +97,8 @@ def _decided(request: Request, config: Config, assembly: Assembly, protocols: Ma
 
 
 def _passed_path(protocol: Protocol, rows: Rows) -> str:
-    """Return the protocol's own path that passthrough routes took from it; empty if they took no path. By default,
-    client requests of the protocol arrive at this path."""
+    """Return the path of the protocol that passthrough routes handle instead of the protocol; empty if there is none.
+    By default, client requests of the protocol arrive at this path."""
     own = {pattern.partition(" ")[2] for pattern in protocol.patterns}
     passed = (
         pattern
@@ -109,7 +110,8 @@ def _passed_path(protocol: Protocol, rows: Rows) -> str:
 
 
 def _served(path: str, table: PathTable) -> Protocol | None:
-    """Return the protocol that serves requests to `path`, methods with a body first; None if the path is unknown."""
+    """Return the protocol that handles requests to `path`, preferably for a method with a body; None if the path is
+    unknown."""
     try:
         found = table.match("POST", path)
         if not isinstance(found, Match) and found:

@@ -1,4 +1,4 @@
-"""`gateway serve`: run the gateway with one configuration until SIGTERM or SIGINT."""
+"""`gateway serve`: run the gateway with a configuration file until SIGTERM or SIGINT."""
 
 import asyncio
 import logging
@@ -35,17 +35,17 @@ PATHS = {
     "admin": "/ (console), /status, /reload, /docs",
     "scaler": "KEDA's external scaler",
 }
-"""The paths of each port, printed at the start."""
+"""The paths of each port, printed when the gateway starts."""
 
 
 def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> None:
-    """Serve a configuration. SIGTERM or SIGINT stops the gateway after the times set in `drain`; a second signal stops
-    it immediately. SIGHUP and changes of the file reload the configuration."""
+    """Run the gateway with a configuration file. SIGTERM or SIGINT stops the gateway after the times set in `drain`; a
+    second signal stops it immediately. The gateway reloads the configuration on SIGHUP and when the file changes."""
     serve_file(one_config(file, config))
 
 
 def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
-    """Serve a configuration; `recorder` records requests and responses."""
+    """Run the gateway with a configuration file; `recorder` records requests and responses."""
     files = look_at_all(config)
     loaded, warnings = read_with_warnings(config)
     log_to_stderr(loaded.log)
@@ -61,7 +61,7 @@ def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
 
 
 async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | None") -> None:
-    # Imported in this function, because it takes a quarter of a second, which other commands do not need.
+    # Imported here because the import takes a quarter of a second, and other commands do not need it.
     from gateway.cli.reloading import Reloader
     from gateway.runtime.app import Gateway
 
@@ -116,7 +116,7 @@ async def _supervise(path: Path, files: Look, config: Config, count: int) -> Non
 
 
 def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: Sequence[str]) -> None:
-    """Print the addresses of listeners, sample servers and ports, example commands, and that the gateway is ready."""
+    """Print the addresses of listeners, sample servers and ports, example commands, and the line `ready`."""
     config = gateway.state.config
     if not _is_read_as_json(config.log):
         lines = _addresses(gateway, addresses, references)
@@ -125,7 +125,7 @@ def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: S
 
 
 class _Recorded:
-    """A gateway whose requests are recorded: after it has drained, the recorder writes the waiting entries."""
+    """A gateway whose requests are recorded. After the gateway has drained, the recorder writes the waiting entries."""
 
     def __init__(self, gateway: "Gateway", recorder: "Recorder") -> None:
         self._gateway = gateway
@@ -144,8 +144,8 @@ class _Recorded:
 
 
 def _is_read_as_json(config: LogConfig) -> bool:
-    """Return whether a program reads standard output, as one JSON object per line: then it has only access lines. The
-    log has the addresses of the listeners."""
+    """Return whether a program reads standard output as one JSON object per line. If so, only access lines may be
+    printed there, and the addresses of the listeners are in the log."""
     return config.format == "json" and config.access.path == "stdout" and is_on(config)
 
 

@@ -1,4 +1,4 @@
-"""`gateway top`: the activity of a running gateway, live on a terminal, or once as a table or JSON."""
+"""`gateway top`: show the activity of a running gateway, live on a terminal, or once as a table or JSON."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ EPILOG = (
 )
 ADMIN = "http://127.0.0.1:9090"
 PATIENCE = 5.0
-"""Timeout for a reply, in seconds."""
+"""Timeout for a response, in seconds."""
 KEYS_EVERY = 0.1
 """Seconds after which the screen is drawn again if it has changed."""
 
@@ -46,7 +46,7 @@ class TopOptions:
             metavar="SECONDS",
             min=0.2,
             max=3600,
-            help="Refresh interval, in seconds. Without a terminal: duration of the measurement.",
+            help="Refresh interval, in seconds. If output is not a terminal: duration of the measurement.",
         ),
     ] = 2.0
     sort: Annotated[str, typer.Option("--sort", metavar="KEY", help=f"Sort by {', '.join(SORTS)}.")] = "rate"
@@ -56,9 +56,9 @@ class TopOptions:
 
 @grouped(TopOptions)
 def top(options: TopOptions) -> None:
-    """Show the activity of a running gateway. Shows rates, errors, latencies, calls in flight, waiting calls and
-    health, by listener, route, backend and endpoint, like the console. On a terminal, the command runs until q or
-    Ctrl-C. Otherwise, and with --json, it measures for the interval, prints the result once and exits."""
+    """Show the activity of a running gateway. The command shows rates, errors, latencies, calls in flight, waiting
+    calls and health, by listener, route, backend and endpoint, like the console. On a terminal, the command runs until
+    q or Ctrl-C. Otherwise, and with --json, it measures for the interval, prints the result once and exits."""
     if options.sort not in SORTS:
         end(USAGE, f"--sort: expected {', '.join(SORTS)}, got {options.sort!r}")
     gateway = WatchedGateway(options.access.port(options.admin, PATIENCE))
@@ -79,14 +79,14 @@ def top(options: TopOptions) -> None:
 
 
 def _text(now: GatewayOverview, sort: str) -> str:
-    """Return everything as tables."""
+    """Return the overview as tables."""
     first = "  ".join(f"{name} {value}" for name, value in sums(now).items())
     rows = [(kind, each.name, each.about, *cells(each)) for kind in KINDS for each in ordered(now.of(kind), sort)]
     return f"{condition(now)}: {first}\n\n{table(rows, ('', 'name', '', *HEAD))}"
 
 
 def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) -> None:
-    """Show the activity until a key or a signal ends it."""
+    """Show the activity until a key press or a signal."""
     from rich.console import Console
     from rich.live import Live
 
@@ -116,13 +116,13 @@ def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """End the block at Ctrl-C, like `q`. Also at SIGTERM, to restore the terminal; then the command exits as if the
-    signal had ended it."""
+    """End the block on Ctrl-C, like the key `q`. Also end it on SIGTERM, to restore the terminal; the command then
+    exits as if SIGTERM had killed it."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    # a shell that starts a command in the background makes it ignore SIGINT
+    # shells start background commands with SIGINT ignored
     actions = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: stop}
     before = {number: signal.signal(number, action) for number, action in actions.items()}
     try:

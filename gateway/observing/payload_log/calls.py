@@ -1,4 +1,5 @@
-"""Selects a share of the calls for the payload log, and logs the request and its responses after their end."""
+"""Select a share of the calls for the payload log, and log the request and the responses of each after the call
+ends."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -30,7 +31,7 @@ FindTensors: TypeAlias = Callable[[Request], Awaitable[KnownTensors]]
 
 @frozen
 class TensorNames:
-    """The tensors of a route's calls: `inputs` and `outputs` return the backend's name for the client's name; `find`
+    """The tensors of a route's calls. `inputs` and `outputs` return the backend's name for the client's name. `find`
     finds the model's tensors, for protocols that do not send all metadata of their tensors."""
 
     inputs: OtherNames = same_name
@@ -75,8 +76,8 @@ class PayloadLog:
 
 
 class _Call:
-    """A call in the payload log. Its request and its response stay in memory until the record ends, as long as the
-    exchange needs them in any case. Only then does the log copy them, after the client has its response."""
+    """A call in the payload log. The request and the response stay in memory until the record ends, because the
+    exchange needs them until then in any case. Only then, when the client has the response, does the log copy them."""
 
     def __init__(self, log: PayloadLog, request: Request, names: TensorNames) -> None:
         self._log = log
@@ -86,7 +87,7 @@ class _Call:
         self._numbered = 0
         """The number of responses in a stream."""
         self._is_given_up = False
-        """The queue had no capacity for the request: its responses are not logged either."""
+        """True if the queue had no capacity for the request. Its responses are then not logged either."""
         self._hides = False
         """True if the request has values that must stay hidden."""
         self._facts: CallFacts | None = None
@@ -101,8 +102,8 @@ class _Call:
     async def responses(
         self, stream: Callable[[Request], AsyncGenerator[Response, None]], request: Request
     ) -> AsyncGenerator[Response, None]:
-        """Yield the responses of `stream`. Each one is logged before the client has it, because the next one could take
-        long."""
+        """Yield the responses of `stream`. Each response is logged before the client gets it, because the next response
+        could take long."""
         async with aclosing(stream(request)) as responses:
             async for response in responses:
                 self._numbered += 1
@@ -138,12 +139,12 @@ class _Call:
         self._add(facts, [error])
 
     def _known_facts(self, record: Record) -> CallFacts:
-        """Return the known facts of the call, which its events share. A stream's events all name the backend of the
-        first."""
+        """Return the known facts of the call, which its events share. All events of a stream name the backend of the
+        first event."""
         if self._facts is None:
             request = self._request
             assert request is not None
-            # Clients choose these, and they can have the length of a message.
+            # Clients choose these texts, and they can be as long as a message.
             id, model, version = ((each or "")[:LONGEST_MODEL] for each in (request.id, request.model, request.version))
             self._facts = CallFacts(
                 id=record.id,
@@ -159,7 +160,7 @@ class _Call:
         return self._facts
 
     def _add(self, facts: CallFacts, replies: list[LoggedReply]) -> None:
-        """Queue the responses, the first of them together with the request. Queue both or nothing."""
+        """Queue the responses. Queue the first response together with the request, or neither of them."""
         if self._is_given_up:
             return
         request, self._request = self._request, None
@@ -181,14 +182,14 @@ class _Call:
             self._log.queue.add(entries)
 
     async def _add_fitted(self, request: Request, entries: list[Entry]) -> None:
-        """Queue a request whose protocol has less metadata than V2, with its response, in the form of the model's
+        """Queue a request whose protocol has less metadata than V2, and its response, with the metadata of the model's
         tensors."""
         known, names, bounds = KnownTensors(), self._names, self._log.bounds
         if names.find is not None:
             try:
                 async with asyncio.timeout(SECONDS_FOR_TENSORS):
                     known = await names.find(request)
-            except Exception:  # the tensors are unknown, for any reason
+            except Exception:  # the tensors are unknown, for whatever reason
                 known = KnownTensors()
         try:
             self._log.queue.add([_fitted(each, known, bounds, names.inputs) for each in entries])

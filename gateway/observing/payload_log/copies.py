@@ -1,4 +1,4 @@
-"""Copies of the content of a request or a response, for use after its end: with a size limit, and without hidden
+"""Copies of the content of a request or a response, for use after its end. The copies have a size limit, and no hidden
 values.
 
 A tensor's data can be a view of a large message. Therefore the module copies the data. It omits the data of a tensor
@@ -16,7 +16,8 @@ from gateway.core.frozen import field, frozen
 from gateway.core.types import Parameters, ParameterValue, RequestedOutput, Shape, Tensor
 
 MOST_HEADS = 64 * 2**10
-"""Maximum number of bytes of names, shapes and parameter names to keep from one message. The rest is counted."""
+"""Maximum number of bytes of names, shapes and parameter names that are kept from one message. The rest is only
+counted."""
 _HEAD = 32
 """Bytes of a tensor or a parameter in addition to its name, its shape and its data."""
 
@@ -38,8 +39,8 @@ class CopyBounds:
 
 
 class CopiedTensor(Struct, frozen=True):
-    """A tensor's metadata, and its `data` unless it was left out for the reason `left_out`. `size`: bytes of its data.
-    `untyped`: same as in Tensor."""
+    """A tensor's metadata, and its `data`, unless the data was left out for the reason `left_out`. `size` is the size
+    of the data in bytes. `untyped` is the same as in Tensor."""
 
     name: str
     datatype: Datatype
@@ -55,7 +56,7 @@ class CopiedMessage(Struct, frozen=True):
     """A request or a response.
 
     - `left_out`: the omitted parameters, including tensor parameters, with the reasons.
-    - `uncounted`: number of tensors, parameters and requested outputs that are completely missing because of
+    - `uncounted`: number of tensors, parameters and requested outputs that are missing completely because of
       MOST_HEADS.
     - `held`: the approximate size of the copy, in bytes.
     """
@@ -83,7 +84,7 @@ OtherNames: TypeAlias = Callable[[str], str]
 
 
 def same_name(name: str) -> str:
-    """Return the OtherNames of a route without renaming."""
+    """Return `name` unchanged: the OtherNames of a route without renaming."""
     return name
 
 
@@ -119,7 +120,8 @@ class _Copying:
         return MOST_HEADS - self._heads + self._bounds.max_bytes - self._data
 
     def has_room_for_head(self, name: str, rank: int = 0) -> bool:
-        """Reserve the bytes of a tensor's or a parameter's metadata. If that exceeds the limit, count it instead."""
+        """Reserve the bytes of a tensor's or a parameter's metadata, and return True. If that exceeds the limit, count
+        the tensor or parameter as left out, and return False."""
         size = _HEAD + len(name) + 8 * rank
         if size > self._heads:
             self.uncounted += 1
@@ -144,7 +146,8 @@ class _Copying:
         return CopiedTensor(name, tensor.datatype, tensor.shape, kept, size, why, parameters, tensor.untyped)
 
     def parameters(self, given: Parameters, above: str) -> Parameters:
-        """Return the parameters that are not hidden and not too large. `above`: prefix of their names in `left_out`."""
+        """Return the parameters that are not hidden and not too large. `above` is the prefix of their names in
+        `left_out`."""
         kept: dict[str, ParameterValue] = {}
         for name, value in given.items():
             if not self.has_room_for_head(name):

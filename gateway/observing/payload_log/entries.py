@@ -17,8 +17,8 @@ COMPONENT = "predictor"
 
 
 class CallFacts(Struct, frozen=True):
-    """The facts of a call for both of its events. `id` is the request's id in logs and headers, `message_id` the id
-    that the client wrote into the message, if any. Times are Unix times in seconds."""
+    """The facts of a call that both of its events contain. `id` is the request's id in logs and headers. `message_id`
+    is the id that the client wrote into the message, if any. Times are Unix times in seconds."""
 
     id: str
     message_id: str
@@ -32,7 +32,7 @@ class CallFacts(Struct, frozen=True):
 
 
 class LoggedRequest(Struct, frozen=True):
-    """A request in the client's form."""
+    """A request as the client sent it."""
 
     call: CallFacts
     message: CopiedMessage
@@ -44,8 +44,8 @@ class LoggedRequest(Struct, frozen=True):
 
 
 class LoggedReply(Struct, frozen=True):
-    """A response, or an error instead of it (without a `message`). `number`: the number of the response in a stream,
-    from 1; 0 for the only one."""
+    """A response, or an error instead of a response (without a `message`). `number` is the number of the response in a
+    stream, from 1; it is 0 if there is only one response."""
 
     call: CallFacts
     message: CopiedMessage | None
@@ -67,8 +67,8 @@ Entry: TypeAlias = LoggedRequest | LoggedReply
 
 @frozen
 class EventForm:
-    """The format of entries. `is_binary`: the data of tensors follows the JSON. `source`, `namespace`: the attributes
-    of these names."""
+    """The format of entries. `is_binary` is True if the data of tensors follows the JSON. `source` and `namespace` are
+    the values of the attributes with these names."""
 
     source: str
     namespace: str = ""
@@ -117,5 +117,5 @@ def _of_call(call: CallFacts, form: EventForm) -> dict[str, str | bool | int]:
     found: dict[str, str | bool | int] = {"id": call.id, "source": form.source, "inferenceservicename": call.model}
     found |= {"namespace": form.namespace, "component": COMPONENT, "endpoint": call.backend, "metadata": "{}"}
     found |= {"modelversion": call.version, "operation": call.operation, "route": call.route, "protocol": call.protocol}
-    # CloudEvents: the value of an attribute must not be empty
+    # CloudEvents requires that the value of an attribute is not empty
     return {name: each for name, each in found.items() if each != ""}

@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 with requests and responses, in the form of KServe's logger, and their HTTP content modes. No I/O.
+"""CloudEvents 1.0 with requests and responses, in the format of KServe's logger, and their HTTP content modes. No I/O.
 
 KServe uses the same `id` for the request and the response of one call, and distinguishes them by their `type`.
 """
@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"[!#-$&-~]*")
 
 @frozen
 class Event:
-    """An event: its attributes, except `specversion` and `datacontenttype`, and its `data` of the media type
+    """An event: its attributes, except `specversion` and `datacontenttype`, and its `data`, which has the media type
     `content`."""
 
     attributes: Mapping[str, str | bool | int]

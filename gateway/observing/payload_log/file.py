@@ -10,7 +10,7 @@ from gateway.observing.payload_log.events import structured
 
 
 class PayloadFile:
-    """A Sink that appends to the file at `path`. Raises OSError if it cannot be opened."""
+    """A Sink that appends to the file at `path`. Raises OSError if the file cannot be opened."""
 
     def __init__(self, path: str, form: EventForm) -> None:
         self._file = LineFile(path)
@@ -37,6 +37,7 @@ class PayloadFile:
         self._file.reopen()
 
     async def close(self) -> None:
-        """Close the file, unless an abandoned thread still writes to it: another file could get its number soon."""
+        """Close the file, unless an abandoned thread still writes to it, because another file could soon get the same
+        file descriptor."""
         if not self._is_writing:
             self._file.close()

@@ -1,8 +1,9 @@
-"""Copies with the names, datatypes and shapes of a model, for protocols that do not send them: UM-Bridge and V1 have
-numbers without a datatype, UM-Bridge, GraphPipe and MIP inputs without names, UM-Bridge rows without a batch. No I/O.
+"""Copies with the names, datatypes and shapes of a model, for protocols that do not send them. UM-Bridge and V1 have
+numbers without a datatype; UM-Bridge, GraphPipe and MIP have inputs without names; UM-Bridge has rows without a batch.
+No I/O.
 
-Receivers then get a model's tensors in the same form, for every client protocol. If the model's tensors are unknown, or
-do not match, the copy stays unchanged.
+Receivers then get a model's tensors in the same format for every client protocol. If the model's tensors are unknown,
+or do not match, the copy stays unchanged.
 """
 
 from collections.abc import Sequence
@@ -26,8 +27,8 @@ from gateway.observing.payload_log.copies import (
 
 @frozen
 class KnownTensors:
-    """A model's tensors with the clients' names; empty if they are unknown. `positions`: the names of unnamed inputs,
-    in their order, including inputs that came with a name."""
+    """A model's tensors with the clients' names; empty if the tensors are unknown. `positions` has the names of inputs
+    by position, including inputs that came with a name."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -56,9 +57,9 @@ def fitted_reply(message: CopiedMessage, known: KnownTensors) -> CopiedMessage:
 def named(
     message: CopiedMessage, names: Sequence[str], prefix: str, bounds: CopyBounds, others: OtherNames
 ) -> CopiedMessage:
-    """Return `message` with a name for each unnamed tensor: the names in `names` by position, if their number is equal;
-    otherwise `prefix` and the number of the tensor. If anything is hidden, tensors with unknown names are hidden as
-    well."""
+    """Return `message` with a name for each unnamed tensor. The names are the ones in `names`, by position, if there
+    are as many names as tensors; otherwise `prefix` and the number of the tensor. If anything is hidden, tensors with
+    unknown names are also hidden."""
     unnamed = sum(not each.name for each in message.tensors)
     is_known = len(names) == unnamed and not message.uncounted
     found = iter(names if is_known else ())
@@ -89,6 +90,6 @@ def _as(tensor: CopiedTensor, spec: TensorSpec) -> CopiedTensor:
     numbers = np.frombuffer(tensor.data, tensor.datatype.dtype)
     try:
         data = cast(numbers, spec.datatype, tensor.name).tobytes()
-    except DecodeError:  # the call failed because of that
+    except DecodeError:  # the call failed for the same reason
         return replace(tensor, shape=shape)
     return replace(tensor, shape=shape, datatype=spec.datatype, data=data, size=len(data), untyped=False)

@@ -1,4 +1,4 @@
-"""Entries on their way to a sink. The queue limits the bytes of waiting entries. It drops and counts entries above the
+"""A queue of entries for a sink. The queue limits the bytes of waiting entries, and drops and counts entries above the
 limit."""
 
 import asyncio
@@ -14,35 +14,36 @@ from gateway.observing.payload_log.entries import Entry
 log = logging.getLogger(__name__)
 
 SECONDS = 0.5
-"""Seconds for which entries are collected, if they are fewer than MOST_AT_ONCE. Starting the thread that writes a batch
-takes as much of the interpreter's time as ten entries."""
+"""Seconds for which entries are collected, if there are fewer than MOST_AT_ONCE, because starting the thread that
+writes a batch takes as much of the interpreter's time as ten entries."""
 MOST_AT_ONCE = 2**20
-"""Maximum bytes of entries in a batch for the sink, except for a single larger entry. As JSON they take up to six times
-as many."""
+"""Maximum bytes of entries in a batch for the sink, except for a single larger entry. As JSON, the entries can take up
+to six times as many bytes."""
 
 
 class Sink(typing.Protocol):
     """The destination of entries, which gets one batch at a time."""
 
     async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
-        """Send entries. Return the number of entries that were not accepted, and why. The call can take any time."""
+        """Send entries. Return the number of entries that were not accepted, and the reason. The call can take any
+        time."""
 
     def reopen(self) -> None:
-        """Open the file again, if it is one."""
+        """Open the file again, if the sink is a file."""
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close the file or the connections."""
 
 
 class PayloadLogCounts:
-    """The number of requests and responses that were `sent`, so the sink accepted them, and `dropped`."""
+    """The number of requests and responses that the sink accepted (`sent`), and that were `dropped`."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0
 
 
 class EntryQueue:
-    """The entries for `sink`: at most `max_bytes` of memory, including the entries that it is sending."""
+    """The entries for `sink`, with at most `max_bytes` of memory, including the entries that are being sent."""
 
     def __init__(self, sink: Sink, max_bytes: int, counts: PayloadLogCounts) -> None:
         self.counts = counts
@@ -94,7 +95,7 @@ class EntryQueue:
         self._sink.reopen()
 
     async def stop(self, seconds: float) -> None:
-        """Send the waiting entries once more, for at most `seconds`, and close the sink. After a cancellation, the
+        """Send the waiting entries once more, for at most `seconds`, and close the sink. If the call is cancelled, the
         caller can call it again."""
         try:
             async with asyncio.timeout(seconds):

@@ -18,7 +18,7 @@ from gateway.observing.payload_log.entries import Entry, EventForm, event
 from gateway.observing.payload_log.events import HEADER_LENGTH, Event
 
 ContentMode: TypeAlias = Literal["binary", "structured", "batch"]
-"""The form of events in requests: CloudEvents' HTTP Protocol Binding, sections 3.1 to 3.3."""
+"""The format of events in requests, from CloudEvents' HTTP Protocol Binding, sections 3.1 to 3.3."""
 
 AT_ONCE = 8
 """Maximum number of parallel requests to the receiver."""
@@ -33,8 +33,8 @@ _HEADER_LENGTH = b"inference-header-content-length"
 
 @frozen
 class EventReceiver:
-    """The destination and form of events. `headers`: the headers of each request. `timeout`: time limit of a request
-    with all its attempts, in seconds."""
+    """The destination and format of events. `headers` are the headers of each request. `timeout` is the time limit for
+    all attempts of a request, in seconds."""
 
     url: str
     headers: Mapping[str, str]
@@ -95,8 +95,8 @@ class PayloadReceiver:
         return Message("POST", self._path, headers, (body,), query=self._query, further=further)
 
     async def sent(self, message: Message) -> tuple[str, bool]:
-        """Send a request, with more attempts if the receiver is unreachable or asks for it. Return why it was not
-        accepted, or an empty text, and whether there was a response."""
+        """Send a request, with more attempts if the receiver is unreachable or its response asks for another attempt.
+        Return why the request was not accepted, or an empty text; and whether there was a response."""
         until, pause = monotonic() + self._receiver.timeout, _FIRST_PAUSE
         while True:
             why, status, is_sent = await self._try(message, until - monotonic())
@@ -108,7 +108,7 @@ class PayloadReceiver:
 
     async def _try(self, message: Message, seconds: float) -> tuple[str, int, bool]:
         """Return three values. First, why the receiver did not accept the request, or an empty text. Second, the status
-        of the response, or 0. Third, True if the request has left: the log never sends an event twice."""
+        of the response, or 0. Third, True if the request was sent, because the log never sends an event twice."""
         try:
             async with asyncio.timeout(seconds):
                 reply = await self._connector.exchange(message)
@@ -121,7 +121,7 @@ class PayloadReceiver:
 
 
 class _Sending:
-    """The requests of one batch on their way. `rest`: the unsent requests."""
+    """The requests of one batch that are being sent. `rest` has the unsent requests."""
 
     def __init__(self, receiver: PayloadReceiver, messages: Sequence[tuple[Message, int]]) -> None:
         self.rest = list(reversed(messages))
@@ -131,7 +131,7 @@ class _Sending:
         self._has_answers = True
 
     async def run(self) -> None:
-        """Send one request after the other, while the receiver responds."""
+        """Send one request after the other as long as the receiver responds."""
         while self.rest and self._has_answers:
             message, number = self.rest.pop()
             why, has_answer = await self._receiver.sent(message)

@@ -1,8 +1,8 @@
 """Copies of requests and responses as messages of V2 REST (KServe's "Open Inference Protocol", section "Inference"): as
 JSON, or as JSON followed by the tensors' data (Triton's binary tensor data extension). No I/O.
 
-A tensor without data was left out: its parameter LEFT_OUT has the reason. NaN and infinities are texts in JSON, in
-numpy's spelling; BYTES that are not UTF-8 are in base64, which the parameter `content_type` shows.
+If a tensor has no data, the data was left out for the reason in the parameter LEFT_OUT. In JSON, NaN and infinities are
+texts in numpy's spelling. BYTES that are not UTF-8 are in base64, which the parameter `content_type` shows.
 """
 
 from base64 import b64encode
@@ -18,8 +18,8 @@ from gateway.core.types import Parameters
 from gateway.observing.payload_log.copies import CopiedMessage, CopiedTensor
 
 LEFT_OUT, NOT_SHOWN = "log.left_out", "log.not_shown"
-"""Parameters for left out values: the reason, and the number of tensors, parameters and requested outputs without a
-name."""
+"""Parameters for values that were left out: the reason, and the number of tensors, parameters and requested outputs
+whose names were left out."""
 
 
 def request_json(id: str, message: CopiedMessage) -> bytes:

@@ -1,4 +1,4 @@
-"""Comparison of two responses to one request: the differing outputs, and how they differ."""
+"""Compare two responses to one request, and find which outputs differ and how."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -19,12 +19,12 @@ NO_ANSWER = frozenset(
         Status.UNAUTHENTICATED, Status.PERMISSION_DENIED,
     }
 )  # fmt: skip
-"""Errors that do not depend on the model: the call did not run, or its result is unknown."""
+"""Errors that do not depend on the model, because the call did not run or its result is unknown."""
 
 MOST_OUTPUTS = 16
 """Maximum number of differing outputs in a Difference."""
 LONGEST_NAME = 100
-"""Maximum number of characters to show of an output's name."""
+"""Maximum number of characters of an output's name that are shown."""
 
 
 class DifferenceKind(StrEnum):
@@ -40,8 +40,8 @@ class DifferenceKind(StrEnum):
 
 @frozen
 class OutputDifference:
-    """How one output differs. `expected` and `actual` are datatypes or shapes as text, empty for an output that is
-    missing on one side; `elements` is set if the values differ."""
+    """How one output differs. `expected` and `actual` are datatypes or shapes as text, and empty if the output is
+    missing on one side. `elements` is set if the values differ."""
 
     output: str
     kind: DifferenceKind
@@ -63,8 +63,9 @@ class OutputDifference:
 
 @frozen
 class Difference:
-    """The difference between a response and the expected response: in `status` (expected and actual), or in `outputs`
-    (at most MOST_OUTPUTS are listed). `kinds`: everything that differs, in all outputs."""
+    """The difference between a response and the expected response. `status` has the expected and the actual status if
+    they differ. `outputs` has the outputs that differ, at most MOST_OUTPUTS. `kinds` has the kinds of differences of
+    all outputs."""
 
     kinds: frozenset[DifferenceKind]
     status: tuple[Status, Status] | None = None
@@ -82,10 +83,10 @@ def compare(
 ) -> Difference | None:
     """Return the difference of `actual` from `expected`, or None if they are equal.
 
-    Errors are equal if their statuses are equal: each server has its own texts. The function pairs outputs by name, or
-    by position if `by_position` is set, or if a side has unnamed outputs or two outputs with the same name. For each
-    pair, it compares the datatypes, then the shapes, then the elements. The result has the values of the first `shown`
-    differing elements. Model names, versions, ids and parameters do not count.
+    Errors are equal if their statuses are equal, because each server has its own texts. The function pairs outputs by
+    name, or by position if `by_position` is set, or if a side has unnamed outputs or two outputs with the same name.
+    For each pair, it compares the datatypes, then the shapes, then the elements. The result has the values of the first
+    `shown` differing elements. Model names, versions, ids and parameters do not count.
     """
     if isinstance(expected, Response) and isinstance(actual, Response):
         return _compared(expected.outputs, actual.outputs, tolerance, shown, by_position=by_position)
@@ -116,7 +117,7 @@ def _compared(
 def _pairs(
     expected: Sequence[Tensor], actual: Sequence[Tensor], *, by_position: bool
 ) -> Iterator[tuple[str, Tensor | None, Tensor | None]]:
-    """Yield the pairs of outputs, with their name, or their position if they have no name."""
+    """Yield the pairs of outputs, each with its name, or its position if the outputs have no name."""
     if by_position or not (_have_names(expected) and _have_names(actual)):
         for at in range(max(len(expected), len(actual))):
             old = expected[at] if at < len(expected) else None

@@ -1,5 +1,5 @@
-"""Comparison of the elements of two tensors with the same datatype and shape. It reads the tensors in pieces, so it
-needs little additional memory for tensors of any size."""
+"""Compare the elements of two tensors with the same datatype and shape. The tensors are read in pieces, so tensors of
+any size need little additional memory."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -18,12 +18,12 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 PIECE = 2**16
 """Number of elements that are compared in one step."""
 LONGEST_VALUE = 64
-"""Maximum number of characters to show of a value."""
+"""Maximum number of characters of a value that are shown."""
 
 
 @frozen
 class Largest:
-    """The largest distance of one kind, and the element that has it."""
+    """The largest distance of one kind, and the index of the element with this distance."""
 
     value: float
     index: Shape
@@ -42,11 +42,12 @@ class Differing:
 class Elements:
     """How the elements of two tensors differ.
 
-    - `count`: number of elements whose distance exceeds the tolerance; `of`: number of all elements.
-    - `first`: the first of these elements, in row-major order.
+    - `count`: number of elements whose distance exceeds the tolerance.
+    - `of`: number of all elements.
+    - `first`: the first elements beyond the tolerance, in row-major order.
     - `absolute`, `relative` (to the expected value), `ulp`: the largest distances of all elements, including elements
       within the tolerance. None if all distances are 0, and for datatypes without such distances. An element that is
-      NaN or infinite on a side has no distance, and no distance is relative to 0.
+      NaN or infinite on one side has no distance. If the expected value is 0, the element has no relative distance.
     """
 
     count: int
@@ -72,7 +73,7 @@ def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, sho
 
 
 class _Found:
-    """The differences found until now."""
+    """The differences found so far."""
 
     def __init__(self, shape: Shape, shown: int) -> None:
         self._shape = shape
@@ -167,7 +168,7 @@ def _are_floats_apart(
 
 
 def _steps(expected: Array, actual: Array, datatype: Datatype) -> Array:
-    """Return the number of steps from one float to the other, as UINT64."""
+    """Return the number of steps between each pair of floats, as UINT64."""
     old, new = _ranks(expected, datatype), _ranks(actual, datatype)
     return np.maximum(old, new) - np.minimum(old, new)
 

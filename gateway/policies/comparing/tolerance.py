@@ -12,8 +12,8 @@ class Tolerance:
     An element is equal to the expected element if one of the limits holds: their distance is at most `atol + rtol *
     |expected|`, or there are at most `ulp` steps between them. If all limits are 0, values must be equal.
 
-    The tolerance applies to floats. Integers, BOOL and BYTES must be equal, and infinities as well. `nan`: NaN is
-    `equal` to NaN or `different` from everything. 0 and -0 are equal.
+    The tolerance applies to floats. Integers, BOOL, BYTES and infinities must be equal. `nan` determines whether NaN is
+    `equal` to NaN or `different` from all values. 0 and -0 are equal.
     """
 
     rtol: float = 0.0

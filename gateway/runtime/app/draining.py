@@ -64,7 +64,7 @@ class Draining:
         return endpoint_status(self._backends()[backend], endpoint)
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
-        """End the drain of an endpoint; without effect if it is not drained.
+        """End the drain of an endpoint. Do nothing if the endpoint is not drained.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.

@@ -6,15 +6,15 @@ import socket
 from gateway.servers.discovery.source import Found, LookupFailedError
 
 _NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
-"""The resolver's errors for a name that does not exist, or has no address. An unreachable DNS server gives another
-error."""
+"""The resolver's errors for a name that does not exist or has no address. If the DNS server is unreachable, the error
+is a different one."""
 
 
 class DnsName:
     """The IP addresses of `host`, which is the host of `address`, from the system's resolver.
 
-    If the name no longer has an address, the lookup fails, and the last addresses stay in use. With `may_be_empty`, the
-    result is empty in that case: this is Kubernetes' response for a headless Service without a ready pod.
+    If the name no longer has an address, the lookup fails, and the last addresses stay in use. If `may_be_empty` is
+    set, the result is empty instead, because Kubernetes returns no address for a headless Service without a ready pod.
     """
 
     def __init__(self, address: str, host: str, port: int, interval: float, *, may_be_empty: bool = False) -> None:

@@ -1,8 +1,8 @@
 """`discovery: {files: GLOB}`: files with one address per line, in the format of UM-Bridge's servers on HPC systems.
 
-The gateway opens and reads the files again in every interval. It ignores their modification times, because network file
-systems cache these times. Change notifications (inotify) do not arrive from other machines. Only opening a file makes
-an NFS client query its server.
+The gateway opens and reads the files again in every interval. It ignores modification times, because network file
+systems cache them, and does not use change notifications (inotify), because they do not arrive from other machines.
+Only opening a file makes an NFS client query its server.
 """
 
 import asyncio
@@ -41,12 +41,13 @@ class AddressFiles:
 
     - The addresses of a file that disappears are removed. A file that exists but is not readable, or is empty, keeps
       its addresses.
-    - A truncated file might be incomplete. Its missing addresses are removed if they are missing in two reads in a row.
-    - A last line without a newline might be incomplete. The line counts after two reads with the same text. (`echo`
-      writes a whole line in one step, but not every program does.)
+    - A truncated file might be incomplete. Its missing addresses are removed if they are missing in two consecutive
+      reads.
+    - A last line without a newline might be incomplete, because not every program writes a whole line in one step. The
+      line counts after two reads with the same text.
     - A line that is not a valid address for `check` is ignored, and logged once.
-    - If there are more than MOST_FILES files or MAX_TOTAL bytes, the gateway reads only the first ones, in the order of
-      the file names, and logs one line.
+    - If there are more than MOST_FILES files or MAX_TOTAL bytes, the gateway reads only the first files, in the order
+      of their names, and logs one line.
     """
 
     def __init__(self, backend: str, pattern: str, interval: float, check: CheckAddress) -> None:
@@ -134,7 +135,7 @@ class AddressFiles:
     def _read(self, reading: "asyncio.Future[FilesRead]") -> None:
         self._reading = None
         if not reading.cancelled():
-            reading.exception()  # there might be no task that waits for it
+            reading.exception()  # retrieved here because no task might wait for it
 
     def _tell(self, problems: set[tuple[str, int, str]]) -> None:
         """Log the problems that the last read did not have."""
@@ -145,7 +146,8 @@ class AddressFiles:
 
 
 class _Parsed:
-    """The addresses of one file, and the problems of its lines. `is_settled`: it was the same in the previous read."""
+    """The addresses of one file, and the problems of its lines. `is_settled` is True if the file had the same content
+    in the previous read."""
 
     def __init__(self, text: str, *, is_settled: bool) -> None:
         self.text, self.is_settled = text, is_settled
@@ -167,7 +169,7 @@ def read_files(pattern: str) -> FilesRead:
     """Read the files that match `pattern`.
 
     Raises:
-        OSError: the directory is not readable, so it is unknown whether the files still exist.
+        OSError: the directory is not readable, so the files might still exist.
     """
     contents: dict[str, str] = {}
     unreadable: dict[str, str] = {}
@@ -179,7 +181,7 @@ def read_files(pattern: str) -> FilesRead:
         try:
             text = _content(path)
         except FileNotFoundError:
-            continue  # it was removed after the directory was read
+            continue  # the file was removed after the directory was read
         except OSError as error:
             unreadable[path] = error.strerror or str(error)
             continue
@@ -192,15 +194,15 @@ def read_files(pattern: str) -> FilesRead:
 
 
 def fixed_directory(pattern: str) -> Path:
-    """Return the directory that contains the pattern's first wildcard, or its file."""
+    """Return the longest directory in the pattern that has no wildcard."""
     parts = Path(pattern).parts
     fixed = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
     return Path(*parts[:fixed])
 
 
 def complete_lines(text: str, *, is_settled: bool) -> Iterator[tuple[int, str]]:
-    """Yield the addresses in a file with the content `text`, with their line numbers. `is_settled`: the content was the
-    same in the last read."""
+    """Yield the addresses in a file with the content `text`, with their line numbers. `is_settled` is True if the
+    content was the same in the last read."""
     lines = text.split("\n")
     if not is_settled:
         lines[-1] = ""

@@ -1,4 +1,4 @@
-"""`discovery: {register: {...}}`: servers that register themselves at the gateway, with leases that they renew."""
+"""`discovery: {register: {...}}`: servers register themselves at the gateway, and renew their leases."""
 
 import asyncio
 import hmac
@@ -30,8 +30,9 @@ class Lease:
 
 
 class Leases:
-    """The leases of one backend, each at most `longest` seconds. Each place has at most one lease; `place` converts an
-    address to a key that is equal for all ways to write it, and raises ValueError if the address is invalid."""
+    """The leases of one backend, each at most `longest` seconds long. `place` converts an address to a key that is
+    equal for all spellings of the address, and raises ValueError if the address is invalid. Each key has at most one
+    lease."""
 
     def __init__(
         self,
@@ -52,19 +53,19 @@ class Leases:
 
     @property
     def next_end(self) -> float | None:
-        """The end of the next lease to expire; None without leases."""
+        """The end of the next lease to expire; None if there are no leases."""
         return min((lease.ends_at for lease in self._leases.values()), default=None)
 
     def __contains__(self, lease_id: str) -> bool:
         return lease_id in self._leases
 
     def take(self, address: str, seconds: float | None = None) -> Lease:
-        """Return a new lease for `address`, or renew its current one. The duration is `seconds`, at most and by default
-        the longest.
+        """Return a new lease for `address`, or renew its current lease. The duration is `seconds`, but at most (and by
+        default) `longest`.
 
         Raises:
             ValueError: the address is invalid.
-            TooManyLeasesError: it is new, and there are too many.
+            TooManyLeasesError: the lease would be new, and there are already MOST_LEASES.
         """
         place = self._place(address)
         self.expire()
@@ -77,7 +78,7 @@ class Leases:
         return self._grant(lease_id, address, seconds)
 
     def renew(self, lease_id: str, seconds: float | None = None) -> Lease:
-        """Renew the lease from now on. Raises KeyError if this id has no lease (any longer)."""
+        """Renew the lease from now on. Raises KeyError if no lease has this id (any longer)."""
         self.expire()
         return self._grant(lease_id, self._leases[lease_id].address, seconds)
 
@@ -90,7 +91,7 @@ class Leases:
                 self._leases[lease.id] = lease
 
     def end(self, lease_id: str) -> None:
-        """End a lease. Does nothing if this id has no lease."""
+        """End a lease. Does nothing if no lease has this id."""
         if lease_id in self._leases:
             del self._ids[self._place(self._leases.pop(lease_id).address)]
 
@@ -111,8 +112,8 @@ async def _any_address(address: str) -> None:
 
 
 class Registrations:
-    """The registered servers of one backend. After every change, `report` gets their addresses, also when a lease
-    expires. Anyone with `token` can register. `check` raises ValueError for an address that servers are not allowed to
+    """The registered servers of one backend. `report` gets their addresses after every change, including the expiry of
+    a lease. Anyone with `token` can register. `check` raises ValueError for an address that servers are not allowed to
     have."""
 
     def __init__(
@@ -126,7 +127,7 @@ class Registrations:
         self._leases = leases
         self._clock = clock
         self.check = check
-        """Await it before `take`."""
+        """A check of an address, which callers must await before `take`."""
         self._report: Callable[[frozenset[Found]], None] = lambda found: None
         self._timer: asyncio.TimerHandle | None = None
 

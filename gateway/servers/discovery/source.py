@@ -17,16 +17,16 @@ LOOK_SECONDS = 5.0
 """The maximum duration of one lookup, in seconds."""
 
 MOST_ADDRESSES = 1000
-"""The maximum number of addresses that a backend gets from all its sources, because every address has its own
-connections, health and probes. A source with more addresses reports at least one more than this."""
+"""The maximum number of addresses that a backend gets from all its sources. Addresses are limited because each has its
+own connections, health and probes. A source with more addresses reports at least one more than this."""
 
 
 @frozen
 class Found:
     """An address that discovery has found.
 
-    `address` has the form of a backend's `endpoints`. If `ip` is not empty, it is the host's IP address to connect to,
-    and `text` is the address with this IP instead of the host name, for logs.
+    `address` has the format of a backend's `endpoints`. If `ip` is not empty, it is the host's IP address to connect
+    to, and `text` is the address with this IP instead of the host name, for logs.
     """
 
     address: str
@@ -42,7 +42,7 @@ CheckAddress: TypeAlias = Callable[[str], object]
 
 
 class LookupFailedError(Exception):
-    """A lookup in a Source has failed; the text gives the reason. Its last result stays valid."""
+    """A lookup in a Source has failed; the text gives the reason. The Source's last result stays valid."""
 
 
 class Source(typing.Protocol):
@@ -60,7 +60,7 @@ class Source(typing.Protocol):
         """Return the current addresses.
 
         Raises:
-            LookupFailedError: they are unknown; the last result stays valid.
+            LookupFailedError: the addresses are unknown; the last result stays valid.
         """
 
 
@@ -78,16 +78,16 @@ class Watcher:
         self._found: frozenset[Found] | None = None
 
     def inherit(self, others: "Iterable[Watcher]") -> None:
-        """Begin with the last addresses of the Watcher in `others` that has the same source and backend, if there is
-        one, because the first lookup of this Watcher can fail."""
+        """If a Watcher in `others` has the same source and backend, start with its last addresses, because the first
+        lookup of this Watcher can fail."""
         for other in others:
             same = (other._backend, other._source.description) == (self._backend, self._source.description)
             if same and other._found is not None:
                 self._reported(other._found)
 
     async def look(self) -> None:
-        """Look up the addresses once, and report them. A failure changes nothing; the first of several in a row is
-        logged."""
+        """Look up the addresses once, and report them. A failure changes nothing. If several consecutive lookups fail,
+        only the first failure is logged."""
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._source.look()

@@ -17,7 +17,7 @@ class SrvRecords:
     """The targets in the SRV records of `name` with the lowest priority number. Weights have no effect.
 
     The records are valid for their TTL. The gateway looks them up at most once in `interval` seconds. `resolver`
-    replaces the resolver from the system's /etc/resolv.conf.
+    replaces the default resolver, which uses the system's /etc/resolv.conf.
     """
 
     def __init__(self, name: str, interval: float, check: CheckAddress, resolver: "Resolver | None" = None) -> None:

@@ -1,8 +1,8 @@
 """Jobs on HyperQueue, through its Python client.
 
-The client can only submit jobs and count how they ended. So each job runs under a watcher (`gateway.servers.watcher`)
-that stops it and reports its end. Engine and watcher communicate through a folder next to the file for the job's
-output.
+The client can only submit jobs and count how they ended. Therefore each job runs under a watcher
+(`gateway.servers.watcher`), which stops the job and reports its end. Engine and watcher communicate through a folder
+next to the file for the job's output.
 """
 
 import asyncio
@@ -41,12 +41,12 @@ CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
 """The time after which a job ends if its gateway is dead, in seconds."""
 ANSWER = 30.0
-"""How long HyperQueue can take for one response, in seconds."""
+"""Maximum time for one response of HyperQueue, in seconds."""
 SCRIPT = 32 * 1024
-"""The size of the part of a script that can contain directives, in bytes, like in `hq submit`."""
+"""The size of the part of a script that can contain directives, in bytes, as in `hq submit`."""
 MIB = 1 << 20
 KEPT = 1000
-"""The number of ended jobs whose folders stay for later queries."""
+"""The number of ended jobs whose folders are kept for later queries."""
 
 
 class HyperQueueSettings(Protocol):
@@ -82,7 +82,7 @@ class HyperQueueRequest:
     resources: dict[str, str] = field(default_factory=dict)
     nodes: int = 0
     time_limit: float | None = None
-    """In seconds. The watcher enforces it, because the Python client has no such option."""
+    """In seconds. The watcher enforces this limit, because the Python client has no such option."""
     time_request: float | None = None
     """The minimum remaining time of a worker that gets the job, in seconds."""
     priority: int = 0
@@ -94,11 +94,11 @@ class HyperQueueRequest:
 
 
 IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
-"""Options that the gateway sets itself, because it must know where the output is."""
+"""Options that the gateway sets itself, because it must know the location of the output."""
 
 
 def request(job: Job) -> HyperQueueRequest:
-    """Return the request of `job`: its options take precedence over its script, which takes precedence over its
+    """Return the request of `job`. The job's options take precedence over its script, and the script over the job's
     Resources.
 
     Raises RefusedError for an option that the Python client lacks, because a server without the requested resources is
@@ -298,7 +298,7 @@ def _number(amount: str) -> int | float | str:
 
 
 class HyperQueueEngine:
-    """Jobs of one HyperQueue server, given by its folder (by default the one that `hq` uses)."""
+    """Jobs of one HyperQueue server, given by the server's folder (default: the folder that `hq` uses)."""
 
     def __init__(
         self,
@@ -307,8 +307,9 @@ class HyperQueueEngine:
         lease: float | None = LEASE,
         state: Path = Path("/"),
     ) -> None:
-        """`lease`: the time after which jobs end if their gateway is dead, in seconds; None: they continue. `state`:
-        the parent folder of all its jobs' folders. Raises RefusedError if the client is not installed."""
+        """Make the engine. `lease` is the time after which jobs end if their gateway is dead, in seconds; if None, they
+        continue. `state` is the parent folder of all jobs' folders. Raises RefusedError if the client is not
+        installed."""
         self._lease = lease
         if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
             directory = Path(named)
@@ -321,7 +322,7 @@ class HyperQueueEngine:
         """The folder shared by engine and watcher, for each job that has not ended."""
         self._over: dict[str, Path] = {}
         self._beats: dict[str, tuple[float, float]] = {}
-        """The time of a job's state file, and when it was first seen."""
+        """The modification time of a job's state file, and when this time was first seen."""
         self._numbers = itertools.count()
         self._renewing: asyncio.Task[None] | None = None
 
@@ -334,7 +335,7 @@ class HyperQueueEngine:
             self._folders[id_] = folder
             await asyncio.to_thread(self._places.write, id_, folder)
         except BaseException as error:
-            # Submitted or not, it does not run without its lease.
+            # Whether the job was submitted or not, it does not run without its lease.
             _unlink(folder / "lease")
             if isinstance(error, OSError):
                 raise EngineError(f"hyperqueue: submit: {error}") from None
@@ -343,7 +344,7 @@ class HyperQueueEngine:
         return id_
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        return {}  # their leases end with the folders of their output, which are not needed
+        return {}  # the leases of such jobs end when the folders of their output are removed
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         known = await self._server.jobs(list(ids))
@@ -359,8 +360,8 @@ class HyperQueueEngine:
         for each in ids:
             self._forget(each)
         if waiting and shutil.which("hq"):
-            # The Python client cannot cancel. Without `hq`, the jobs stay in the queue, and end when a worker takes
-            # them.
+            # The Python client cannot cancel jobs. If `hq` is missing, the jobs stay in the queue, and end when a
+            # worker takes them.
             where = () if self._directory is None else ("--server-dir", str(self._directory))
             await run("hyperqueue", "hq", *where, "job", "cancel", ",".join(waiting), seconds=ANSWER)
 
@@ -389,7 +390,7 @@ class HyperQueueEngine:
         folder = self._folders.get(id_) or self._over.get(id_)
         if folder is None:
             folder = self._places.read(id_)
-            if folder is not None:  # a job of an earlier gateway, which now belongs to this one
+            if folder is not None:  # a job of an earlier gateway, which now belongs to this gateway
                 self._folders[id_] = folder
                 _rewrite(folder / "lease", self._renewal())
         return folder
@@ -441,7 +442,7 @@ class HyperQueueEngine:
         return not (folder / "state.json").exists()
 
     def _forget(self, id_: str) -> None:
-        """Stop renewing the lease, but keep the folder for later queries."""
+        """Stop renewing the job's lease, but keep the folder for later queries."""
         self._beats.pop(id_, None)
         folder = self._folders.pop(id_, None)
         if folder is not None:
@@ -495,13 +496,14 @@ class _Places:
 
 
 def _start_watcher(folder: Path) -> list[str]:
-    """Return the command that starts the watcher: with this Python if the node has it, else with the node's own."""
+    """Return the command that starts the watcher, with this process' Python if the node has it, and otherwise with the
+    node's own Python."""
     start_ = 'python=$1; shift; [ -x "$python" ] || python=python3; exec "$python" -I -S "$@"'
     return ["/bin/sh", "-c", start_, "watcher", sys.executable, str(folder / "watcher.py"), str(folder)]
 
 
 def _rewrite(path: Path, text: str) -> None:
-    """Write a file only if it exists: a removed lease stays removed."""
+    """Write a file only if it exists, so a removed lease stays removed."""
     with contextlib.suppress(OSError), path.open("r+", encoding="utf-8") as file:
         file.write(text)
         file.truncate()

@@ -1,7 +1,7 @@
-"""Runs model servers as processes on this machine. Every model server has a watcher (`gateway.servers.watcher`), which
-stops the server's processes when the watcher ends. The watcher ends with the gateway, unless the jobs are kept.
+"""Run model servers as processes on this machine. Every model server has a watcher (`gateway.servers.watcher`). The
+server's processes end with the watcher, and the watcher ends with the gateway, unless the jobs are kept.
 
-The id of a job consists of its watcher's process id, its watcher's start time, and the name of its folder.
+The id of a job consists of the watcher's process id, the watcher's start time, and the name of the job's folder.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class ProcessEngine:
     def _report(self, job: str) -> JobReport:
         is_alive = self._is_alive(job)
         folder = self._folder_of(job)
-        state = read_json(folder / "state.json") or {}  # read last: the watcher writes it before it ends
+        state = read_json(folder / "state.json") or {}  # read last, because the watcher writes it before it ends
         if not is_alive:
             self._watchers.pop(job, None)
             shutil.rmtree(folder, ignore_errors=True)  # an ended job is not queried again
@@ -131,7 +131,7 @@ class ProcessEngine:
         return pid.isdecimal() and began != "" and watcher.start_time(int(pid)) == began
 
     def _end_group(self, state: Mapping[str, Any]) -> None:
-        """Kill the processes of a job whose watcher was killed. Its command has ended with the watcher."""
+        """Kill the processes of a job whose watcher was killed. The job's command has ended with the watcher."""
         group = state.get("group")
         if isinstance(group, int) and group > 1:
             began = watcher.start_time(group)
@@ -159,12 +159,12 @@ class ProcessEngine:
         for process in self._watchers.values():
             if process.stdin is not None:
                 process.stdin.close()
-            process.returncode = process.poll() or 0  # no warning: it should still run
+            process.returncode = process.poll() or 0  # set to avoid a warning, because the process should still run
         self._watchers.clear()
 
 
 def _watcher_of(folder: Path) -> int | None:
-    """Return the process id of the watcher of the job in `folder`, or None without a watcher."""
+    """Return the process id of the watcher of the job in `folder`, or None if it has no watcher."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (entry / "cmdline").read_bytes().endswith(f"\0{folder}\0".encode()):

@@ -1,7 +1,7 @@
 """Jobs on SLURM, through its commands `sbatch`, `squeue`, `scontrol` and `scancel`.
 
-This engine uses `squeue --Format` instead of `squeue --json`: JSON prints all jobs of the cluster, whichever are
-requested (seen with 22.05), and its fields have changed with every version.
+This engine uses `squeue --Format` instead of `squeue --json`, because the latter prints all jobs of the cluster, not
+only the requested jobs (seen with 22.05), and its fields change with every version.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ POLL_SECONDS = 2.0
 REQUIRES = "SLURM's commands (sbatch, squeue, scontrol, scancel)"
 
 ANSWER = 30.0
-"""How long SLURM can take for one response, in seconds."""
+"""Maximum time for one response of SLURM, in seconds."""
 SUBMISSION = 600.0
 """The time after which an abandoned sbatch is killed, in seconds."""
 FIELDS = ("JobID", "State", "Reason", "EndTime", "TimeLimit", "BatchHost", "exit_code")
@@ -49,7 +49,7 @@ def is_installed() -> bool:
 
 
 def start(settings: object) -> "SlurmEngine":
-    """Return the engine. The settings are ignored, because SLURM's commands find their cluster themselves."""
+    """Return the engine. The settings are ignored, because SLURM's commands find the cluster themselves."""
     return SlurmEngine()
 
 
@@ -76,7 +76,7 @@ class SlurmEngine:
             async with asyncio.timeout(ANSWER):
                 printed = await asyncio.shield(submission)
         except (TimeoutError, asyncio.CancelledError) as error:
-            # sbatch continues: if it were killed now, it could leave an unknown job.
+            # sbatch continues, because killing it now could leave an unknown job.
             spawn(self._take_back(submission))
             if isinstance(error, TimeoutError):
                 raise EngineError(f"slurm: sbatch: no answer within {ANSWER:g} s") from None
@@ -112,25 +112,25 @@ class SlurmEngine:
                     raise
 
     async def close(self) -> None:
-        """Do nothing: SLURM keeps the jobs."""
+        """Do nothing, because SLURM keeps the jobs."""
 
     async def _take_back(self, submission: "asyncio.Task[str]") -> None:
         with contextlib.suppress(EngineError):
             await self.cancel([_id(await submission)])
 
     async def _list(self, ids: Collection[str]) -> str:
-        # All states: ended jobs stay in the list for MinJobAge seconds.
+        # All states, because ended jobs stay in the list for MinJobAge seconds.
         fields = ",".join(f"{field}:{SEPARATOR}" for field in FIELDS)
         words = ("--noheader", "--states=all", f"--jobs={','.join(ids)}", f"--Format={fields}")
         try:
             return await run("slurm", "squeue", *words, seconds=ANSWER, environment=_environment({}))
         except CommandError as error:
-            if "Invalid job id" in error.said:  # only if it knows none of them
+            if "Invalid job id" in error.said:  # squeue reports this only if it knows none of the jobs
                 return ""
             raise
 
     async def _find_addresses(self, nodes: set[str]) -> None:
-        """Look up the addresses of new nodes: a node might not be reachable under its name in SLURM."""
+        """Look up the addresses of new nodes, because a node might not be reachable under its name in SLURM."""
         unknown = sorted(node for node in nodes - self._addresses.keys() if node and node != "n/a")
         if not unknown:
             return
@@ -165,8 +165,8 @@ def _failure(state: str, reason: str, status: int) -> str:
 
 
 def _id(printed: str) -> str:
-    """Return the job's id in the output of `sbatch --parsable`: `ID` or `ID;CLUSTER`. Sites can print their own lines
-    before it."""
+    """Return the job's id in the output of `sbatch --parsable`, which is `ID` or `ID;CLUSTER`. Sites can print their
+    own lines before the id."""
     last = (printed.split() or [""])[-1].partition(";")[0]
     if not last.isdigit():
         raise EngineError(f"slurm: sbatch: a job's id expected, not {printed[:200]!r}")
@@ -190,7 +190,7 @@ def _options(job: Job) -> list[str]:
     options = ["--parsable", "--export=ALL", f"--job-name={job.name}", f"--chdir={job.folder}", f"--output={output}"]
     said = set(_directives(Path(job.command[0]))) if job.is_script else set()
     if not said & {"--requeue"}:
-        options.append("--no-requeue")  # the gateway starts another one itself
+        options.append("--no-requeue")  # the gateway itself starts another job
     options += [option for names, option in _resources(job.resources) if not said & names]
     return [*options, *job.resources.options]
 
@@ -211,7 +211,8 @@ def _resources(resources: Resources) -> Iterator[tuple[set[str], str]]:
 def _directives(script: Path) -> list[str]:
     """Return the names of the options in the #SBATCH lines of a script, which sbatch itself reads.
 
-    Options on the command line would override them, so the gateway does not set options that the script has.
+    Options on the command line would override the script's options, so the gateway does not set options that the script
+    has.
     """
     try:
         text = script.read_text("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""A clock that wakes the event loop in time: the loop's own timers are up to 1 ms late, which is ten times the latency
+"""A clock that wakes the event loop in time. The loop's own timers are up to 1 ms late, which is ten times the latency
 of a fast server."""
 
 import asyncio
@@ -17,13 +17,13 @@ class Clock(Protocol):
         """Return the seconds since some fixed time."""
 
     def wake_at(self, when: float) -> None:
-        """Call `awake` at `when`, or immediately if that has passed. This replaces the previous time."""
+        """Call `awake` at `when`, or immediately if `when` has passed. This replaces the previously set time."""
 
     def start(self, awake: Callable[[], None]) -> None:
-        """Call `awake` from now on whenever it is time."""
+        """Call `awake` at the set times from now on."""
 
     def close(self) -> None:
-        """Stop waking."""
+        """Stop calling `awake`."""
 
 
 def real_clock() -> Clock:
@@ -32,7 +32,7 @@ def real_clock() -> Clock:
 
 
 class LoopClock:
-    """Wakes by the loop's timers, for systems without timers in files."""
+    """A Clock that uses the loop's timers, for systems without timerfd."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -55,7 +55,8 @@ class LoopClock:
 
 
 class TimerClock:
-    """Wakes by a timer with a file descriptor that the loop watches (timerfd_create), a few hundredths of a ms late."""
+    """A Clock that uses a timer with a file descriptor (timerfd_create), which is only a few hundredths of a ms
+    late."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -64,7 +65,7 @@ class TimerClock:
         if self._fd < 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        self.now: Callable[[], float] = time.monotonic  # CLOCK_MONOTONIC, too
+        self.now: Callable[[], float] = time.monotonic  # also CLOCK_MONOTONIC
 
     def start(self, awake: Callable[[], None]) -> None:
         """Same as in Clock."""
@@ -73,7 +74,7 @@ class TimerClock:
     def wake_at(self, when: float) -> None:
         """Same as in Clock."""
         nanoseconds = int(when * 1e9)
-        # The interval is 0: the timer fires once.
+        # The interval is 0, so the timer fires once.
         setting = _Setting(0, 0, nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
         self._settime(self._fd, _ABSOLUTE, ctypes.byref(setting), None)
 

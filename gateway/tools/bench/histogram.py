@@ -1,8 +1,8 @@
-"""Counts of any number of durations, with a bounded error and in little memory.
+"""Count any number of durations with a bounded error and little memory.
 
 The buckets match an HdrHistogram with three significant digits. Each duration below 2048 ns has its own bucket. Above
-that, each doubling has 1024 buckets of the same width. Therefore a value read from the histogram is at most 1/1024 too
-large. The library of that name takes 1.8 us for each value; this module adds values in batches.
+2048 ns, each doubling has 1024 buckets of the same width. Therefore a value read from the histogram is at most 1/1024
+too large. The HdrHistogram library takes 1.8 us for each value; this module adds values in batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ HALF = 1024
 """Number of buckets of one doubling."""
 RELATIVE_ERROR = 1 / HALF
 LONGEST = 2**43 - 1
-"""Maximum duration, in ns: 2.4 hours. Longer durations count as this."""
+"""Maximum duration, in ns: 2.4 hours. Longer durations count as this duration."""
 
 _BUCKETS = 2 * HALF + (43 - 11) * HALF
 
@@ -35,7 +35,7 @@ class LatencyHistogram:
 
     @property
     def mean(self) -> float:
-        """The mean duration; 0 without any."""
+        """The mean duration; 0 if there are no durations."""
         return self.sum / count if (count := self.count) else 0.0
 
     def add(self, seconds: Sequence[float]) -> None:
@@ -56,8 +56,8 @@ class LatencyHistogram:
         self.most = max(self.most, other.most)
 
     def percentile(self, percent: float) -> float:
-        """Return the duration that `percent` of all durations do not exceed, at most RELATIVE_ERROR too large; 0
-        without any."""
+        """Return the duration that `percent` of all durations do not exceed, at most RELATIVE_ERROR too large; 0 if
+        there are no durations."""
         count = self.count
         if not count:
             return 0.0
@@ -71,7 +71,7 @@ class LatencyHistogram:
             yield _lower(place) / 1e9, _upper(place) / 1e9, int(self.counts[place])
 
     def between(self, low: float, high: float) -> int:
-        """Return the count of the buckets from `low`'s bucket up to the one below `high`'s."""
+        """Return the total count of the buckets from `low`'s bucket up to, but not including, `high`'s bucket."""
         first, end = _places(np.array([low, high])).tolist()
         return int(self.counts[first:end].sum())
 

@@ -1,4 +1,4 @@
-"""Random inputs for a model, by its signature."""
+"""Make random inputs for a model from its signature."""
 
 import random
 import string
@@ -16,11 +16,12 @@ LETTERS = 8
 
 
 def random_inputs(specs: Iterable[TensorSpec], batch: int | None, seed: int) -> tuple[Tensor, ...]:
-    """Return inputs of these names, datatypes and shapes. A first -1 is `batch` (1 if None), any other -1 is 1. Floats
-    are from 0 to 1, integers from 0 to LARGEST_INTEGER, BYTES lower-case letters.
+    """Return inputs with these names, datatypes and shapes. If the first dimension is -1, it becomes `batch` (1 if
+    None); any other -1 becomes 1. Floats are from 0 to 1, integers from 0 to LARGEST_INTEGER, and BYTES are lower-case
+    letters.
 
     Raises:
-        ValueError: `batch` is set, and an input has no first -1.
+        ValueError: `batch` is set, but the first dimension of an input is not -1.
     """
     specs = tuple(specs)
     chance = np.random.default_rng(seed)

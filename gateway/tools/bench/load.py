@@ -1,9 +1,9 @@
 """Send requests on a schedule or one after the other, and measure them.
 
-In an open loop the schedule does not wait for the server. Each request has a scheduled time, and its latency counts
-from this time, even if the generator sends it late because too many other requests are in flight. If a server stalls
-for a second, every request of that second shows the stall. In a closed loop, `in_flight` clients each send the next
-request after the reply to the last one. If a server stalls, only that many requests are slow.
+In an open loop, the schedule does not wait for the server. Each request has a scheduled time, and its latency counts
+from this time, even if the generator sends the request late because too many others are in flight. If a server stalls
+for a second, every request of that second shows the stall. In a closed loop, each of `in_flight` clients sends its next
+request after the response to the previous one. If a server stalls, only `in_flight` requests are slow.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gateway.tools.bench.measured import Measured
 from gateway.tools.bench.schedule import Arrivals, arrivals
 
 Send: TypeAlias = Callable[[], Awaitable[int]]
-"""Sends a request and waits for its reply. Returns the bytes of the reply. Raises CallFailed."""
+"""Sends a request and waits for the response. Returns the size of the response in bytes. Raises CallFailed."""
 
 
 GRACE = 0.05
@@ -27,7 +27,7 @@ late."""
 
 
 class CallFailed(Exception):  # noqa: N818 - as the errors of the client
-    """The request got an error, or no reply. `status` is short; `str()` returns a sentence."""
+    """The request got an error, or no response. `status` is short; `str()` returns a sentence."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
@@ -36,8 +36,8 @@ class CallFailed(Exception):  # noqa: N818 - as the errors of the client
 
 @frozen
 class Plan:
-    """The amount and duration of the load. The load ends after `seconds` or `requests`, whichever is first; None: no
-    limit.
+    """The amount and duration of the load. The load ends after `seconds` or `requests`, whichever is first; None means
+    no limit.
 
     - `rate`: Requests per second; 0 is a closed loop.
     - `in_flight`: Maximum number of concurrent requests; in a closed loop, the constant number of concurrent requests.
@@ -56,7 +56,7 @@ class Plan:
     shares: int = 1
 
     def part(self, share: int, shares: int) -> "Plan":
-        """Return the part of one of several generators; together they generate the load of this plan."""
+        """Return the part of one of several generators, which together generate the load of this plan."""
         requests = None if self.requests is None else _part(self.requests, share, shares)
         in_flight = _part(self.in_flight, share, shares)
         return Plan(
@@ -91,7 +91,7 @@ class Load:
         self._is_stopped = False
 
     async def run(self) -> Measured:
-        """Send the requests, wait for their replies, and return the measurements."""
+        """Send the requests, wait for the responses, and return the measurements."""
         plan = self._plan
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._start = self._now()
@@ -121,7 +121,7 @@ class Load:
         return self.measured
 
     def stop(self) -> None:
-        """Stop sending, and do not wait for replies; `run` then returns the current measurements."""
+        """Stop sending, and do not wait for responses. `run` then returns the current measurements."""
         self._is_stopped = True
         if not self._over.done():
             self._over.set_result(None)
@@ -136,8 +136,8 @@ class Load:
         self._end_if_idle()
 
     def _schedule(self, start: float) -> None:
-        """Begin the schedule at `start`: the schedule of the warm-up, or of the measurement, which does not catch up on
-        late requests of the warm-up."""
+        """Begin the schedule of the warm-up or of the measurement at `start`. The measurement does not catch up on late
+        requests of the warm-up."""
         plan = self._plan
         self._next = self._from = start
         if plan.rate:
@@ -189,7 +189,7 @@ class Load:
             self._end_if_idle()
 
     async def _work(self, due: float | None) -> None:
-        """Send a request, and after its reply the requests that became due in between."""
+        """Send a request, and after the response, send the requests that have become due."""
         waited = False
         while due is not None:
             await self._call(due, waited=waited)
@@ -197,7 +197,7 @@ class Load:
             due = self._take()
 
     async def _call(self, due: float, *, waited: bool) -> None:
-        """Send a request that was scheduled for `due`. `waited`: the limit delayed it."""
+        """Send a request that was scheduled for `due`. `waited` is True if the limit delayed the request."""
         counts, measured = due >= self._first, self.measured
         sent = self._now()
         lag = 0.0 if waited else sent - due

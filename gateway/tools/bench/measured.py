@@ -9,7 +9,7 @@ BATCH = 4096
 class Measured:
     """The requests of a run, or of several merged runs. The figures exclude requests of the warm-up.
 
-    - `latency`: Durations of successes, from the scheduled time to the whole reply.
+    - `latency`: Durations of successes, from the scheduled time to the complete response.
     - `service`: Durations of successes, from the time of sending.
     - `failed`: Durations of errors, from the scheduled time.
     - `lag`: Delays that the generator itself caused, for all requests.
@@ -18,7 +18,8 @@ class Measured:
     - `unsent`: Number of requests that were due before the end and remained unsent for the same reason.
     - `cut`: Number of requests in flight when the run was interrupted.
     - `sent_bytes`, `received_bytes`: Size of messages, without HTTP heads and framing.
-    - `seconds`: Duration of the measurement. `cpu`: the generator's CPU time during the measurement, for all processes.
+    - `seconds`: Duration of the measurement.
+    - `cpu`: The generator's CPU time during the measurement, in all processes.
     - `processes`: Number of generators.
     """
 
@@ -83,8 +84,8 @@ class Measured:
             kept.clear()
 
     def merge(self, other: "Measured", *, at_once: bool) -> None:
-        """Add the measurements of another run: `at_once`, from the same time, or from a later time. Both are
-        settled."""
+        """Add the measurements of another run, which ran at the same time if `at_once` is set, and otherwise later.
+        Both must be settled."""
         for name in ("latency", "service", "failed", "lag"):
             getattr(self, name).merge(getattr(other, name))
         for status, number in other.errors.items():

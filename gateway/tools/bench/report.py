@@ -13,9 +13,9 @@ PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 ROWS = 16
 """Number of rows of a printed histogram."""
 WIDTH = 40
-"""Width of its longest bar, in characters."""
+"""Width of the longest bar of a histogram, in characters."""
 LATE = 0.1
-"""The part of the latencies that the generator can cause without a warning."""
+"""The share of the latencies that the generator can cause without a warning."""
 BUSY = 0.9
 """The CPU utilization above which the generator is the likely limit."""
 
@@ -36,7 +36,7 @@ def warnings(result: Result) -> Iterator[str]:
     latency, lag = measured.latency, measured.lag
     if plan.rate and latency.count and lag.mean > LATE * latency.mean:
         yield (
-            f"the generator is the bottleneck: it was {_ms(lag.mean)} ms late in the mean, which is in the latencies "
+            f"the generator is the bottleneck: it was {_ms(lag.mean)} ms late on average, which is in the latencies "
             f"(mean {_ms(latency.mean)} ms); lower --rate, or raise --processes if there are free cores"
         )
     if measured.seconds and measured.cpu > BUSY * measured.seconds * measured.processes:
@@ -47,16 +47,16 @@ def warnings(result: Result) -> Iterator[str]:
         )
     if measured.waited:
         yield (
-            f"{_number(measured.waited, 'request')} had to wait for one of {plan.in_flight} places in flight; "
-            "the wait is in the latencies, not in those from sending"
+            f"{_number(measured.waited, 'request')} had to wait because {plan.in_flight} requests were in flight; "
+            "the wait is part of the latencies, but not of the latencies from sending"
         )
     if measured.unsent:
         yield (
-            f"{_number(measured.unsent, 'request')} waited until the end, and the figures leave them out: the server "
-            f"does not keep up with {plan.rate:g}/s, and the latencies grow with the length of the run"
+            f"{_number(measured.unsent, 'request')} waited until the end, and are not in the figures: the server "
+            f"does not keep up with {plan.rate:g}/s, so the latencies grow with the length of the run"
         )
     if measured.cut:
-        yield f"interrupted with {_number(measured.cut, 'request')} under way; the figures leave them out"
+        yield f"interrupted with {_number(measured.cut, 'request')} in flight, which are not in the figures"
 
 
 # --- text ---
@@ -113,7 +113,7 @@ def _figures(histogram: LatencyHistogram) -> dict[str, float]:
 
 
 def _drawn(histogram: LatencyHistogram, bar: str) -> Iterator[str]:
-    """Yield rows of equal ratio from the minimum to the maximum, with bars by count."""
+    """Yield rows with limits of equal ratio from the minimum to the maximum, and bars for the counts."""
     low, high = max(histogram.least, 1e-6), max(histogram.most, 1e-6)
     rows = ROWS if high > low * (1 + ROWS * RELATIVE_ERROR) else 1
     bounds = [low * (high / low) ** (row / rows) for row in range(rows)]
@@ -198,7 +198,7 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 def _histogram(histogram: LatencyHistogram) -> dict[str, Any]:
-    """Return the histogram's figures and its buckets: the minimum and the maximum duration of each, and the count."""
+    """Return the histogram's figures and its buckets, each with the minimum and the maximum duration and the count."""
     return {
         "count": histogram.count,
         **_figures(histogram),

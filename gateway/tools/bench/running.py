@@ -24,7 +24,7 @@ REPORTS = 0.2
 
 @frozen
 class LoadJob:
-    """A load to run. `timeout` is in seconds; None: no timeout."""
+    """A load to run. `timeout` is in seconds; None means no timeout."""
 
     server: ServerArguments
     question: Question
@@ -151,7 +151,7 @@ class ProcessesRun:
 
 
 class _Worker:
-    """One of the processes, from the view of the first process."""
+    """One of the processes, as seen by the first process."""
 
     def __init__(self, process: Any, pipe: "Connection[Any, Any]") -> None:
         self.pipe = pipe

@@ -1,8 +1,8 @@
-"""The server that a run loads: sends requests at the lowest possible cost.
+"""Send requests to the server under load at the lowest possible cost.
 
-The generator converts the request for the model and encodes it once; then it sends the same message repeatedly. A reply
-with the bytes of the first reply is a success without decoding. The generator decodes any other reply, so it detects
-errors in every protocol.
+The generator converts the request for the model and encodes it once; then it sends the same message repeatedly. A
+response with the bytes of the first response counts as a success without decoding. The generator decodes any other
+response, so it detects errors in every protocol.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from gateway.tools.bench.load import CallFailed
 
 @frozen
 class Question:
-    """The request to send. Without `inputs` in the request, `batch` rows of random inputs are generated from the
-    model's signature."""
+    """The request to send. If the request has no `inputs`, `batch` rows of random inputs are generated from the model's
+    signature."""
 
     request: Request
     cast: Cast
@@ -38,7 +38,7 @@ class Question:
 
 @frozen
 class Encoded:
-    """An encoded request for the server, and the data for decoding its reply."""
+    """An encoded request for the server, and the data for decoding the response."""
 
     message: Message
     request: Request
@@ -90,13 +90,13 @@ async def _with_inputs(question: Question, server: ModelServer) -> Request:
     signature = await server.ask(Request(Operation.METADATA, request.model, request.version), question.cast)
     assert isinstance(signature, Signature)
     if not signature.inputs:
-        raise ValueError("the server does not report the model's inputs: set them with --set NAME=VALUE")
+        raise ValueError("the server does not report the model's inputs; set them with --set NAME=VALUE")
     return replace(request, inputs=random_inputs(signature.inputs, question.batch, question.seed))
 
 
 async def _with_datatypes(request: Request, server: ModelServer) -> Request:
-    """Return the request with the datatypes from the model's metadata for numbers without a datatype, like in `gateway
-    call`."""
+    """Return the request, in which numbers without a datatype have the datatypes of the model's metadata, as in
+    `gateway call`."""
     if not any(each.untyped for each in request.inputs):
         return request
     try:
@@ -108,8 +108,8 @@ async def _with_datatypes(request: Request, server: ModelServer) -> Request:
 
 
 class BenchSender:
-    """Sends a message over `connections` in rotation. Over HTTP, MIP and UM-Bridge each request in flight has its own
-    connection. `timeout` in seconds; None: no timeout."""
+    """Sends a message over `connections` in rotation. Over HTTP, MIP and UM-Bridge, each request in flight has its own
+    connection. `timeout` is in seconds; None means no timeout."""
 
     def __init__(self, settings: ClientSettings, encoded: Encoded, timeout: float | None, connections: int) -> None:
         self.request_bytes = bytes_of(encoded.message)

@@ -1,7 +1,7 @@
-"""Entries of a recording: one recorded request with its reply, encoded as a line of JSON.
+"""Entries of a recording: one recorded request with its response, encoded as a line of JSON.
 
-docs/record-and-replay.md documents the format. Readers ignore unknown members; VERSION counts changes that old readers
-would misunderstand.
+docs/record-and-replay.md documents the format. Readers ignore unknown members. VERSION is incremented for changes that
+old readers would misunderstand.
 """
 
 import math
@@ -38,12 +38,12 @@ RECORDED = CALLS - {Operation.STREAM}
 """The operations of requests that are recorded."""
 
 _PIECE = 3 * 2**16
-"""Number of bytes to encode to base64 in one step. Larger pieces would stop all other threads for too long. The number
-is a multiple of 3, so base64 texts of pieces can be joined."""
+"""Number of bytes that are encoded to base64 in one step. Larger pieces would block all other threads for too long. The
+number is a multiple of 3, so base64 texts of pieces can be joined."""
 
 
 class CassetteError(Exception):
-    """The file is not a recording, or has invalid content; the text gives the position, the fault and the expected
+    """The file is not a recording, or has invalid content. The text gives the position, the fault and the expected
     content."""
 
 
@@ -51,10 +51,11 @@ class CassetteError(Exception):
 class Entry:
     """One recorded request.
 
-    - `at`: when it arrived, in ISO 8601. `seconds`: from then until the reply was complete.
-    - `protocol`: the client's protocol. `listener`, `route`, `backend`: the parts of the gateway that answered it.
-    - `request`: as decoded by the codec, before any conversion for a model. `message`: the same as encoded bytes.
-    - `outcome`: the result in the client's protocol. `reply`: the same as encoded bytes.
+    - `at`: when the request arrived, in ISO 8601. `seconds`: the time from then until the response was complete.
+    - `protocol`: the client's protocol. `listener`, `route`, `backend`: the parts of the gateway that handled the
+      request.
+    - `request`: the request as decoded by the codec, before any conversion for a model. `message`: its encoded bytes.
+    - `outcome`: the result in the client's protocol. `reply`: its encoded bytes.
     """
 
     at: str
@@ -258,7 +259,7 @@ def read_entry(line: bytes) -> Entry:
     """Return the entry in a line.
 
     Raises:
-        CassetteError: it is malformed.
+        CassetteError: the line is malformed.
     """
     document = _validated(_EntryDocument, line)
     asked, reply = document.request, document.reply

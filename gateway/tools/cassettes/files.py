@@ -1,4 +1,4 @@
-"""Cassettes as files: reading them line by line, and appending to them."""
+"""Read cassette files line by line, and append to them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,14 +11,14 @@ from gateway.tools.cassettes.entries import CassetteError, Entry, check_header, 
 LONGEST_LINE = 2**30
 """Maximum size of a line in the file, in bytes."""
 LARGEST_ENTRY = 2**28
-"""Maximum size of a recorded entry, its tensors and its messages together, in bytes. As base64 it is shorter than
-LONGEST_LINE."""
+"""Maximum size of a recorded entry with all tensors and messages, in bytes. In base64, an entry of this size is shorter
+than LONGEST_LINE."""
 _LONGEST_HEADER = 2**16
 
 
 def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Iterator[tuple[int, Entry]]:
     """Yield each entry of a recording with its line number. A last line without an end is incomplete, because the
-    recording was interrupted. This function skips it and reports it to `on_cut`.
+    recording was interrupted. This function skips such a line, and reports it to `on_cut`.
 
     Raises:
         CassetteError: the file is unreadable, is not a recording, or a line is malformed; the text names file and line.
@@ -32,7 +32,7 @@ def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Itera
                 if len(line) > LONGEST_LINE:
                     raise CassetteError(f"the line is longer than {LONGEST_LINE} bytes")
                 if not line.endswith(b"\n"):
-                    on_cut(f"{path}:{number}: the last line was not written in full; it is left out")
+                    on_cut(f"{path}:{number}: the last line is incomplete, so it is left out")
                     return
                 yield number, read_entry(line)
     except OSError as error:
@@ -43,7 +43,7 @@ def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Itera
 
 class CassetteFile:
     """A file of recorded requests and responses. New records are appended. Only its owner can read a new file, because
-    it contains client data. If the disk is full, the file loses the incomplete record at its end again.
+    it contains client data. If the disk is full, the incomplete record at the end of the file is removed again.
 
     Raises:
         CassetteError: the file cannot be opened, or exists and is not a recording.
@@ -64,7 +64,7 @@ class CassetteFile:
             raise CassetteError(f"{path}: {error.strerror}") from error
 
     def _whole_lines(self) -> int:
-        """Move to the end of the last whole line, and cut off the rest. Returns the number of bytes up to there."""
+        """Move to the end of the last complete line, and cut off the rest. Return the remaining number of bytes."""
         if not self._file.seek(0, os.SEEK_END):
             return 0
         self._file.seek(0)
@@ -85,7 +85,7 @@ class CassetteFile:
         return self._file.seek(end)
 
     def append(self, entry: Entry, most: int) -> bool:
-        """Write an entry, unless the file would exceed `most` bytes. Return False if it would.
+        """Write an entry, and return True. If the file would exceed `most` bytes, write nothing, and return False.
 
         Raises:
             OSError: writing failed.
@@ -98,7 +98,7 @@ class CassetteFile:
         return True
 
     def _write(self, line: bytes) -> None:
-        """Write a whole line after the existing lines, or nothing."""
+        """Write a complete line after the existing lines, or nothing."""
         self._file.seek(self.size)
         rest = memoryview(line)
         try:

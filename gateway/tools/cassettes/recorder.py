@@ -1,11 +1,11 @@
-"""The recorder records requests and replies of a running gateway, and writes them in a separate thread.
+"""The recorder of a running gateway's requests and responses, which writes them in a separate thread.
 
-It runs between a listener and `answer`, and receives a client's message, the decoded Request, the response of the
-route's handler, and the reply. On the event loop it only keeps references to them. The amount of waiting data has a
-limit; above it, the recorder drops entries and counts them. Clients do not notice it.
+The recorder runs between a listener and `answer`. It receives a client's message, the decoded Request, the response of
+the route's handler, and the encoded response. On the event loop, it only keeps references to them. If too much data is
+waiting, the recorder drops and counts entries. Recording does not affect clients.
 
 Credentials are not recorded. The recorder stores only the headers and query parameters that codecs read, because any
-other header or parameter could be a key. On byte streams it removes the credential from the message.
+other header or parameter could be a key. In messages of byte streams, it removes the credential.
 """
 
 import logging
@@ -58,7 +58,7 @@ class Bounds:
 
 
 class Recorder:
-    """Writes requests and replies to a recording. `random` returns numbers from 0 to 1, excluding 1.
+    """Writes requests and responses to a recording. `random` returns numbers from 0 to 1, excluding 1.
 
     `recorded` counts written entries; `left_out` counts dropped entries, by cause.
     """
@@ -79,8 +79,8 @@ class Recorder:
         self._thread.start()
 
     def tap(self, listener: ListenerSettings, select: Select) -> Exchange:
-        """Return the function that a listener calls instead of `answer`, to have its messages recorded. No message is
-        relayed unread: if only a random share were decoded, some calls would fail by chance."""
+        """Return the function that a listener calls instead of `answer` to record its messages. All messages are
+        decoded: if only the recorded share were decoded, malformed calls would fail at random."""
         listener = replace(listener, relays=frozenset())
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
@@ -133,11 +133,11 @@ class Recorder:
                     self.recorded += 1
                 else:
                     self.left_out["size of the file"] += 1
-                    self._end(f"the next request exceeds {self._bounds.size} bytes of the file")
+                    self._end(f"with the next request, the file would exceed {self._bounds.size} bytes")
             except OSError as error:
                 self._leave_out("error", error.strerror or "writing the file failed")
             except (TypeError, DecodeError) as error:
-                self._leave_out("form", f"the file format cannot hold it: {error}")
+                self._leave_out("form", f"the file format cannot represent it: {error}")
             except Exception:
                 log.exception("the recorder failed")
             with self._lock:
@@ -168,7 +168,7 @@ class _Call:
         self._outcome: Outcome | None = None
 
     def select(self, request: Request) -> Destination:
-        """Same as the router's; the Destination records its response."""
+        """Select like the router. The returned Destination records its response."""
         destination = self._select(request)
         if destination.handler is None or not self._recorder.takes(request):
             return destination
@@ -194,7 +194,7 @@ class _Call:
         return handle
 
     async def noted(self, eventual: Awaitable[Message]) -> Message:
-        """Return the reply, and record the outcome of the request."""
+        """Return the encoded response, and record the outcome of the request."""
         reply = await eventual
         if self._request is not None and self._outcome is not None:
             seconds = monotonic() - self._began

@@ -1,8 +1,8 @@
-"""Replays a recording: sends its requests to a server, and compares the responses with the recorded responses.
+"""Replay a recording: send its requests to a server, and compare the responses with the recorded responses.
 
-The replay converts each request for the server, and the response to the recorded protocol. So both responses have the
-same form, whatever the server's protocol is. With `wire`, the replay sends the recorded bytes unchanged, and decodes
-the reply like the recorded reply.
+The replay converts each request for the server, and the response to the recorded protocol. Both responses then have the
+same format, whatever the server's protocol is. If `wire` is set, the replay sends the recorded bytes unchanged, and
+decodes the response like the recorded response.
 """
 
 import asyncio
@@ -27,21 +27,22 @@ from gateway.tools.cassettes.entries import Entry
 EQUAL, DIFFERENT, FAILED = "equal", "different", "failed"
 
 
-class NoConnection(Exception):  # noqa: N818 - it is no fault of the program
-    """No server answers at the address."""
+class NoConnection(Exception):  # noqa: N818 - not an error of the program
+    """No server accepts connections at the address."""
 
 
 @frozen
 class Settings:
     """Settings of a replay.
 
-    - `in_flight`: Maximum number of concurrent requests. `rate`: requests per second; None: send the next request after
-      each response.
+    - `in_flight`: Maximum number of concurrent requests.
+    - `rate`: Maximum number of requests per second; None means no limit.
     - `seconds`: Timeout for each response.
     - `models`, `tensors`: The server's model names and tensor names, by the recorded names.
     - `version`: Replaces the recorded version; None keeps the recorded version.
-    - `wire`: Send the recorded bytes.
-    - `by_position`: Pair outputs by position. `by_value`: compare numbers by value, ignoring their datatypes.
+    - `wire`: True to send the recorded bytes.
+    - `by_position`: True to pair outputs by position.
+    - `by_value`: True to compare numbers by value, ignoring their datatypes.
     - `protocols`: The possible protocols of recorded requests.
     """
 
@@ -62,7 +63,7 @@ class Settings:
 class Replayed:
     """The outcome of sending one recorded request again.
 
-    - `line`: Its line in the recording. `model`, `operation`, `protocol`: as recorded.
+    - `line`: The request's line in the recording. `model`, `operation`, `protocol`: as recorded.
     - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or the reason for the missing
       response.
     - `distances`: The maximum `absolute`, `relative` and `ulp` distances of all elements, including distances within
@@ -138,8 +139,8 @@ async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Sett
         known_names = f"expected {', '.join(settings.protocols)}; use --config FILE for other forms"
         raise ValueError(f"line {line}: no protocol {entry.protocol!r}; {known_names}")
     if settings.wire and client.name != server.protocol.name:
-        text = f"line {line} is a message of {client.name}, and the server speaks {server.protocol.name}"
-        raise ValueError(f"{text}; leave out --wire to translate it")
+        text = f"line {line} is a {client.name} message, but the server's protocol is {server.protocol.name}"
+        raise ValueError(f"{text}; remove --wire to convert it")
     expected = _with_names(entry.outcome, settings)
     began = monotonic()
     try:
@@ -172,7 +173,7 @@ async def _answered(request: Request, server: ModelServer, client: Protocol) -> 
 
 
 async def _exchanged(entry: Entry, server: ModelServer) -> tuple[Outcome, Outcome]:
-    """Return the recorded reply, and the new reply to the same bytes, both decoded in the same way."""
+    """Return the recorded response, and the new response to the same bytes, both decoded in the same way."""
     protocol = server.protocol
     try:
         message = _sent(entry.message, protocol)
@@ -186,11 +187,11 @@ async def _exchanged(entry: Entry, server: ModelServer) -> tuple[Outcome, Outcom
 
 
 def _sent(message: Message, protocol: Protocol) -> Message:
-    """Return the recorded message in the parts that transports of its protocol send."""
+    """Return the recorded message, split into the parts that transports of its protocol send."""
     if isinstance(protocol.carrier, StreamForm):
         header_size, body = protocol.carrier.framing.header_size, message.body
         if len(body) < header_size or protocol.carrier.framing.size(body[:header_size]) != len(body) - header_size:
-            raise DecodeError("its length differs from the length in its header")
+            raise DecodeError("the message's length differs from the length in its header")
         message = replace(message, parts=(body[:header_size], body[header_size:]))
         with_credential = protocol.carrier.with_credential
         # This also splits the message into the parts that the codec for servers would make, which connectors of these
@@ -307,7 +308,7 @@ def _distances(difference: Difference) -> dict[str, float]:
 
 
 def _by_value(expected: Outcome, actual: Outcome) -> tuple[Outcome, Outcome]:
-    """Return both responses; with all numbers as FP64 if their datatypes differ."""
+    """Return both responses. If their datatypes differ, convert all numbers to FP64."""
     if not isinstance(expected, Response) or not isinstance(actual, Response):
         return expected, actual
     if sorted(each.datatype for each in expected.outputs) == sorted(each.datatype for each in actual.outputs):

@@ -1,4 +1,4 @@
-"""The results of a replay: as a table for humans, as JSON, and as JUnit's XML."""
+"""The results of a replay as a table, as JSON, and as JUnit XML."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -18,8 +18,8 @@ UNITS = {"absolute": "abs", "relative": "rel", "ulp": "ulp"}
 
 @frozen
 class ModelSummary:
-    """The results of one model. `then` and `now`: medians of the latencies of answered requests, in seconds; None if
-    every request failed."""
+    """The results of one model. `then` and `now` are the median latencies of requests with a response, in the recording
+    and in the replay, in seconds; None if every request failed."""
 
     model: str
     requests: int
@@ -71,7 +71,7 @@ def table(results: Sequence[Replayed]) -> str:
     wrong = [each for each in results if each.verdict != EQUAL]
     lines += [_told(each) for each in wrong[:MOST_SHOWN]]
     if len(wrong) > MOST_SHOWN:
-        lines.append(f"and {len(wrong) - MOST_SHOWN} more: --json has all")
+        lines.append(f"and {len(wrong) - MOST_SHOWN} more; --json prints all")
     return "\n".join(lines)
 
 
@@ -133,7 +133,7 @@ def as_json(results: Sequence[Replayed]) -> bytes:
 
 
 def as_junit(results: Sequence[Replayed]) -> str:
-    """Return JUnit's XML: a test case for each request. A difference is a failure, a missing response an error."""
+    """Return JUnit XML with a test case for each request. A difference is a failure; a missing response is an error."""
     counts = {
         "tests": len(results),
         "failures": _count(results, DIFFERENT),
@@ -160,6 +160,6 @@ def _count(results: Iterable[Replayed], verdict: str) -> int:
 
 
 def _printable(text: str) -> str:
-    """Return a text without control characters, because terminals and XML must not get the control characters of a
-    server or a file."""
+    """Return a text without control characters, because control characters from a server or a file must not reach
+    terminals or XML."""
     return "".join(each if each.isprintable() else " " for each in text)

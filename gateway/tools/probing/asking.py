@@ -1,4 +1,5 @@
-"""Send the queries of `recognition` to one address: few, small, one after the other on each transport."""
+"""Send the queries of `recognition` to one address. There are few and small queries, which are sent one after the other
+on each transport."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _OK = 200
 MOST_SILENT = 2
-"""Maximum number of queries without a reply over one transport; after that the probe stops on this transport."""
+"""Maximum number of queries without a response over one transport, after which the probe stops on this transport."""
 
 
 @frozen
@@ -48,7 +49,7 @@ class ServerAccess:
         return ServerAccess(headers, key, Tls(own.ca, own.certificate, own.key, own.server_name, verify=own.verify))
 
     def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
-        """Return the settings for a client of the candidate. Raises ValueError: a file, a header or the address is
+        """Return the settings for a client of the candidate. Raises ValueError if a file, a header or the address is
         wrong."""
         return self.settings_for(candidate.address, candidate.protocol.name, ServerKind(flavor))
 
@@ -59,15 +60,15 @@ class ServerAccess:
 
 
 class ProbeReply(Enum):
-    """The kind of the replies to queries in one protocol."""
+    """The kind of responses to queries in one protocol."""
 
     SPOKEN = "spoken"
     REFUSED = "refused"
-    """The server refuses to answer without (other) credentials."""
+    """The server requires credentials, or other credentials."""
     OTHER = "other"
-    """Replies that do not belong to the protocol, or a broken connection."""
+    """The responses do not belong to the protocol, or the connection broke."""
     SILENT = "silent"
-    """No reply in time."""
+    """There was no response in time."""
 
 
 @frozen
@@ -84,12 +85,14 @@ class FormFinding:
 async def ask_transport(
     candidates: tuple[FormCandidate, ...], access: ServerAccess, seconds: float, model: str, findings: list[FormFinding]
 ) -> None:
-    """Query the protocols of one transport one after the other, with at most `seconds` for each reply, and append the
-    results to `findings`. `model` is a model that the server might have."""
+    """Query the protocols of one transport one after the other, with at most `seconds` for each response, and append
+    the results to `findings`. `model` is a model that the server might have."""
     silent = 0
     for candidate in candidates:
         if silent >= MOST_SILENT:
-            findings.append(FormFinding(candidate, ProbeReply.SILENT, "not asked: two questions got no reply"))
+            findings.append(
+                FormFinding(candidate, ProbeReply.SILENT, "not queried, because two queries got no response")
+            )
             continue
         finding, unanswered = await _ask(candidate, access, seconds, model, MOST_SILENT - silent)
         silent = silent + unanswered if finding.heard is ProbeReply.SILENT else 0
@@ -99,8 +102,9 @@ async def ask_transport(
 async def ask_forms(
     place: FormCandidate, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> tuple[FormFinding, ...]:
-    """Return the built-in forms of `protocols` that the server at `place` uses over HTTP, according to its replies.
-    Each path is requested once, with at most `seconds` for each; after a request without a reply, the probe stops."""
+    """Return the built-in forms of `protocols` that the server at `place` uses over HTTP, according to its responses.
+    Each path is requested once, with at most `seconds` for each response. After a request without a response, the probe
+    stops."""
     connector = connected(access.settings(place))
     replies: dict[str, Message] = {}
 
@@ -133,8 +137,8 @@ async def ask_forms(
 async def _ask(
     candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
 ) -> tuple[FormFinding, int]:
-    """Return the finding about a candidate, and the number of queries without a reply; `patience` is the maximum of
-    this number."""
+    """Return the finding about a candidate, and the number of queries without a response, which is at most
+    `patience`."""
     protocol = candidate.protocol
     try:
         settings = access.settings(candidate)
@@ -154,7 +158,7 @@ async def _ask(
         with suppress(GatewayError):
             await connector.close()
     if not findings:
-        return FormFinding(candidate, ProbeReply.OTHER, "no question for it shows that it is spoken"), 0
+        return FormFinding(candidate, ProbeReply.OTHER, "no query can show that the server uses this protocol"), 0
     found = {each.heard: each for each in reversed(findings)}
     return next(found[each] for each in ProbeReply if each in found), silent
 
@@ -166,7 +170,7 @@ async def _one(
         async with asyncio.timeout(seconds):
             reply = await connector.exchange(question.message)
     except TimeoutError:
-        return FormFinding(candidate, ProbeReply.SILENT, f"no reply within {seconds:g} s")
+        return FormFinding(candidate, ProbeReply.SILENT, f"no response within {seconds:g} s")
     except TransportError as error:
         if is_silence(error):
             return FormFinding(candidate, ProbeReply.SILENT, error.message)
@@ -178,8 +182,8 @@ async def _one(
 
 
 def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
-    """Return the address for a backend. A server that answers without a model's name at the root has a single model, if
-    the protocol distinguishes these servers by the path."""
+    """Return the address for a backend. If the protocol distinguishes servers with a single model by their path, and
+    the server answers at the root without a model name, the server has a single model."""
     one_at = candidate.protocol.traits.models.one_at
     rooted = f"{candidate.address}/" if "://" in candidate.address else f"http://{candidate.address}/"
     if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):

@@ -1,4 +1,4 @@
-"""The protocols that a server at an address can use, by the format of the address.
+"""The protocols that a server at an address can use, depending on the format of the address.
 
 | address | candidates |
 |---|---|
@@ -44,13 +44,14 @@ class Candidates:
 
     each: tuple[FormCandidate, ...]
     tls: bool
-    """The address requires TLS."""
+    """True if the address requires TLS."""
     open: bool
-    """The address lacks a scheme and a protocol, so the probe also tries TLS."""
+    """True if the address names no scheme and no protocol, so the probe also tries TLS."""
 
 
 def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = False) -> Candidates:
-    """Return the protocols that are possible for `address`. `tls` requests TLS if the address does not.
+    """Return the protocols that are possible for `address`. If `tls` is set, TLS is used even if the address does not
+    request it.
 
     Raises:
         ValueError: the address is invalid; the text gives the fault and the expected format.

@@ -1,4 +1,4 @@
-"""Models whose versions or signatures differ between a backend's servers."""
+"""Find models whose versions or signatures differ between a backend's servers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,13 +6,13 @@ from gateway.tools.probing.listing import FoundModel, ServerModels
 from gateway.tools.probing.stanza import signature_text
 
 MOST_NAMED = 3
-"""Maximum number of servers of each kind that a text names."""
+"""Maximum number of servers that a text names for each version or signature."""
 
 
 def differences(servers: Mapping[str, ServerModels], *, with_signatures: bool = True) -> Iterator[tuple[str, str]]:
     """Yield each model that two servers have in different versions or signatures, with a text that describes the
-    difference. `servers`: the models of each server, by its address. Servers that do not report versions or signatures
-    are ignored."""
+    difference. `servers` has the models of each server, by the server's address. Servers that do not report versions or
+    signatures are ignored."""
     models: dict[str, dict[str, FoundModel]] = {}
     for address, found in servers.items():
         for each in found.own:

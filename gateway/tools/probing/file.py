@@ -7,12 +7,12 @@ from gateway.tools.probing.stanza import WrittenBackend, quoted, stanza
 
 _HEAD = """\
 # Configuration of Modelglot: listeners accept clients, routes choose a backend, backends are model servers.
-#   gateway check --config FILE           checks it
-#   gateway check --live --config FILE    asks the servers, too
-#   gateway serve --config FILE           serves it; reloads a changed file
+#   gateway check --config FILE           checks the file
+#   gateway check --live --config FILE    also queries the servers
+#   gateway serve --config FILE           starts the gateway; reloads the file when it changes
 """
 _AFTER = """\
-# A request takes the first route that matches. More keys for a route: rewrite, translate, signature, policies.
+# The first matching route is used. Other keys of a route: rewrite, translate, signature, policies.
 """
 _OPERATION = """\
 health:                     # /healthz and /readyz for probes, /metrics for Prometheus

@@ -1,6 +1,6 @@
-"""Checks whether a route matches a model as its server describes it. This module sends nothing.
+"""Check whether a route matches a model as the server describes the model. This module sends nothing.
 
-A mismatch is an error if calls cannot work, else a warning.
+A mismatch is an error if calls cannot work, and otherwise a warning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from gateway.tools.probing.listing import FoundModel, ServerModels
 
 @frozen
 class Misfit:
-    """A mismatch: the location in the route (below the route), and the reason."""
+    """A mismatch: the location within the route, and the reason."""
 
     location: Location
     text: str
@@ -37,7 +37,7 @@ def missing_model(name: str, models: ServerModels, found: FoundModel | None, rou
         return None
     lowered = {each.lower(): each for each in names}
     close = lowered.get(name.lower()) or next(iter(get_close_matches(name, names, n=1, cutoff=0.6)), None)
-    hint = f"; it has {close!r}: `rewrite: {{model: {close}}}` asks for that" if close else f"; it has {_some(names)}"
+    hint = f"; it has {close!r}: `rewrite: {{model: {close}}}` requests it" if close else f"; it has {_some(names)}"
     return Misfit(
         ("rewrite", "model") if route_has_rewrite else ("match", "model"), f"the server has no model {name!r}{hint}"
     )
@@ -69,12 +69,12 @@ def of_gather(
     model: str, signature: Signature | None, most: int | None, settings: gather.Settings, rows: Rows
 ) -> Misfit | None:
     """Return the warning for a model for which a policy `gather` has no effect, or makes smaller batches than
-    configured. `most`: the max_batch_size that the server reports."""
+    configured. `most` is the max_batch_size that the server reports."""
     if most and settings.rows > most:
         text = (
             f"dynamic batching (gather) makes batches of at most {most} rows for {model!r}, the model's max_batch_size"
         )
-        return Misfit(("backend",), f"{text}, and not of {settings.rows} (gather.rows)", is_warning=True)
+        return Misfit(("backend",), f"{text}, not of {settings.rows} (gather.rows)", is_warning=True)
     if settings.models or rows is Rows.FIRST or signature is None or not signature.inputs:
         return None
     if not takes_batches(signature):
@@ -84,7 +84,7 @@ def of_gather(
     else:
         return None
     text = f"dynamic batching (gather) does nothing for {model!r}: {why}"
-    text = f"{text}; if its rows do not depend on each other, name it in the policy's `models`"
+    text = f"{text}; if the rows do not depend on each other, add the model to the policy's `models`"
     return Misfit(("backend",), text, is_warning=True)
 
 
@@ -112,10 +112,10 @@ def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[
             yield Misfit((*place, "name"), f"the server's model has no {what[:-1]} {spec.name!r}; {_names(told)}")
             continue
         if other.datatype is not spec.datatype:
-            text = f"{what[:-1]} {spec.name!r} is declared as {spec.datatype}, the server has {other.datatype}"
+            text = f"{what[:-1]} {spec.name!r} is declared as {spec.datatype}, but the server has {other.datatype}"
             yield Misfit((*place, "datatype"), text)
         if not _same_shape(spec.shape, other.shape):
-            text = f"{what[:-1]} {spec.name!r} is declared with shape {list(spec.shape)}, the server has"
+            text = f"{what[:-1]} {spec.name!r} is declared with shape {list(spec.shape)}, but the server has"
             yield Misfit((*place, "shape"), f"{text} {list(other.shape)}")
     for name in named:
         text = f"the server's model has the {what[:-1]} {name!r}, which the declared signature lacks"
@@ -153,9 +153,9 @@ def _of_client(client: Protocol, settings: RouteSettings, signature: Signature) 
         for spec in specs:
             if spec.datatype in carried:
                 continue
-            text = f"{client.name} clients have no {spec.datatype}, the datatype of {what} {spec.name!r}"
+            text = f"{client.name} clients do not support {spec.datatype}, the datatype of {what} {spec.name!r}"
             if spec.datatype is Datatype.BYTES or not carried - {Datatype.BYTES, Datatype.BOOL}:
-                yield Misfit((), f"{text}: they cannot call the model", is_warning=True)
+                yield Misfit((), f"{text}, so they cannot call the model", is_warning=True)
             elif what == "output" and not (WIDENINGS[spec.datatype] & carried) and settings.cast == "refuse":
                 yield Misfit((), f"{text}; `translate: {{cast: round}}` converts it", is_warning=True)
             elif what == "input" and not client.traits.wire.untyped and settings.cast == "refuse":

@@ -1,8 +1,8 @@
-"""Evidence that a server uses a built-in JSON form: replies to GET requests that no other server sends. This module
+"""Evidence that a server uses a built-in JSON form: responses to GET requests that no other server sends. This module
 sends nothing.
 
-The probe cannot recognize forms whose servers have no distinctive replies. A container for Vertex AI or Hugging Face
-answers 200 at its health path, like any web server. The same is true for SageMaker, unless the container has AWS's
+The probe cannot recognize forms whose servers have no distinctive responses. A container for Vertex AI or Hugging Face
+answers 200 at its health path, like any web server. So does a SageMaker container, unless it has AWS's
 multi-model-server.
 """
 
@@ -23,19 +23,19 @@ Shows: TypeAlias = Callable[[Message], bool]
 
 @frozen
 class FormEvidence:
-    """A path, and whether the reply to a GET of it is typical for servers of the form."""
+    """A path, and a check whether the response to a GET of this path is typical for servers of the form."""
 
     path: str
     shows: Shows
 
 
 def _text(pattern: str) -> Shows:
-    """Return a check whether the whole body is a text of this pattern."""
+    """Return a check whether the whole body matches this pattern."""
     return lambda reply: re.fullmatch(pattern.encode(), bytes(reply.body)[:1000]) is not None
 
 
 def _json(shows: Callable[[Any], bool]) -> Shows:
-    """Return a check whether the body is JSON of this kind."""
+    """Return a check whether the body is JSON for which `shows` is True."""
 
     def judged(reply: Message) -> bool:
         try:
@@ -84,6 +84,6 @@ EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
         ),
     ),
 }
-"""For each recognizable form, by name, the replies that its servers send; all of them are required."""
+"""For each recognizable form, by name, the responses that its servers send, all of which are required."""
 SILENT_TOO = frozenset({"json:sagemaker"})
 """Forms of which only some servers are recognizable."""

@@ -27,7 +27,8 @@ from gateway.tools.probing.asking import ServerAccess
 
 @frozen
 class GraphMisfit:
-    """The reason why a graph is unusable, or could not be checked (`is_warning`), and the position in the file."""
+    """The reason why a graph is unusable, or (if `is_warning` is set) could not be checked, and the position in the
+    file."""
 
     graph: str
     location: Location
@@ -38,8 +39,8 @@ class GraphMisfit:
 async def graph_misfits(
     config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess
 ) -> Mapping[str, GraphMisfit | None]:
-    """Return mismatches by graph name. A graph without a mismatch has None. Request metadata for the models in their
-    steps like for a client with `access`, within `seconds` for each graph."""
+    """Return mismatches by graph name; None for a graph without a mismatch. Metadata for the models of the graph's
+    steps is requested as for a client with `access`, within `seconds` for each graph."""
     assembly = _assembled(config, protocols)
     await assembly.discovery.start()
     assembly.start()

@@ -1,4 +1,4 @@
-"""Queries a server's models, with versions, states and signatures, through `gateway.client`."""
+"""Query a server's models, with versions, states and signatures, through `gateway.client`."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,8 +12,8 @@ MOST_DESCRIBED = 100
 
 @frozen
 class FoundModel:
-    """One model: its versions, its state (empty if the protocol has no states), and its signature, or the reason why it
-    is missing."""
+    """One model: its versions, its state (empty if the protocol has no states), and its signature, or in `error` the
+    reason why the signature is missing."""
 
     name: str
     versions: tuple[str, ...] = ()
@@ -25,8 +25,8 @@ class FoundModel:
 
 @frozen
 class ServerModels:
-    """A server's own description of itself and its models. `error`: the reason why the model list is missing.
-    `left_out`: the models whose signatures were not queried."""
+    """A server's own description of itself and its models. `error` is the reason why the model list is missing.
+    `left_out` is the number of models whose signatures were not queried."""
 
     server: ServerInfo | None = None
     models: tuple[FoundModel, ...] = ()
@@ -52,11 +52,11 @@ async def list_models(
     most: int = MOST_DESCRIBED,
     on_progress: Callable[[int, int], None] = lambda done, all: None,
 ) -> ServerModels:
-    """Return the server's models; the models in `names` if it has no list. Signatures are queried one after the other;
-    `on_progress` gets the number of completed queries and the total.
+    """Return the server's models, or the models in `names` if the server has no list. Signatures are queried one after
+    the other; `on_progress` gets the number of completed queries and the total.
 
     Raises:
-        ClientError: ConnectError or Timeout, the server does not answer.
+        ClientError: ConnectError or Timeout if the server does not respond.
     """
     server = await _server_or_none(client)
     error = ""

@@ -1,5 +1,5 @@
-"""`gateway check --live`: checks if the routes of a configuration match its backends' servers. It queries the models of
-every fixed endpoint; it serves nothing and runs no model."""
+"""`gateway check --live`: check whether the routes of a configuration match the backends' servers. The check queries
+the models of every fixed endpoint. It serves nothing and runs no model."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ AS_NOBODY = ServerAccess()
 """A client without headers and keys."""
 
 OK, WARNING, ERROR = "ok", "warning", "error"
-_OWN = "a server of `reference`, which begins with the gateway"
+_OWN = "a server of `reference`, which starts with the gateway"
 
 
 @frozen
@@ -58,7 +58,7 @@ class Live:
 
 @frozen
 class Answered:
-    """An endpoint's response; `error`: why it is missing."""
+    """An endpoint's response. `error` is the reason why it is missing."""
 
     models: ServerModels
     error: str = ""
@@ -67,7 +67,7 @@ class Answered:
     undescribed: frozenset[str] = frozenset()
     """The models without tensors whose readiness the server cannot report either."""
     is_own: bool = False
-    """The gateway itself starts this server (`reference`)."""
+    """True if the gateway itself starts this server (`reference`)."""
 
 
 async def check_live(
@@ -78,7 +78,7 @@ async def check_live(
     on_answer: Callable[[], None] = lambda: None,
 ) -> Live:
     """Query every endpoint and compare. `access` is the access of a gateway client; each backend gets the headers in
-    its `forward_headers`. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in total. Call
+    its `forward_headers`. Each endpoint has `seconds` for each response, and MOST_SECONDS times as long in total. Call
     `on_answer` for each endpoint that has responded or timed out."""
     places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
 
@@ -102,7 +102,9 @@ async def check_live(
         for name in dict.fromkeys(route.called_backends):
             backend = config.backends[name]
             if not backend.endpoints:
-                rows.append(Row(route.name, name, "-", "-", WARNING, "its endpoints are found by discovery"))
+                rows.append(
+                    Row(route.name, name, "-", "-", WARNING, "not checked, because discovery finds the endpoints")
+                )
             for at, endpoint in enumerate(backend.endpoints):
                 answer = answers[name, at]
                 if answer.is_own:
@@ -165,7 +167,7 @@ def _row(route: str, backend: str, endpoint: str, model: str, answer: Answered, 
 
 
 def _name(route: RouteConfig) -> str:
-    """Return the name of the route's model at the backend; empty if the route matches several models or any."""
+    """Return the name of the route's model at the backend; empty if the route matches several models or any model."""
     if route.match.model is not None and not wildcards(route.match.model):
         settings = route_settings(route)
         return settings.model if isinstance(settings.model, str) else route.match.model
@@ -223,7 +225,7 @@ def _gathers(backend: BackendConfig) -> list[gather.Settings]:
 async def _batch_sizes(
     asked: AsyncClient, backend: BackendConfig, protocol: Protocol, names: Sequence[str]
 ) -> dict[str, int]:
-    """Return the max_batch_size of each of the models, if their server reports it and a policy needs it."""
+    """Return the max_batch_size of each model, if the server reports it and a policy needs it."""
     found: dict[str, int] = {}
     if not _gathers(backend) or Operation.CONFIG not in protocol.traits.servers.extensions:
         return found
@@ -265,7 +267,7 @@ def _version(route: RouteConfig) -> str:
 async def _ask(
     config: Config, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float, name: str, at: int
 ) -> Answered:
-    """Query one endpoint. If it does not answer, a probe checks whether it uses another protocol."""
+    """Query one endpoint. If it does not respond, a probe checks whether it uses another protocol."""
     backend = config.backends[name]
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
     try:
@@ -290,7 +292,7 @@ async def _ask(
         if tells_readiness(config, backend.protocol) or any(not each.error for each in answer.models.models):
             return answer
         if backend.protocol.startswith(PREFIX):
-            # A server with a custom JSON API might answer at the paths of other forms, too.
+            # A server with a custom JSON API might also answer at the paths of other forms.
             protocols = {name: each for name, each in protocols.items() if not name.startswith(PREFIX)}
     other = await _other_protocol(backend, at, protocols, access.of_backend(backend), seconds)
     return Answered(ServerModels(), other) if other else answer
@@ -316,11 +318,12 @@ async def _other_protocol(
     if not spoken or backend.protocol in spoken:
         return ""
     tls = " over TLS" if found.tls else ""
-    return f"{address} speaks {', '.join(spoken)}{tls}, not {backend.protocol}; write `protocol: {spoken[0]}`"
+    return f"{address} uses {', '.join(spoken)}{tls}, not {backend.protocol}; write `protocol: {spoken[0]}`"
 
 
 def _for_every_protocol(address: str) -> str:
-    """Return `address` as HOST:PORT, for which a probe tries every protocol, if the address contains nothing else."""
+    """Return `address` as HOST:PORT, for which a probe tries every protocol, if it contains only a host and a port;
+    otherwise unchanged."""
     scheme, separator, rest = address.partition("://")
     plain = rest.rstrip("/")
     return plain if separator and scheme in ("http", "tcp") and "/" not in plain and ":" in plain else address

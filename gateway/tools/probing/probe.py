@@ -1,4 +1,4 @@
-"""`probe`: detects the protocols and the models at an address."""
+"""Detect the protocols and the models at an address."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +22,11 @@ from gateway.tools.probing.listing import ServerModels, list_models
 from gateway.tools.probing.sockets import connect, speaks_tls
 
 SECONDS = 2.0
-"""Default timeout for each reply, in seconds."""
+"""Default timeout for each response, in seconds."""
 MOMENT = 0.5
 """Timeout for the other transports after one of them has answered, in seconds."""
 MOST_SECONDS = 5
-"""Time limit for listing the models, as a multiple of the timeout for one reply."""
+"""Time limit for listing the models, as a multiple of the timeout for one response."""
 
 
 class ProbeVerdict(Enum):
@@ -34,9 +34,9 @@ class ProbeVerdict(Enum):
 
     SPOKEN = "spoken"
     OTHER = "other"
-    """A server that uses no known protocol."""
+    """The server uses no known protocol."""
     REFUSED = "refused"
-    """A server that requires credentials."""
+    """The server requires credentials."""
     SILENT = "silent"
     UNREACHABLE = "unreachable"
 
@@ -54,8 +54,7 @@ class Spoken:
 
 @frozen
 class Probed:
-    """The protocols found at an address. `spoken` starts with the protocol that supports more features than the
-    others."""
+    """The protocols found at an address. The first protocol in `spoken` supports the most features."""
 
     address: str
     verdict: ProbeVerdict
@@ -74,7 +73,7 @@ async def probe(
     names: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Probed:
-    """Detect the protocols at `address`, waiting at most `seconds` for each reply. `names` are models to query on
+    """Detect the protocols at `address`, waiting at most `seconds` for each response. `names` are models to query on
     servers without a model list. No model runs.
 
     Raises:
@@ -101,7 +100,7 @@ async def probe(
     listed = next((each.models.own[0].name for each in spoken if each.models.own), "")
     others = tuple(each.candidate for each in findings if each.heard is ProbeReply.OTHER)
     if listed and not names and (further := _that_name_models_in_paths(others)):
-        # A server with many models that does not list them in this protocol has listed them in another one.
+        # A server with many models that does not list them in this protocol has listed them in another protocol.
         more = await _ask(further, access, seconds, listed, on_progress)
         asked = {each.candidate.protocol.name: each for each in more}
         findings = tuple(asked.get(each.candidate.protocol.name, each) for each in findings)
@@ -117,8 +116,8 @@ def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandi
 
 
 def _forms(address: str, protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
-    """Return the forms to check for at an address: all built-in forms; if the address names a protocol, only that form,
-    if any."""
+    """Return the forms to check for at an address: all built-in forms, or, if the address names a protocol, only that
+    form, if it is one."""
     named = named_protocol(address)
     if named in protocols:
         return {named: protocols[named]} if named.startswith(PREFIX) else {}
@@ -144,7 +143,7 @@ async def _recognised(
 
 
 def _is_other_http(finding: FormFinding) -> bool:
-    """Return whether an HTTP reply came that does not belong to the protocol."""
+    """Return whether there was an HTTP response that does not belong to the protocol."""
     return finding.candidate.transport == "http" and finding.heard is ProbeReply.OTHER
 
 
@@ -155,8 +154,8 @@ def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
 async def _ask(
     some: Sequence[FormCandidate], access: ServerAccess, seconds: float, model: str, on_progress: Callable[[str], None]
 ) -> tuple[FormFinding, ...]:
-    """Query all candidates, the transports in parallel. When one transport has answered, the others have a little more
-    time: few servers use several transports at an address, and these answer immediately."""
+    """Query all candidates, with the transports in parallel. When one transport has answered, the others get only a
+    little more time, because few servers use several transports at an address, and those answer immediately."""
     ordered = sorted(some, key=attrgetter("transport"))
     groups = [tuple(group) for _, group in groupby(ordered, key=attrgetter("transport"))]
     on_progress(", ".join(group[0].transport for group in groups))
@@ -176,7 +175,7 @@ async def _ask(
         if asking:
             await asyncio.wait(asking, timeout=seconds)
     heard = {each.candidate.protocol.name: each for each in findings}
-    given_up = "not waited for: another transport has answered"
+    given_up = "no longer waiting, because another transport has answered"
     return tuple(heard.get(each.protocol.name) or FormFinding(each, ProbeReply.SILENT, given_up) for each in some)
 
 
@@ -197,7 +196,7 @@ async def _described(
 def client(
     protocol: str, address: str, access: ServerAccess, seconds: float, kind: ServerKind = DEFAULT_KIND
 ) -> AsyncClient:
-    """Return a client of one server. Raises ValueError: a setting is wrong."""
+    """Return a client of one server. Raises ValueError if a setting is wrong."""
     return AsyncClient(
         address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, tls=access.tls, kind=kind
     )  # fmt: skip
@@ -225,14 +224,14 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence
         [first, *_] = [each for each in findings if each.heard is ProbeReply.REFUSED]
         return ProbeVerdict.REFUSED, f"the server requires credentials: {first.text}"
     if heard == {ProbeReply.SILENT}:
-        return ProbeVerdict.SILENT, "it accepts connections, and answers nothing in time"
+        return ProbeVerdict.SILENT, "it accepts connections, but does not respond in time"
     certificates = [each.text for each in findings if "certificate" in each.text]
     if found.tls and certificates:
-        return ProbeVerdict.UNREACHABLE, f"it speaks TLS: {certificates[0]}"
+        return ProbeVerdict.UNREACHABLE, f"it uses TLS: {certificates[0]}"
     tried = ", ".join(each.protocol.name for each in found.each)
-    text = f"a server answers there{' over TLS' if found.tls else ''}, but its protocol is not one of {tried}"
+    text = f"a server responds{' over TLS' if found.tls else ''}, but its protocol is not one of {tried}"
     if any(map(_is_other_http, findings)):
         if not names:
-            text += "; if it lists no models, as TensorFlow Serving, --model NAME names one that it has"
+            text += "; if it does not list its models, like TensorFlow Serving, name one with --model NAME"
         text += "; for a custom JSON API, use `gateway init --example`"
     return ProbeVerdict.OTHER, text

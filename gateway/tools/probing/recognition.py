@@ -1,8 +1,9 @@
-"""The queries that show that a server uses a protocol, and the interpretation of the replies. This module sends
+"""The queries that show whether a server uses a protocol, and the interpretation of the responses. This module sends
 nothing.
 
-A query is a request for metadata; it runs no model. A reply shows that the server uses the protocol only if it is a
-success of that protocol, or an error that no other server sends: a plain web server answers every request.
+A query is a request for metadata, which runs no model. Because a plain web server answers every request, a response
+shows that the server uses the protocol only if it is a success in that protocol, or an error that no other server
+sends.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ NO_MODEL = "no-such-model"
 """The model for queries to a server that cannot list its models; the response shows the server type."""
 
 _SUCCESS = 400
-"""HTTP replies of this status and above are errors. With other transports the status is below it."""
+"""HTTP responses with this status and above are errors. Other transports have lower statuses."""
 
 
 @frozen
@@ -30,8 +31,8 @@ class ProbeQuestion:
 
 @frozen
 class Evidence:
-    """The evidence in a reply. `speaks`: the server uses the protocol. `refused`: it requires other credentials. `text`
-    describes an unexpected reply."""
+    """The evidence in a response. `speaks` is True if the server uses the protocol, `refused` if it requires other
+    credentials. `text` describes an unexpected response."""
 
     speaks: bool = False
     refused: bool = False
@@ -39,7 +40,7 @@ class Evidence:
 
 
 def questions(protocol: Protocol, target: Target, model: str = "") -> Iterator[ProbeQuestion]:
-    """Yield the queries for a protocol, in the order of decreasing information. `model` is a model that the server
+    """Yield the queries for a protocol, the most informative first. `model` is a model that the server
     might have."""
     for request in _requests(protocol, model):
         try:
@@ -64,9 +65,9 @@ def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
 
 
 def judge(protocol: Protocol, question: ProbeQuestion, reply: Message, target: Target) -> Evidence:
-    """Return the evidence in the reply to a query."""
+    """Return the evidence in the response to a query."""
     lacks_model = protocol.traits.servers.lacks_model
-    is_guess = question.request.operation is Operation.MODEL_READY  # any web server sends some reply
+    is_guess = question.request.operation is Operation.MODEL_READY  # any web server sends some response
     if is_guess and lacks_model is not None and lacks_model(reply, question.request.model):
         return Evidence(speaks=True)
     try:
@@ -77,15 +78,15 @@ def judge(protocol: Protocol, question: ProbeQuestion, reply: Message, target: T
     except DecodeError as error:
         return Evidence(text=str(error))
     if reply.status >= _SUCCESS or is_guess or not _tells_something(answer):
-        return Evidence(text=f"a reply of status {reply.status}")
+        return Evidence(text=f"a response with status {reply.status}")
     return Evidence(speaks=True)
 
 
 def _tells_something(answer: Answer) -> bool:
-    """Return whether a response is distinctive: any server could send an empty list, or metadata without a name."""
+    """Return whether a response is distinctive. Any server could send an empty list, or metadata without a name."""
     return bool(answer.name if isinstance(answer, ServerInfo) else answer)
 
 
 def is_silence(error: GatewayError) -> bool:
-    """Return whether a transport error means that no reply came."""
+    """Return whether a transport error means that there was no response."""
     return error.reason is Reason.TIMEOUT

@@ -13,7 +13,7 @@ _ALPN = ("h2", "http/1.1")
 
 
 async def _open(candidate: FormCandidate, seconds: float, context: ssl.SSLContext | None) -> None:
-    """Connect, with a handshake if there is a context, and close."""
+    """Connect, with a TLS handshake if there is a context, and close the connection."""
     place = registry.transport(candidate.transport).parse_address(candidate.address)
     async with asyncio.timeout(seconds):
         if getattr(place, "path", ""):
@@ -30,7 +30,7 @@ async def connect(candidate: FormCandidate, seconds: float) -> None:
     """Connect and close.
 
     Raises:
-        TransportError: no server accepts connections there.
+        TransportError: no server accepts connections at the address.
         ValueError: the address is wrong.
     """
     try:

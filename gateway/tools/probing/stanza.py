@@ -1,4 +1,4 @@
-"""The findings of a probe as YAML for a configuration file: one backend, and routes to its models."""
+"""The YAML that a probe proposes for a configuration file: backends, and routes to their models."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,12 +12,12 @@ from gateway.tools.probing.listing import FoundModel, ServerModels
 from gateway.tools.probing.probe import Spoken
 
 MOST_ROUTES = 20
-"""Maximum number of models with a route each; servers with more models get one route for all of them."""
+"""Maximum number of models with separate routes; servers with more models get one route for all models."""
 
 
 @frozen
 class WrittenBackend:
-    """A backend of the file: its name and the server."""
+    """A backend of the file: its name, and the server that was probed."""
 
     name: str
     spoken: Spoken
@@ -25,14 +25,15 @@ class WrittenBackend:
 
 
 def backend_name(spoken: Spoken, taken: Sequence[str] = ()) -> str:
-    """Return a name for the server: its server type or protocol, with a number if that name is already in use."""
+    """Return a backend name for the server: the server type or the protocol, with a number if the name is already in
+    use."""
     base = spoken.flavor if spoken.flavor not in ("", "plain", "binary") else spoken.protocol.removeprefix(PREFIX)
     names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
     return next(each for each in names if each not in taken)
 
 
 def stanza(backends: Sequence[WrittenBackend]) -> str:
-    """Return `backends:` and `routes:` for these servers. Each model goes to the first server that has it."""
+    """Return `backends:` and `routes:` for these servers. Each model gets a route to the first server that has it."""
     lines = ["backends:"]
     for each in backends:
         lines += _backend(each)
@@ -49,7 +50,7 @@ def _backend(backend: WrittenBackend) -> Iterator[str]:
     yield f"    protocol: {_protocol(spoken.protocol)}"
     yield f"    endpoints: [{quoted(spoken.address)}]"
     if spoken.flavor:
-        yield f"    # flavor: {spoken.flavor}  # detected; with this key the gateway does not query the server"
+        yield f"    # flavor: {spoken.flavor}  # detected; set this key to skip detection"
     if not known()[spoken.protocol].traits.servers.runs_to_the_end:
         yield "    policies: [{timeout: {seconds: 60}}]"
     if backend.access.tls is not None:
@@ -85,16 +86,16 @@ def _routes(backend: WrittenBackend, taken: set[str]) -> Iterator[str]:
         yield f"    backend: {name}"
     derived = sorted({each.name for each in models.models} - {each.name for each in models.own})
     if derived:
-        yield f"  # served with their models: {printable(', '.join(derived))[:160]}"
+        yield f"    # these come with the models above: {printable(', '.join(derived))[:160]}"
 
 
 def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[str]:
-    """Yield a route for all models. `has_routes`: each model already has a route to another server."""
+    """Yield a route for all models. `has_routes` is True if each model already has a route to another server."""
     own = models.own
     if has_routes:
         shown = printable(", ".join(each.name for each in own[:MOST_ROUTES]))[:160]
-        yield f"  # Routes above take requests for {shown}. If the servers are alike, write their addresses as"
-        yield "  # endpoints of one backend; if their versions differ, match `version` in the routes."
+        yield f"  # The routes above already handle {shown}. If the servers have the same models, list their"
+        yield "  # addresses as endpoints of one backend. If their versions differ, match `version` in the routes."
         yield '  - match: {model: "*"}'
         yield f"    backend: {name}"
         return
@@ -105,7 +106,7 @@ def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[s
     yield '  - match: {model: "*"}  # the server does not list its models'
     yield f"    backend: {name}"
     if not any(each.signature is not None and each.signature.inputs for each in own):
-        yield "    # The server reports no signature. Clients that need one get this one:"
+        yield "    # The server reports no signature. If clients need one, uncomment and edit:"
         yield "    # signature:"
         yield "    #   inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]"
         yield "    #   outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
@@ -134,7 +135,7 @@ def _protocol(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return `text` as YAML that is not a reference to the environment."""
+    """Return `text` as a YAML scalar, in which `${` is not a reference to an environment variable."""
     return in_yaml(text).replace("${", "$${")
 
 

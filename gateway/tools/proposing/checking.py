@@ -1,4 +1,4 @@
-"""Check a proposed form: read the examples with it, write them, and read the result."""
+"""Check a proposed form: use it to read the examples, write them, and read the result."""
 
 import json
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from gateway.tools.proposing.form import Example, NoProposalError
 
 _JSON = Headers(((b"content-type", b"application/json"),))
 _AS_PYTHON = Translate(nan="literal")
-"""Python servers write and read NaN this way."""
+"""How Python servers write and read NaN."""
 
 
 def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
     """Check that the tensors of every example stay the same after reading, writing and reading again.
 
     Raises:
-        NoProposalError: an example differs; the text names it and the difference.
+        NoProposalError: an example differs; the text names the example and the difference.
     """
     for number, example in enumerate(examples, 1):
         try:
@@ -28,14 +28,14 @@ def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
             written = protocol.encode_request(sent, Target("example"))
             _compare(request.inputs, _request(protocol, path, written.body).inputs)
         except (DecodeError, GatewayError, _DifferenceError) as error:
-            raise NoProposalError(f"request {number} cannot be read by the form that it suggests: {error}") from error
+            raise NoProposalError(f"the proposed form does not read request {number} correctly: {error}") from error
         try:
             response = _response(protocol, _bytes(example.reply), request)
             given = replace(response, outputs=_of_calls(protocol, response.outputs))
             message = protocol.encode_response(given, request, _AS_PYTHON)
             _compare(response.outputs, _response(protocol, message.body, request).outputs)
         except (DecodeError, GatewayError, _DifferenceError) as error:
-            raise NoProposalError(f"reply {number} cannot be read by the form that it suggests: {error}") from error
+            raise NoProposalError(f"the proposed form does not read response {number} correctly: {error}") from error
 
 
 class _DifferenceError(Exception):
@@ -56,14 +56,14 @@ def _response(protocol: Protocol, body: Any, request: Request) -> Response:
 
 
 def _in_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return request inputs in the form that they have in the server's calls. If a call is one row, they lack the
+    """Return request inputs as they are sent to the server. If the server takes one row per call, the inputs lack the
     dimension that counts rows."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=each.shape[1:]) for each in tensors) if is_row else tuple(tensors)
 
 
 def _of_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return the outputs of a call in the form that they have in responses to clients."""
+    """Return the outputs of a call to the server as they are sent to clients."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=(1, *each.shape)) for each in tensors) if is_row else tuple(tensors)
 
@@ -71,8 +71,8 @@ def _of_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ..
 def _compare(read: Sequence[Tensor], again: Sequence[Tensor]) -> None:
     for before, after in zip(read, again, strict=True):
         if before != after:
-            raise _DifferenceError(f"{before.name!r} is another tensor after it was written and read again")
+            raise _DifferenceError(f"{before.name!r} changes when the form writes it and reads it again")
 
 
 def _bytes(value: Any) -> bytes:
-    return json.dumps(value).encode()  # unlike other writers it writes NaN, like the servers of these examples
+    return json.dumps(value).encode()  # unlike other JSON writers, it writes NaN, like the servers of these examples

@@ -19,13 +19,14 @@ class ExampleError(ValueError):
 
 
 def read_examples(paths: Sequence[Path]) -> list[Example]:
-    """Return the examples in pairs of files: the body of a request, and the body of its reply, as JSON.
+    """Return the examples in pairs of files. Each pair has the body of a request and the body of its response, as JSON.
 
     Raises:
         ExampleError: a file is unreadable or is not JSON, or a file has no partner.
     """
     if not paths or len(paths) % 2:
-        raise ExampleError(f"expected pairs of files, a request and its reply, got {len(paths)}")
+        count = "1 file" if len(paths) == 1 else f"{len(paths)} files"
+        raise ExampleError(f"--example needs pairs of files, each a request and its response; got {count}")
     bodies = [_read(each) for each in paths]
     return [Example(bodies[at], bodies[at + 1]) for at in range(0, len(bodies), 2)]
 
@@ -38,20 +39,22 @@ def _read(path: Path) -> Any:
     except UnicodeDecodeError as error:
         media_type = guess_type(path.name)[0] or "application/octet-stream"
         raise ExampleError(
-            f"{path} is no JSON but bytes, from which no form is proposed: write one with "
-            f"`request_type: {media_type}` and `request: $x` (docs/forms.md, media types)"
+            f"{path} is not JSON, so no form can be proposed; write a form with `request_type: {media_type}` and "
+            "`request: $x` (docs/forms.md, media types)"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise ExampleError(f"{path} is no JSON: {error}") from error
+        raise ExampleError(f"{path} is not JSON: {error}") from error
 
 
 def server_at(url: str) -> ProposedServer:
-    """Return the server and the path in the URL of the requests; a guess if it is empty. Raises ExampleError."""
+    """Return the server and the path in the URL of the requests; a guess if the URL is empty. Raises ExampleError."""
     if not url:
         return ProposedServer(DEFAULT_ENDPOINT, DEFAULT_PATH, is_guess=True)
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ExampleError(f"expected a URL such as {DEFAULT_ENDPOINT}{DEFAULT_PATH}, got {url!r}")
     if parts.query:
-        raise ExampleError(f"the query {parts.query!r} is not a part of the proposal; write it as `query:` of the form")
+        raise ExampleError(
+            f"the proposal cannot contain the query {parts.query!r}; remove it, and write it as `query:` in the form"
+        )
     return ProposedServer(f"{parts.scheme}://{parts.netloc}", parts.path or "/")

@@ -1,5 +1,4 @@
-"""Proposes a form from examples of requests and replies: it determines tensors, rows, constant values and variable
-values.
+"""Propose a form from examples of requests and responses: determine tensors, rows, constant values and variable values.
 
 | seen | proposed |
 |---|---|
@@ -8,8 +7,8 @@ values.
 | a list of equally long lists, whose columns have different types | rows, `[[$a, $b], ...]` |
 | a shape and a flat list | `$x|shape`, `$x|flat` |
 | single values, where nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
-| single values are the input, and no rows the output; or the output, and a flat list the input | `batch: each` |
-| single values in addition to tensors | in requests parameters, in replies `$_`; constants if always equal |
+| single values as inputs and no rows in outputs, or a flat list as input and a single value as output | `batch: each` |
+| single values in addition to tensors | parameters in requests, `$_` in responses; constants if always equal |
 | `id`, `model`, `version`, `index` and similar | `$id`, `$model`, `$version`, `$index` |
 """
 
@@ -40,7 +39,7 @@ _MAIN = frozenset(
         "score", "answer", "y", "embedding", "embeddings",
     }
 )  # fmt: skip
-"""Keys whose value is the input or the output, if there are other single values next to it."""
+"""Keys whose value is the input or the output if the body has no arrays but several single values."""
 _ASIDE = frozenset(
     {
         "status", "message", "success", "ok", "error", "code", "time", "took", "took_ms", "latency", "latency_ms",
@@ -48,16 +47,16 @@ _ASIDE = frozenset(
         "metrics", "usage", "meta", "metadata", "object", "type", "kind", "version", "finish_reason",
     }
 )  # fmt: skip
-"""Keys of replies whose single values are information about the call, and not outputs."""
+"""Keys of responses whose single values are information about the call, and not outputs."""
 
 
 class NoProposalError(ValueError):
-    """The examples do not lead to a form; the text names the position and the reason."""
+    """No form can be proposed from the examples; the text names the position and the reason."""
 
 
 @frozen
 class Example:
-    """One request with its reply: the values of both bodies."""
+    """The values of the bodies of one request and its response."""
 
     request: Any
     reply: Any
@@ -69,7 +68,7 @@ class ProposedForm:
 
     - `tensors`: Datatype and shape of each tensor, by name.
     - `takes_one_row`: The gateway must call the server once for each row (`batch: each`).
-    - `notes`: Notes for the user about places in the templates: `("request", "features")`.
+    - `notes`: Comments for the user, by position in the templates, such as `("request", "features")`.
     """
 
     request: Template
@@ -83,7 +82,8 @@ def propose(examples: Sequence[Example]) -> ProposedForm:
     """Return the form for the examples.
 
     Raises:
-        NoProposalError: an array is ragged or of mixed types, the examples differ in kind, or a body has no tensor.
+        NoProposalError: an array is ragged or has mixed types, the examples differ in structure, or a body has no
+            tensor.
     """
     taken: set[str] = set()
     request = _Body("request", [each.request for each in examples], taken)
@@ -100,8 +100,8 @@ def propose(examples: Sequence[Example]) -> ProposedForm:
 
 @frozen
 class _Found:
-    """A tensor in a body: its arrays at one position, within `rows` nested lists of rows. The outermost lists have the
-    lengths `counts`, one for each example. `is_single`: always one element."""
+    """A tensor in a body: the arrays at one position of all examples, within `rows` nested lists of rows. `counts` has
+    the length of the outermost list in each example. `is_single` is True if the tensor always has one element."""
 
     name: str
     seen: SeenArray
@@ -111,13 +111,13 @@ class _Found:
     is_list_or_single: bool = False
 
     def shape(self, varies: bool) -> Shape:
-        """The proposed shape. `varies`: its first dimension counts rows."""
+        """Return the proposed shape. `varies` is True if the first dimension counts rows."""
         whole = (*(-1 for _ in range(self.rows)), *self.seen.shape)
         return (-1, *whole[1:]) if varies and whole else whole
 
     @property
     def shape_of_rows(self) -> Shape:
-        """The proposed shape of many, if this is one row."""
+        """The proposed shape of several rows, if this tensor is one row."""
         return (-1,) if self.is_single else (-1, *self.shape(False))
 
     @property
@@ -127,7 +127,7 @@ class _Found:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Return the first dimension in each example; empty for a single value."""
+        """The first dimension in each example; empty for a single value."""
         if self.is_single:
             return ()
         return self.counts if self.rows else tuple(shape[0] for shape in self.seen.shapes if shape)
@@ -149,7 +149,7 @@ def _takes_one_row(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> bool:
 
 
 class _Body:
-    """The requests or the replies of the examples. `taken` are the names of the other side's tensors."""
+    """The requests or the responses of the examples. `taken` has the names of the other side's tensors."""
 
     def __init__(self, side: str, bodies: Sequence[Any], taken: set[str]) -> None:
         self._side = side
@@ -164,7 +164,7 @@ class _Body:
         self.notes: dict[Place, str] = {}
         self.template: Template = self._template(bodies, (side,), 0)
         if not self.found:
-            raise NoProposalError(f"{side}: nothing in it is a tensor: no array, no number and no text")
+            raise NoProposalError(f"{side}: found no tensor: the body has no array, number or text")
 
     # --- values ---
 
@@ -181,8 +181,8 @@ class _Body:
         if all(each is None for each in values):
             return self._anything(place, "null in the examples")
         if self._side == "response" and not any(map(_has_array, values)):
-            return self._anything(place, "values of different kinds; read and dropped")
-        raise NoProposalError(f"{_shown(place)}: the examples have values of different kinds here")
+            return self._anything(place, "values of different types; read and dropped")
+        raise NoProposalError(f"{_shown(place)}: the examples have values of different types here")
 
     def _object(self, values: Sequence[dict[str, Any]], place: Place, rows: int) -> Template:
         if place[-1] in _PARAMETERS and self._side == "request" and not rows:
@@ -201,13 +201,13 @@ class _Body:
         return self._collapsed(members, place)
 
     def _collapsed(self, members: dict[str, Template], place: Place) -> Template:
-        """Return `$_` for an object of a reply whose members are all dropped."""
+        """Return `$_` for an object of a response if all its members are dropped."""
         if self._side == "response" and len(place) > 1 and all(each == "$_" for each in members.values()):
             return self._anything(place, "read and dropped")
         return members
 
     def _is_incidental(self, template: Template, *, is_new: bool) -> bool:
-        """Return whether a member of an object can be missing, by its template."""
+        """Return whether a member of an object can be missing, judging by its template."""
         if is_new:
             return False
         return template in ("$_", "$id", "$params") or (isinstance(template, str) and template.startswith("$param."))
@@ -215,7 +215,7 @@ class _Body:
     def _with_shape(self, values: Sequence[dict[str, Any]], flat: str, place: Place, rows: int) -> Template:
         """Return the template of an object such as `{shape: [2, 2], values: [1, 2, 3, 4]}`."""
         if rows:
-            raise NoProposalError(f"{_shown(place)}: an array with its shape cannot stand in rows")
+            raise NoProposalError(f"{_shown(place)}: an array with its shape cannot be a part of rows")
         name = self._name(place)
         shapes = tuple(tuple(each["shape"]) for each in values)
         if len({len(each) for each in shapes}) > 1:
@@ -227,9 +227,11 @@ class _Body:
     def _list(self, values: Sequence[list[Any]], place: Place, rows: int) -> Template:
         items = [item for each in values for item in each]
         if not items:
-            raise NoProposalError(f"{_shown(place)}: the list is empty in all examples; give one that has elements")
+            raise NoProposalError(
+                f"{_shown(place)}: the list is empty in all examples; add an example in which it has elements"
+            )
         if place[-1] in _COLUMN_NAMES and all(each == values[0] for each in values) and not rows:
-            self.notes[place] = "names of columns, the same in all examples"
+            self.notes[place] = "column names, equal in all examples"
             return list(map(_constant, values[0]))
         columns = _columns(items)
         if columns or _holds_objects(items):
@@ -267,12 +269,12 @@ class _Body:
         if rows or len(place) == 1 or (not self._has_arrays and key in self._main):
             return self._single(values, place, rows)
         if is_constant:
-            self.notes[place] = "the same in all examples"
+            self.notes[place] = "equal in all examples"
             return _constant(values[0])
         return self._parameter(place) if self._side == "request" else self._anything(place, "read and dropped")
 
     def _word(self, key: str | int, values: Sequence[Any], rows: int) -> str:
-        """Return the word for a value with this key, or empty text."""
+        """Return the placeholder for a value with this key, such as `$id`; empty if it has none."""
         is_text = all(isinstance(each, str) for each in values)
         if rows:
             return "$index" if key in _INDEXES and all(type(each) is int for each in values) else ""
@@ -283,7 +285,7 @@ class _Body:
         return "$version" if is_text and key in _VERSIONS else ""
 
     def _single(self, values: Sequence[Any], place: Place, rows: int) -> str:
-        """Return the template of a tensor of one element, or of one element for each row."""
+        """Return the template of a tensor with one element, or with one element per row."""
         name, datatype = self._name(place), self._seen(values, place).datatype
         if rows:
             self._add(_Found(name, SeenArray(datatype, ((),)), rows, self._counts), place)
@@ -324,7 +326,7 @@ class _Body:
             self.notes[place] = f"{', '.join(list(shapes)[:4])} {what} {where}"
 
     def _name(self, place: Place) -> str:
-        """Return a name for the tensor at `place`, from the nearest key."""
+        """Return a name for the tensor at `place`, made from the nearest key."""
         keys = [_safe(each) for each in place[1:] if isinstance(each, str)]
         base = keys[-1] if keys else ("x" if self._side == "request" else "y")
         if len(place) > 1 and isinstance(place[-1], int):
@@ -340,7 +342,7 @@ class _Body:
 
 
 def _safe(key: str) -> str:
-    """Return `key` as the name of a tensor."""
+    """Return a tensor name made from `key`."""
     name = "".join("_" if each in "|$* \t\r\n" else each for each in key) or "x"
     return (
         f"{name}_" if name in ("any", "param", "params", "id", "model", "version", "index", "message", "code") else name
@@ -383,8 +385,8 @@ def _holds_objects(items: Sequence[Any]) -> bool:
 
 
 def _columns(items: Sequence[Any]) -> int:
-    """Return the number of columns of rows that are lists of single values, if their types differ between columns; else
-    0."""
+    """Return the number of columns of `items` if they are equally long lists of single values whose types differ;
+    otherwise 0."""
     if not all(isinstance(each, list) and each and all(isinstance(one, SCALARS) for one in each) for each in items):
         return 0
     lengths = {len(each) for each in items}
@@ -397,7 +399,7 @@ def _columns(items: Sequence[Any]) -> int:
 
 
 def _flat(values: Sequence[dict[str, Any]]) -> str:
-    """Return the key of a flat list next to `shape` with the matching number of elements, or empty text."""
+    """Return the key of the flat list whose number of elements matches `shape` next to it; empty if there is none."""
     keys = {frozenset(each) for each in values}
     if len(keys) != 1 or len(values[0]) != 2 or "shape" not in values[0]:
         return ""

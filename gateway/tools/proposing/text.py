@@ -1,4 +1,4 @@
-"""A proposed form as the text of a configuration with comments, complete with a backend, a listener and a route."""
+"""The text of a configuration with a proposed form, a backend, listeners, a route, and comments."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,30 +11,30 @@ from gateway.tools.probing.stanza import quoted
 from gateway.tools.proposing.form import Place, ProposedForm, Template
 
 _PLAIN = re.compile(r"[A-Za-z_$/][A-Za-z0-9_.$|/-]*(\?)?")
-"""Scalars that YAML reads as the same text, also within brackets."""
+"""Scalars that YAML reads as the same text, even within brackets."""
 _FLOW_WIDTH = 90
 
 
 @frozen
 class ProposedServer:
-    """The server of the examples: its address, and the path of the requests."""
+    """The address of the server of the examples, and the path of the requests."""
 
     endpoint: str
     path: str
     is_guess: bool = False
-    """The user did not specify the address, so it is a guess."""
+    """True if the user gave no URL, so `endpoint` and `path` are guesses."""
 
 
 def configuration(
     name: str, form: ProposedForm, server: ProposedServer, listeners: Sequence[WrittenListener], examples: int
 ) -> str:
-    """Return the text of a file in which clients of `listeners` reach the server as the model `name`."""
+    """Return the text of a configuration file. Clients of `listeners` reach the server as the model `name`."""
     said = "1 example" if examples == 1 else f"{examples} examples"
-    guess = "  # where is it?" if server.is_guess else ""
+    guess = "  # guessed: change it to the server's address" if server.is_guess else ""
     lines = [
         *head(),
         "",
-        f"forms:                      # the JSON of the server, proposed from {said}; docs/forms.md says all of it",
+        f"forms:                      # the server's JSON format, proposed from {said}; docs/forms.md describes forms",
         *_form(name, form, server),
         "",
         *listener_lines(listeners),
@@ -47,32 +47,33 @@ def configuration(
         "    policies: [{timeout: {seconds: 60}}]",
         "",
         "routes:",
-        f"  - match: {{model: {name}}}  # the name by which clients ask for it",
+        f"  - match: {{model: {name}}}  # the model name that clients use",
         f"    backend: {name}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _form(name: str, form: ProposedForm, server: ProposedServer) -> Iterator[str]:
-    guess = "  # of the requests" if server.is_guess else ""
+    guess = "  # guessed: change it to the path of the requests" if server.is_guess else ""
     yield f"  {name}:"
     if form.takes_one_row:
-        yield "    batch: each                      # one row a call: a batch becomes a call for each of its rows"
+        yield "    batch: each                      # one row per call: a batch is split into one call per row"
     yield "    infer:"
     yield f"      path: {_scalar(server.path)}{guess}"
     yield from _member("request", form.request, ("request",), form, 6)
     yield from _member("response", form.response, ("response",), form, 6)
     yield "    # ready: {path: /health}         # readiness path of the server, if any"
-    yield "    # error: {error: $message}       # place of the text in error bodies"
-    yield "    tensors:                         # datatype and shape; -1 is any size, as first dimension the rows"
+    yield "    # error: {error: $message}       # where the server puts the error text"
+    yield "    tensors:                         # datatype and shape; -1: any size; as first dimension: the rows"
     for tensor, (datatype, shape) in form.tensors.items():
         dimensions = ", ".join(map(str, shape))
-        note = "  # FP64 if other than whole numbers are possible" if datatype.value == "INT64" else ""
+        note = "  # use FP64 if values can have decimals" if datatype.value == "INT64" else ""
         yield f"      {_scalar(tensor)}: {datatype.value} [{dimensions}]{note}"
 
 
 def _member(key: str, template: Template, place: Place, form: ProposedForm, indent: int) -> Iterator[str]:
-    """Yield the lines of one member. Objects have separate lines, all other values are in brackets."""
+    """Yield the lines of one member. Each member of an object gets a separate line; all other values are in
+    brackets."""
     margin = " " * indent
     if isinstance(template, dict) and template:
         yield f"{margin}{_scalar(key)}:{_comment(form, place)}"

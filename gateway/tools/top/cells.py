@@ -1,4 +1,4 @@
-"""The texts of rows, for tables and for the screen, and their JSON."""
+"""The rows as texts, for tables and for the screen, and as JSON."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from gateway.tools.top.window import WindowFigures
 
 NONE = "-"
 HEAD = ("rate", "failed", "rejected", "median", "99 %", "in flight", "waiting", "state")
-"""The heads of the columns of `cells`."""
+"""The column heads for the texts of `cells`."""
 SORTED = dict(
     zip(("rate", "failed", "rejected", "median", "slowest", "in-flight", "waiting", "state"), HEAD, strict=True)
 )
@@ -15,7 +15,7 @@ SORTED = dict(
 
 
 def cells(row: OverviewRow) -> tuple[str, ...]:
-    """Return the texts of a row below HEAD."""
+    """Return the texts of a row, one for each column in HEAD."""
     figures = row.figures
     return (
         rate(figures.rate), share(figures.failed), share(figures.rejected_share), seconds(figures.quantile(0.5)),
@@ -24,7 +24,7 @@ def cells(row: OverviewRow) -> tuple[str, ...]:
 
 
 def sums(seen: GatewayOverview) -> dict[str, str]:
-    """Return the figures of the whole gateway, by their names."""
+    """Return the figures of the whole gateway, by name."""
     return {
         "rate": rate(seen.all.rate),
         "errors": rate(seen.all.error_rate),
@@ -75,7 +75,7 @@ def _figures(figures: WindowFigures) -> dict[str, Any]:
 
 
 def rate(per_second: float | None) -> str:
-    """Return a rate, such as `12.3/s`."""
+    """Format a rate, such as `12.3/s`."""
     if per_second is None:
         return NONE
     if per_second == 0:
@@ -88,7 +88,7 @@ def rate(per_second: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """Return a part of 1, such as `2.5%`."""
+    """Format a fraction between 0 and 1 as a percentage, such as `2.5%`."""
     if part is None:
         return NONE
     percent = 100 * part
@@ -98,7 +98,7 @@ def share(part: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a time, such as `1.2 ms`."""
+    """Format a time, such as `1.2 ms`."""
     if value is None:
         return NONE
     if value < 1:
@@ -107,5 +107,5 @@ def seconds(value: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """Return a number, such as `12,345`."""
+    """Format a number, such as `12,345`."""
     return NONE if value is None else f"{value:,}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 END = "q"
-"""The key for a terminal that has closed."""
+"""The key that stands for the closing of the terminal."""
 
 Pressed = Callable[[float], str]
 """Returns the characters typed within this many seconds; empty if no key was pressed."""
@@ -16,8 +16,8 @@ Pressed = Callable[[float], str]
 
 @contextmanager
 def keyboard() -> Iterator[Pressed]:
-    """Read keys from standard input when they are pressed, and do not show them. Without a terminal, and on Windows,
-    yields no keys."""
+    """Read keys from standard input when they are pressed, without showing them. If there is no terminal, and on
+    Windows, no keys are read."""
     if os.name != "posix" or not sys.stdin.isatty():
         yield _nothing
         return
@@ -31,12 +31,13 @@ def keyboard() -> Iterator[Pressed]:
     try:
         yield lambda seconds: _typed(terminal, seconds)
     finally:
-        # Typed characters that were not read would go to the shell.
+        # Otherwise, typed characters that were not read would go to the shell.
         termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
 def _forbid_suspending(terminal: int) -> None:
-    """Disable the suspend key: a suspended command would leave the terminal without a cursor and without echo."""
+    """Disable the suspend key, because a suspended command would leave the terminal without a cursor and without
+    echo."""
     import termios
 
     attributes = termios.tcgetattr(terminal)

@@ -13,9 +13,9 @@ _WORST_FIRST = (DOWN, DEGRADED, UNKNOWN, OK)
 
 @frozen
 class OverviewRow:
-    """A line of the overview. `about` has more details than the name, `facts` has the same as JSON. `in_flight` and
-    `waiting` are None if the gateway does not count them. `level`: OK, DEGRADED, DOWN or UNKNOWN; `state`: the health
-    in a word or two, empty for rows without health."""
+    """A line of the overview. `about` has details in addition to the name; `facts` has these details as JSON.
+    `in_flight` and `waiting` are None if the gateway does not count them. `level` is OK, DEGRADED, DOWN or UNKNOWN.
+    `state` is the health in a word or two; it is empty for rows without health."""
 
     kind: str
     name: str
@@ -30,8 +30,8 @@ class OverviewRow:
 
 @frozen
 class GatewayOverview:
-    """The current activity of a gateway. `seconds`: the period of rates and latencies, 0 before the second reading.
-    `shedding`: same as in `/api/traffic`."""
+    """The current activity of a gateway. `seconds` is the period of rates and latencies; 0 before the second reading.
+    `shedding` is the same as in `/api/traffic`."""
 
     version: str
     ready: bool
@@ -48,14 +48,14 @@ class GatewayOverview:
 
 
 def overview(topology: Mapping[str, Any], traffic: Mapping[str, Any], window: TrafficWindow) -> GatewayOverview:
-    """Return the overview for a reply of `/api/topology` and a reply of `/api/traffic`, with the window that ends with
-    the latter."""
+    """Return the overview for a response of `/api/topology` and a response of `/api/traffic`. `window` ends with the
+    latter."""
     return GatewayOverview(
         version=topology["version"],
         ready=traffic["ready"],
         shedding=traffic["shedding"],
         seconds=window.seconds,
-        # a path without a listener has the calls of graph steps, which count at their backends alone
+        # a path without a listener has calls of graph steps, which count only at their backends
         all=_by(window, topology, lambda way: "all" if way[0] else None)("all"),
         in_flight=sum(each["in_flight"] for each in traffic["listeners"].values()),
         waiting=sum(each["waiting"] for each in traffic["backends"].values()),
@@ -150,7 +150,7 @@ def _level_of_endpoint(endpoint: Mapping[str, Any]) -> str:
 
 def _level_of_backend(states: Sequence[str], starts_servers: bool) -> str:
     """Return the level of a backend by the states of its endpoints. A backend that starts servers when calls need them
-    is well without any."""
+    is healthy without endpoints."""
     if not states and starts_servers:
         return UNKNOWN
     if all(each == DOWN for each in states):

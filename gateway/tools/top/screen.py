@@ -1,4 +1,4 @@
-"""The overview on a terminal: the contents for a given number of columns and lines, and the keys."""
+"""The overview on a terminal: the screen for a given number of columns and lines, and the keys."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ from gateway.tools.top.watching import Seen
 STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
 SORTED_STYLE = "not dim bold underline"
 NAME_WIDTH = 14
-"""Minimum width of a name, in columns: on narrow terminals the figures are cut before the name."""
+"""Minimum width of a name, in columns. On narrow terminals, the figures are cut before the name."""
 WIDE = 100
-"""Minimum width for a separate column with client errors; the text above the table has them in any case."""
+"""Minimum width for a separate column with client errors. The text above the table always has them."""
 
 
 @frozen
@@ -55,7 +55,9 @@ def drawn(url: str, seen: Seen, view: View, width: int, height: int) -> Renderab
     """Return the whole screen of `width` columns and `height` lines."""
     above = [_title(url, seen), _sums(seen.overview), *_notes(seen)]
     tables = {kind: ordered(seen.overview.of(kind), view.sort, is_reversed=view.is_reversed) for kind in view.kinds}
-    free = height - len(above) - 1 - len(tables) - 1  # the column heads, the titles of kinds, the keys
+    free = (
+        height - len(above) - 1 - len(tables) - 1
+    )  # minus the column heads, the titles of kinds, and the line with keys
     shown = _allotted([len(rows) for rows in tables.values()], free)
     table = _table(view, width)
     for (kind, rows), lines in zip(tables.items(), shown, strict=True):
@@ -98,10 +100,10 @@ def _sums(overview: GatewayOverview) -> Text:
 def _notes(seen: Seen) -> list[Text]:
     notes = []
     if seen.restarted is not None:
-        notes.append(_cut(f"the gateway has restarted: counts start at {seen.restarted:%H:%M:%S}", STYLES[DEGRADED]))
+        notes.append(_cut(f"the gateway has restarted; counts start at {seen.restarted:%H:%M:%S}", STYLES[DEGRADED]))
     if seen.trouble:
         reason = printable(seen.trouble)
-        notes.append(_cut(f"no answer, shown is {seen.at:%H:%M:%S}, asking again: {reason}", STYLES[DOWN]))
+        notes.append(_cut(f"no response, showing data from {seen.at:%H:%M:%S}, trying again: {reason}", STYLES[DOWN]))
     return notes
 
 

@@ -13,7 +13,7 @@ from gateway.tools.top.window import TrafficWindow
 
 
 class WatchedGateway:
-    """A gateway whose counts are queried. `restarts`: number of detected restarts."""
+    """A gateway whose counts are queried. `restarts` is the number of detected restarts."""
 
     def __init__(self, port: AdminPort) -> None:
         self.restarts = 0
@@ -25,18 +25,18 @@ class WatchedGateway:
         self._time = 0.0
 
     def read(self) -> GatewayOverview:
-        """Return the current overview; its rates cover the time since earlier readings, at most the window. Raises
+        """Return the current overview. Its rates cover the time since earlier readings, but at most the window. Raises
         AdminPortError."""
         try:
             return self._read()
         except (KeyError, TypeError, ValueError) as error:
             where = f"{self._port.url}/api/traffic"
-            raise AdminPortError(where, f"the reply is not as expected; {ASKED}") from error
+            raise AdminPortError(where, f"the response is not as expected; {ASKED}") from error
 
     def _read(self) -> GatewayOverview:
         traffic, now = self._traffic(self._time)
         if self._started not in (None, traffic["started"]):
-            traffic, now = self._traffic(0.0)  # another process, all of whose counts are new
+            traffic, now = self._traffic(0.0)  # a new process, whose counts are all new
             self.restarts += 1
             self._window.clear()
             self._topology_tag = ""
@@ -53,8 +53,8 @@ class WatchedGateway:
 
 @frozen
 class Seen:
-    """The last known state of a gateway. `trouble`: why it does not answer now; `overview` is then the last one.
-    `restarted`: when its last restart was detected."""
+    """The last known state of a gateway. `trouble` is the reason why it does not respond now; `overview` is then the
+    last known overview. `restarted` is when the last restart was detected."""
 
     overview: GatewayOverview
     at: datetime
@@ -64,7 +64,7 @@ class Seen:
 
 class GatewayWatch:
     """Queries the gateway every `interval` seconds in a separate thread, so a slow gateway does not delay key presses.
-    `seen` is the latest state. It continues while the gateway is unreachable."""
+    `seen` is the latest state. The queries continue while the gateway is unreachable."""
 
     def __init__(self, gateway: WatchedGateway, first: Seen, interval: float) -> None:
         self.seen = first

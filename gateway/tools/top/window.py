@@ -1,4 +1,4 @@
-"""Rates and latencies of the last seconds, computed from the counts in `/api/traffic`, which only grow."""
+"""Rates and latencies of the last seconds, computed from the counts in `/api/traffic`."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import Any, TypeAlias, TypeVar
 from gateway.core.frozen import frozen
 
 SECONDS = 10.0
-"""The length of the window, same as in the console."""
+"""The length of the window in seconds, as in the console."""
 
 Way: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; the last ones are empty if a request did not get that far."""
+"""Listener, route, backend and endpoint; empty if a request did not reach them."""
 K = TypeVar("K", bound=Hashable)
 
 
 @frozen
 class WayCounts:
-    """The requests on one path since the gateway's start. `latencies`: their number by bucket, like in
+    """The requests on one path since the gateway started. `latencies` has their number by bucket, as in
     `/api/traffic`."""
 
     requests: int
@@ -37,8 +37,8 @@ class CountsReading:
 
 
 class WindowFigures:
-    """The requests in a window of `seconds`, and since the start. `bounds`: the upper bounds of the latency buckets, in
-    seconds."""
+    """The requests in a window of `seconds`, and since the start. `bounds` are the upper bounds of the latency buckets,
+    in seconds."""
 
     def __init__(self, seconds: float, bounds: Sequence[float]) -> None:
         self.requests = 0
@@ -64,32 +64,32 @@ class WindowFigures:
 
     @property
     def rate(self) -> float | None:
-        """Requests per second; None without a window."""
+        """Requests per second; None if there is no window."""
         return self.requests / self._seconds if self._seconds else None
 
     @property
     def error_rate(self) -> float | None:
-        """Requests per second that ended with a server error; None without a window."""
+        """Requests per second that ended with a server error; None if there is no window."""
         return self.errors / self._seconds if self._seconds else None
 
     @property
     def failed(self) -> float | None:
-        """The share of requests that ended with a server error, from 0 to 1; None without requests."""
+        """The share of requests that ended with a server error, from 0 to 1; None if there were no requests."""
         return self.errors / self.requests if self.requests else None
 
     @property
     def rejected_rate(self) -> float | None:
-        """Requests per second that ended with a client error; None without a window."""
+        """Requests per second that ended with a client error; None if there is no window."""
         return self.rejected / self._seconds if self._seconds else None
 
     @property
     def rejected_share(self) -> float | None:
-        """The share of requests that ended with a client error, from 0 to 1; None without requests."""
+        """The share of requests that ended with a client error, from 0 to 1; None if there were no requests."""
         return self.rejected / self.requests if self.requests else None
 
     def quantile(self, part: float) -> float | None:
-        """Return the latency, in seconds, that this part of the requests did not exceed, an estimate within its bucket;
-        None without requests."""
+        """Return the latency, in seconds, that this part of the requests did not exceed, as an estimate within its
+        bucket; None if there were no requests."""
         wanted = part * sum(self._latencies)
         if not wanted:
             return None
@@ -115,9 +115,9 @@ class TrafficWindow:
         self._readings.clear()
 
     def take(self, time: float, changed: Iterable[Mapping[str, Any]]) -> None:
-        """Add the paths of a reply of `/api/traffic`: all paths, or the paths that have changed since the previous
-        reading. After a pause longer than the window it starts again, because the distribution over the pause is
-        unknown."""
+        """Add the paths of a response of `/api/traffic`: all paths, or the paths that have changed since the previous
+        reading. After a pause that is longer than the window, the window starts again, because the distribution over
+        the pause is unknown."""
         known = dict(self._readings[-1].counts) if self._readings else {}
         for each in changed:
             known[each["listener"], each["route"], each["backend"], each["endpoint"]] = _counts(each)
@@ -129,7 +129,7 @@ class TrafficWindow:
 
     @property
     def seconds(self) -> float:
-        """The time from the first reading to the last one."""
+        """The time from the first reading to the last reading."""
         return self._readings[-1].time - self._readings[0].time if self._readings else 0.0
 
     def figures(self, key: Callable[[Way], K | None], bounds: Sequence[float]) -> dict[K, WindowFigures]:
@@ -144,7 +144,7 @@ class TrafficWindow:
                 continue
             if under not in found:
                 found[under] = WindowFigures(self.seconds, bounds)
-            # a path that is missing in the first reading began later, at 0
+            # if a path is missing in the first reading, its counts began later, at 0
             found[under].add(first.counts.get(way, NOTHING), after)
         return found
 

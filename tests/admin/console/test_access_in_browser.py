@@ -101,7 +101,7 @@ def test_a_principal_has_its_permissions_limits_and_keys(context: BrowserContext
     permissions, limits, keys = (
         page.locator("div.part").filter(has=page.get_by_role("heading", name=name)) for name in PARTS
     )
-    expect(permissions).to_contain_text("By the entry b* of principals, the first that matches its name.")
+    expect(permissions).to_contain_text("From the entry b* in principals, the first that matches its name.")
     expect(permissions.locator("tbody tr")).to_have_text(
         ["doublingrun models (infer)dou*all", "doublinguse the status API and this console (admin)allhttp"]
     )

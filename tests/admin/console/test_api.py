@@ -213,7 +213,7 @@ async def test_the_configuration_has_warnings_at_their_lines(gateway: Gateway, c
     found = Configuration.model_validate_json((await client.get("/api/configuration")).content)
     marks = {found.lines[mark.line].strip(): mark.text for mark in found.marks}
     assert {"lab:", "gone:"} <= marks.keys()
-    assert "no policy bounds the time of calls to the backend 'lab'" in marks["lab:"]
+    assert "no policy limits the duration of calls to the backend 'lab'" in marks["lab:"]
     assert found.failure is None
 
 

@@ -63,7 +63,7 @@ def rows(page: Page) -> list[str]:
         ("Endpoints", "http://127.0.0.1:"),
         ("Models", "add_sub"),
         ("Graphs", "doubled twice"),
-        ("Playground", "Nothing is sent yet."),
+        ("Playground", "No request was sent yet."),
         ("Requests", "NOT_FOUND"),
         ("Errors", "The connection to an endpoint failed or broke"),
         ("Access", "The configuration names no file of keys"),
@@ -207,7 +207,7 @@ def test_the_placement_is_a_table_of_models_by_servers(context: BrowserContext, 
         go(page, "Placement")
         rows = page.locator("main tbody tr")
         expect(rows).to_have_count(2)
-        expect(page.get_by_role("main")).to_contain_text("2 of 2 models are held by 2 servers.")
+        expect(page.get_by_role("main")).to_contain_text("2 of 2 models are loaded on 2 servers.")
         double, add_sub = rows.filter(has_text="double"), rows.filter(has_text="add_sub")
         expect(double.locator(".badge")).to_have_text(["held", "held"])
         assert faults_in(page, OPPOSITES) == []
@@ -379,7 +379,7 @@ def test_a_gateway_that_is_gone_is_told(context: BrowserContext, tmp_path: Path)
         page.goto(gateway.admin)
         expect(page.locator(".node").first).to_be_visible()
         expect(ready).to_have_text("ready")
-    expect(page.get_by_role("status").first).to_contain_text("the gateway does not answer")
+    expect(page.get_by_role("status").first).to_contain_text("the gateway does not respond")
     expect(ready).to_have_text("no answer")
     page.get_by_role("navigation").get_by_role("link", name="Playground").click()
     assert faults_in(page, OPPOSITES) == []
@@ -405,7 +405,7 @@ def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
         marked = page.locator(".lines .marked")
         expect(marked).to_have_count(1)
         expect(marked).to_contain_text("gone:")
-        expect(marked).to_contain_text("no policy bounds the time of calls to the backend 'gone'")
+        expect(marked).to_contain_text("no policy limits the duration of calls to the backend 'gone'")
         text = gateway.file.read_text()
         expect(marked).to_contain_text(place(text, "gone:"))
         warnings = page.get_by_role("region", name="Warnings")
@@ -621,7 +621,7 @@ def test_the_playground_shows_hostile_names_as_text_and_the_way(context: Browser
     expect(page.get_by_label("Values")).to_have_value("0")  # what is typed before is overwritten
     page.get_by_label("Model").fill(HOSTILE)
     page.get_by_label("Model").press("Tab")
-    expect(page.get_by_text("Asking the server for the signature…")).to_be_hidden()
+    expect(page.get_by_text("Querying the server for the signature…")).to_be_hidden()
     expect(page.locator("legend")).to_contain_text("x")
     for button in ("Explain", "Snippets", "Send"):
         page.get_by_role("button", name=button, exact=True).click()

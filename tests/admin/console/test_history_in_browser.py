@@ -91,7 +91,7 @@ def test_the_pointer_shows_the_values_of_a_moment(page: Page) -> None:
 
 
 def test_the_table_has_what_the_charts_show(page: Page) -> None:
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("Show as a table").click()
     rows = page.locator(".history tbody tr")
     expect(rows).to_have_count(90)
     assert faults_in_every_look(page) == []
@@ -130,7 +130,7 @@ def test_a_range_is_drawn_over_a_chart_or_typed(page: Page) -> None:
     page.mouse.move(0, 0)
     expect(page.get_by_label("Show")).to_have_value("chosen")
     assert "range=chosen&from=" in page.url
-    page.get_by_text("The same as a table").click()
+    page.get_by_text("Show as a table").click()
     rows = page.locator(".history tbody tr")
     expect(rows.nth(20)).to_be_visible()  # a quarter of 90 steps, as exactly as the pointer
     assert rows.count() in (22, 23)

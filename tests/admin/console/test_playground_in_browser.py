@@ -73,7 +73,7 @@ def test_a_server_that_hangs_can_be_left(context: BrowserContext, gateway: Looke
     expect(cancel).to_be_hidden()
     page.get_by_role("button", name="Send").click()
     assert server.hanging.wait(GENEROUS)
-    expect(page.get_by_role("status").filter(has_text="Waiting for the answer…")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Waiting for the response…")).to_be_visible()
     expect(page.get_by_role("button", name="Send")).to_be_disabled()
     page.get_by_role("tab", name="Snippets").click()  # the page is used meanwhile
     expect(page.get_by_role("tabpanel", name="Snippets")).to_be_visible()
@@ -161,7 +161,7 @@ def test_the_beginning_of_a_million_elements_is_shown_and_all_can_be_saved(
     page = opened(context, gateway, "million")
     sent(page)
     outputs = page.get_by_role("region", name="Outputs")
-    expect(outputs).to_contain_text(f"The beginning of {ELEMENTS:,} elements.")
+    expect(outputs).to_contain_text(f"Only the first of {ELEMENTS:,} elements are shown.")
     assert len(outputs.inner_text()) < 20_000
     with page.expect_download() as saving:
         page.get_by_role("button", name="Save the whole reply").click()

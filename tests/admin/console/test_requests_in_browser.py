@@ -41,7 +41,7 @@ def test_requests_are_searched_and_the_address_says_how(page: Page, context: Bro
     expect(rows).to_have_count(3)
     page.get_by_role("combobox", name="Status").select_option("Any error")
     expect(rows).to_have_count(0)
-    expect(page.get_by_role("main")).to_contain_text("No request that matches is kept.")
+    expect(page.get_by_role("main")).to_contain_text("No stored request matches.")
     page.get_by_role("searchbox", name="Model").fill("")
     expect(rows).to_have_count(3)
     other = context.new_page()
@@ -104,7 +104,7 @@ def test_a_request_is_explained(page: Page, context: BrowserContext) -> None:
     other = context.new_page()
     other.goto(page.url)
     expect(other.locator("section.panel")).to_contain_text("The connection to an endpoint failed")
-    about.get_by_role("link", name="Explain a request like it").click()
+    about.get_by_role("link", name="Explain a similar request").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Playground")
     expect(page.get_by_label("Model", exact=True)).to_have_value("broken")
 

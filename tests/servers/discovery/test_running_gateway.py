@@ -220,7 +220,7 @@ async def test_a_server_registers_renews_and_leaves() -> None:
         gone = await admin.put(f"/register/{lease}")
         assert (gone.status_code, gone.json()["detail"]) == (
             404,
-            "unknown lease, or its time is over; register again",
+            "the lease is unknown or has expired; register again",
         )
 
 

@@ -97,7 +97,7 @@ def test_a_recording_that_was_interrupted_is_read_up_to_there_and_goes_on(tmp_pa
     path.write_bytes(whole + whole.splitlines(keepends=True)[1][:-5])
     told: list[str] = []
     assert len(list(read(path, told.append))) == 1
-    assert told == [f"{path}:3: the last line was not written in full; it is left out"]
+    assert told == [f"{path}:3: the last line is incomplete, so it is left out"]
     assert len(written(path, entry())) == 2
     assert len(path.read_bytes().splitlines()) == 3
 

@@ -77,7 +77,7 @@ async def test_recorded_bytes_are_answered_alike_by_a_server_of_the_same_wire_fo
 
 async def test_recorded_bytes_are_not_sent_to_a_server_of_another_wire_form(cassette: Path) -> None:
     async with served("v2-grpc") as address:
-        with pytest.raises(ValueError, match=r"line 2 is a message of graphpipe, and the server speaks v2-grpc"):
+        with pytest.raises(ValueError, match=r"line 2 is a graphpipe message, but the server's protocol is v2-grpc"):
             await replayed(address, cassette, Settings(wire=True))
 
 

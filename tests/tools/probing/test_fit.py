@@ -73,7 +73,7 @@ async def test_clients_that_cannot_call_a_model_are_a_warning() -> None:
     listeners = HEAD.replace("[v2-rest]", "[v2-rest, umbridge]")
     found = await live("v2-grpc", "upper", route="{match: {model: upper}, backend: b}", listeners=listeners)
     assert [each.result for each in found.rows] == [WARNING]
-    assert "umbridge clients have no BYTES" in found.warnings[0].message
+    assert "umbridge clients do not support BYTES" in found.warnings[0].message
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def server_with_a_batch_size(most: int) -> AsyncIterator[str]:
     [
         (64, "", ""),
         (8, "rows: 8", ""),
-        (8, "rows: 9", "makes batches of at most 8 rows for 'double', the model's max_batch_size, and not of 9"),
+        (8, "rows: 9", "makes batches of at most 8 rows for 'double', the model's max_batch_size, not of 9"),
         (8, "rows: 9, models: [double]", "makes batches of at most 8 rows for 'double'"),
         (0, "", "does nothing for 'double': the server reports no max_batch_size above 0"),
         (0, "models: [double]", ""),
@@ -192,8 +192,8 @@ V2_MODEL = {"name": "other", "version": "1", "extensions": []}
     [
         ({"/v1/models": OPENAI_MODELS}, "", ""),
         ({"/v1/models": OPENAI_MODELS, "/health": {}}, ", ready: {path: /health}", ""),
-        ({"/v1/models": OPENAI_MODELS}, ", ready: {path: /health}", "speaks json:openai-embeddings, not json:own"),
-        ({"/v2": V2_MODEL}, "", "speaks v2-rest, not json:own"),
+        ({"/v1/models": OPENAI_MODELS}, ", ready: {path: /health}", "uses json:openai-embeddings, not json:own"),
+        ({"/v2": V2_MODEL}, "", "uses v2-rest, not json:own"),
         ({"/v2": V2_MODEL, "/health": {}}, ", ready: {path: /health}", ""),
     ],
 )

@@ -214,8 +214,12 @@ NONE = {
     "ragged": ({"x": [[1], [2, 3]]}, {"y": 1}, "request.x: a ragged array, whose rows have different lengths"),
     "null": ({"x": [1, None]}, {"y": 1}, "request.x: null beside numbers in one array"),
     "mixed": ({"x": 1}, {"y": [1, "a"]}, "response.y: numbers beside texts in one array"),
-    "empty": ({"x": []}, {"y": 1}, "request.x: the list is empty in all examples; give one that has elements"),
-    "no tensor": ({"x": None}, {"y": 1}, "request: nothing in it is a tensor: no array, no number and no text"),
+    "empty": (
+        {"x": []},
+        {"y": 1},
+        "request.x: the list is empty in all examples; add an example in which it has elements",
+    ),
+    "no tensor": ({"x": None}, {"y": 1}, "request: found no tensor: the body has no array, number or text"),
 }
 
 
@@ -229,7 +233,7 @@ def test_bodies_that_suggest_no_form_are_refused_with_their_place(request_: Any,
 def test_examples_that_differ_in_kind_are_refused_with_their_place() -> None:
     with pytest.raises(NoProposalError, match=r"request\.x: the examples have arrays of 1 and 2 dimensions"):
         propose([Example({"x": [1]}, {"y": 1}), Example({"x": [[1]]}, {"y": 1})])
-    with pytest.raises(NoProposalError, match=r"request\.x: the examples have values of different kinds here"):
+    with pytest.raises(NoProposalError, match=r"request\.x: the examples have values of different types here"):
         propose([Example({"x": [1]}, {"y": 1}), Example({"x": {"a": 1}}, {"y": 1})])
 
 
@@ -238,5 +242,5 @@ def test_a_file_of_bytes_is_told_what_to_write_for_it(tmp_path: Path, name: str,
     request, reply = tmp_path / name, tmp_path / "reply.json"
     request.write_bytes(b"\x89PNG\r\n\x1a\n\0")
     reply.write_text('{"label": "cat"}')
-    with pytest.raises(ExampleError, match=f"{name} is no JSON but bytes.*`request_type: {media_type}`"):
+    with pytest.raises(ExampleError, match=f"{name} is not JSON, .*`request_type: {media_type}`"):
         read_examples([request, reply])

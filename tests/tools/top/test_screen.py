@@ -61,7 +61,7 @@ def test_names_are_shown_as_they_are_without_what_moves_the_cursor() -> None:
 
 def test_a_gateway_that_does_not_answer_is_told() -> None:
     lines = shown(many(1), trouble="Connection refused")
-    assert lines[2] == "no answer, shown is 12:00:00, asking again: Connection refused"
+    assert lines[2] == "no response, showing data from 12:00:00, trying again: Connection refused"
 
 
 def test_keys_change_the_view() -> None:

@@ -77,7 +77,7 @@ export function show(root, { attempt }) {
   let asked = -Infinity;
   let isAsking = false;
   const failed = html("p", { class: "error bad", role: "status" });
-  const keys = new Table({ label: "Keys", columns: columns((row) => twice("Revoke", () => revoke(row))), key: (row) => row.id, empty: "There are no keys that match." });
+  const keys = new Table({ label: "Keys", columns: columns((row) => twice("Revoke", () => revoke(row))), key: (row) => row.id, empty: "No keys match." });
   const told = html("p", { class: "muted", role: "status" });
   const rows = html("tbody");
   const none = html("p", { class: "muted", hidden: true }, "No listener, port or backend uses TLS.");
@@ -106,7 +106,7 @@ export function show(root, { attempt }) {
       await attempt(() => post("../keys/revoke", { id: row.id }), true);
       setText(failed, "");
     } catch (error) {
-      setText(failed, `Key ${row.id} is not revoked: ${error.message}`);
+      setText(failed, `Key ${row.id} could not be revoked: ${error.message}`);
     }
     again();
   }
@@ -131,8 +131,8 @@ export function show(root, { attempt }) {
     creating.tell(file === null ? "" : whyFixed);
     creating.element.hidden = file === null;
     keys.element.hidden = file === null;
-    const more = listed.length < matching ? ` The first ${count(listed.length)} of ${count(matching)} are shown; a filter finds the others.` : "";
-    setText(told, file === null ? "The configuration names no file of keys (auth.keys)." : `From ${file}. Uses are counted since the gateway's start.${more}`);
+    const more = listed.length < matching ? ` The first ${count(listed.length)} of ${count(matching)} are shown; use a filter to find the others.` : "";
+    setText(told, file === null ? "The configuration names no file of keys (auth.keys)." : `From ${file}. Uses are counted since the gateway started.${more}`);
     keys.update(listed.map((each) => ({ ...each, can_be_revoked: !whyFixed && each.state !== "revoked" })));
   }
 
@@ -142,7 +142,7 @@ export function show(root, { attempt }) {
     rows.replaceChildren(...found.map((each) => html("tr", {},
       html("td", { class: "wide" }, each.used_by.join(", ")),
       html("td", { class: "wide" }, each.expires ? badge(endState(each.expires), end(each.expires)) : NONE, each.expires ? ` ${date(each.expires)}` : ""),
-      html("td", { class: "wide" }, each.certificate ?? NONE, each.error && html("p", { class: "bad why" }, `The current files are not used: ${each.error}`)))));
+      html("td", { class: "wide" }, each.certificate ?? NONE, each.error && html("p", { class: "bad why" }, `The gateway does not use the current files: ${each.error}`)))));
   }
 
   return { update: () => refresh() };

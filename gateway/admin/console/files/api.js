@@ -7,7 +7,7 @@ export class Failed extends Error {}
 /** There was no reply at all. */
 export class Unanswered extends Failed {
   constructor() {
-    super("the gateway does not answer");
+    super("the gateway does not respond");
   }
 }
 

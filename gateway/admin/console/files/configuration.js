@@ -32,7 +32,7 @@ export function show(root, { attempt }) {
   });
   root.append(
     html("h1", {}, "Configuration"),
-    html("p", { class: "muted" }, "The configuration in use, with every default. Secrets are shown as ***, values from files and variables as references."),
+    html("p", { class: "muted" }, "The configuration in use, with all defaults. Secrets are shown as ***, and values from files and variables as references."),
     reloading(attempt),
     failure,
     warnings,
@@ -113,7 +113,7 @@ function matching(lines, text) {
   return all.filter((at) => found.has(at));
 }
 
-const WORDS = { warning: "warning", error: "error in the file, which is not in use" };
+const WORDS = { warning: "warning", error: "error in the new file, which is not in use" };
 
 /** The place in the file, behind a text. */
 const where = ({ place }) => (place ? html("code", { class: "place" }, place) : "");

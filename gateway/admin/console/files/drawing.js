@@ -151,7 +151,7 @@ export class Drawing {
     const left = KINDS.filter((kind) => shown[kind].length < nodes[kind].length).map(
       (kind) => `${shown[kind].length} of ${count(nodes[kind].length)} ${TITLES[kind].toLowerCase()}`,
     );
-    return left.length ? `The busiest are drawn: ${left.join(", ")}. The tables have all.` : "";
+    return left.length ? `Only the busiest are drawn: ${left.join(", ")}. The tables list all.` : "";
   }
 
   #make(shown, edges, chosen) {

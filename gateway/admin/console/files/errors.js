@@ -39,7 +39,7 @@ export function show(root, { attempt }) {
   });
   root.append(
     html("h1", {}, "Errors"),
-    html("p", { class: "muted" }, "The last requests that ended with an error. The texts of the errors are not stored, because they can contain data of the request; the log has more details under the request id."),
+    html("p", { class: "muted" }, "The last requests that ended with an error. Error texts are not stored, because they can contain request data. For more details, search the log for the request id."),
     html("div", { class: "controls" }, filter, csvButton("errors", "errors", () => [SAVED, ...matching().map((each) => SAVED.map((name) => each[name]))]), told),
     list,
   );

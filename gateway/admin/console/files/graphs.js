@@ -17,7 +17,7 @@ export function show(root, { attempt }) {
   const table = new Table({
     label: "Steps",
     key: (row) => row.name,
-    empty: "No step is called here.",
+    empty: "No step was called here.",
     columns: [
       { id: "name", title: "Step", text: (row) => row.name },
       { id: "model", title: "Model", text: (row) => row.model },
@@ -40,7 +40,7 @@ export function show(root, { attempt }) {
     const graph = chosen();
     about.replaceChildren(...(graph
       ? [graph.description, " ", html("a", { href: to("playground", { model: graph.name }) }, "Try it in the playground")]
-      : ["The configuration makes no model of others (`models`)."]));
+      : ["The configuration has no model graphs (`models`)."]));
     drawing.hidden = !graph;
     choice.parentElement.hidden = graphs.length < 2;
     if (!graph) return;

@@ -49,9 +49,9 @@ export class History {
     this.bounds = html("span", { class: "controls", hidden: true }, this.from, html("span", {}, "to"), this.to);
     this.note = html("p", { class: "muted", role: "status" });
     this.rows = html("tbody");
-    const table = html("table", {}, html("caption", {}, "Each row is a step of about ten seconds. In flight and waiting: the maximum in the step."),
+    const table = html("table", {}, html("caption", {}, "Each row is a step of about ten seconds. The columns In flight and Waiting show the maximum in the step."),
       html("thead", {}, html("tr", {}, ...HEADINGS.map((each) => html("th", { scope: "col", class: each === "Until" ? undefined : "number" }, each)))), this.rows);
-    this.table = html("details", { toggle: () => this.#draw() }, html("summary", {}, "The same as a table"),
+    this.table = html("details", { toggle: () => this.#draw() }, html("summary", {}, "Show as a table"),
       html("div", { class: "scroll values", role: "region", "aria-label": "History as a table", tabindex: "0" }, table));
     this.element = html("section", { class: "history", "aria-labelledby": "history-title" },
       html("div", { class: "controls" }, html("h2", { id: "history-title" }, "History"), html("label", { for: "history-range" }, "Show"), this.range, this.bounds,
@@ -131,7 +131,7 @@ export class History {
     if (!this.history) return;
     const { times } = this.history;
     const isEmpty = id === CHOSEN && times.length && !times.some((each) => each > from && each <= to);
-    setText(this.note, isEmpty ? "The gateway has no history of this range; it keeps the last hour." : times.length ? "" : "The first ten seconds have not passed yet.");
+    setText(this.note, isEmpty ? "The gateway has no history for this range, because it keeps only the last hour." : times.length ? "" : "The first ten seconds have not passed yet.");
     for (const each of this.charts) each.update(this.history, from, to, title);
     this.stages?.tellHistory(this.history, from, to, title);
     if (this.table.open) this.#fill(from, to);

@@ -95,7 +95,7 @@ async function attempt(question, isTold = false) {
     } else if (error instanceof api.Failed) {
       if (error instanceof api.Unanswered) tellState("down", "no answer");
       if (isTold) throw error;
-      setText(find("connection"), `What is shown may be old: ${error.message}. Trying again…`);
+      setText(find("connection"), `The data shown may be out of date: ${error.message}. Trying again…`);
     } else throw error;
     return null;
   }

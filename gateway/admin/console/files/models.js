@@ -13,7 +13,7 @@ export function show(root, { attempt }) {
   const table = new Table({
     label: "Models",
     key: (row) => JSON.stringify([row.backend, row.name, row.version]),
-    empty: "Servers and routes list no models.",
+    empty: "No server or route lists models.",
     columns: [
       {
         id: "name", title: "Model", text: (row) => row.name,
@@ -29,7 +29,7 @@ export function show(root, { attempt }) {
       },
       {
         id: "reached", title: "Clients call it", wide: true,
-        text: (row) => row.reached_by.map((each) => `${each.name} (${each.route})`).join(", ") || "no route leads here",
+        text: (row) => row.reached_by.map((each) => `${each.name} (${each.route})`).join(", ") || "no route",
       },
     ],
   });
@@ -46,19 +46,19 @@ export function show(root, { attempt }) {
     const found = await attempt(() => ask("models"));
     if (!found) {
       isWanted = true;
-      setText(note, "The list could not be read.");
+      setText(note, "The list could not be loaded.");
       return;
     }
     const withList = new Set(found.value.models.filter((each) => each.source === "server").map((each) => each.backend));
     table.update(found.value.models.map((each) => ({ ...each, is_expected: withList.has(each.backend) })));
     tellWithout(found.value.without_list);
-    setText(note, found.value.is_complete ? "" : "There are more models than are listed.");
+    setText(note, found.value.is_complete ? "" : "Not all models are listed.");
   }
 
   function tellWithout(list) {
     without.hidden = !list.length;
     without.replaceChildren(
-      html("h2", {}, html("span", { class: "badge down" }, list.length === 1 ? "1 backend" : `${count(list.length)} backends`), " cannot be asked for models"),
+      html("h2", {}, html("span", { class: "badge down" }, list.length === 1 ? "1 backend" : `${count(list.length)} backends`), " cannot list models"),
       html("ul", {}, ...list.slice(0, MOST_WITHOUT).map((each) =>
         html("li", {}, html("a", { href: to("overview", { at: `backend:${each.backend}` }) }, each.backend), `: ${shortened(each.why, LONGEST_REASON)}`))),
       list.length > MOST_WITHOUT ? html("p", { class: "muted" }, `and ${count(list.length - MOST_WITHOUT)} more`) : "",
@@ -101,7 +101,7 @@ export function show(root, { attempt }) {
   };
 }
 
-const WORDS = { server: "listed", configuration: "not listed", graph: "made of others" };
+const WORDS = { server: "listed", configuration: "not listed", graph: "graph" };
 const wordOf = (row) => row.state || (row.source === "configuration" && !row.is_expected ? "in a route" : WORDS[row.source]);
 
 /**
@@ -117,7 +117,7 @@ function stateOf({ state, reason, source, is_expected: isExpected }) {
 
 function describe(signature, backend) {
   const facts = [
-    ["Backend", backend || "none: it is made of other models"],
+    ["Backend", backend || "none, because it is a model graph"],
     ["Platform", signature.platform || NONE],
     ["Versions", signature.versions.join(", ") || NONE],
     ["Operations", signature.operations.join(", ") || NONE],

@@ -14,7 +14,7 @@ function tomorrow() {
 export function newKey(attempt, done) {
   const principal = field("Principal", { required: true, maxlength: 256, autocomplete: "off", spellcheck: "false" });
   const expires = field("Expires (empty: never)", { type: "date" });
-  const note = field("Note", { maxlength: 200, autocomplete: "off", placeholder: "What it is for" });
+  const note = field("Note", { maxlength: 200, autocomplete: "off", placeholder: "Purpose of the key" });
   const failed = html("p", { class: "bad", role: "status" });
   const shown = html("div", { class: "new-key", role: "status" });
   const why = html("p", { class: "muted" });
@@ -47,7 +47,7 @@ export function newKey(attempt, done) {
   function show({ key, entry }) {
     const copied = html("span", { class: "muted" });
     shown.replaceChildren(
-      html("p", {}, `Key ${entry.id} of `, html("a", { href: to("principal", { of: entry.principal }) }, entry.principal), " is created. Copy it now: it cannot be shown again."),
+      html("p", {}, `Key ${entry.id} of `, html("a", { href: to("principal", { of: entry.principal }) }, entry.principal), " was created. Copy it now, because it cannot be shown again."),
       html("div", { class: "controls" },
         html("code", {}, key),
         html("button", { type: "button", class: "small", click: () => copy(key, copied) }, "Copy"),
@@ -72,7 +72,7 @@ async function copy(key, told) {
     await navigator.clipboard.writeText(key);
     setText(told, "Copied.");
   } catch {
-    setText(told, "The browser refuses access to the clipboard; select the key instead.");
+    setText(told, "The browser refuses access to the clipboard. Select and copy the key instead.");
   }
 }
 

@@ -159,7 +159,7 @@ function factsOf(traffic, node) {
   if (node.kind === "listener") {
     const now = traffic.now.listeners[node.key];
     facts.push(["Address", node.about.address], ["Protocols", node.text], ["TLS", node.about.tls ? "yes" : "no"]);
-    facts.push(["Credentials", node.about.auth ? "asked for" : "not asked for"], ["In flight", count(inFlight)]);
+    facts.push(["Credentials", node.about.auth ? "required" : "not required"], ["In flight", count(inFlight)]);
     if (now) facts.push(["Connections", `${count(now.connections)} open, ${count(now.refused)} refused`]);
   }
   if (node.kind === "route") {
@@ -174,7 +174,7 @@ function factsOf(traffic, node) {
     facts.push(["Protocol", [node.text, node.about.flavor].filter(Boolean).join(", ")]);
     if (now) {
       facts.push(["In flight", now.slots ? `${count(inFlight)} of ${count(now.slots)}` : count(inFlight)]);
-      facts.push(["Waiting", now.queue ? `${count(now.waiting)} of ${count(now.queue)}` : "no limit of calls in flight"]);
+      facts.push(["Waiting", now.queue ? `${count(now.waiting)} of ${count(now.queue)}` : "no limit on calls in flight"]);
       facts.push(["Endpoints", count(now.endpoints.length)]);
     }
     if (node.about.policies.length) facts.push(["Policies", node.about.policies.join(", ")]);

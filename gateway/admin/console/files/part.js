@@ -138,7 +138,7 @@ export const route = configured("route", "Route", (name) => name, ({ topology },
     ["Matches", conditions(found.match)],
     ["Listeners", found.listeners.join(", ") || NONE],
     ["Backends", list(found.backends.map((each) => link("backend", each.name)))],
-    ["In the overview", html("a", { href: to("overview", { at: `route:${name}` }) }, "what flows where")],
+    ["In the overview", html("a", { href: to("overview", { at: `route:${name}` }) }, "show the traffic")],
   ];
 });
 
@@ -153,8 +153,8 @@ export const backend = configured("backend", "Backend", (name) => `backends.${na
     ["Routes", list(routes.map((each) => link("route", each.name)))],
     ["Endpoints", list(now.endpoints.map((each) => html("span", {}, html("code", {}, each.address), ` ${each.drain ?? each.state}`)))],
     ["In flight", now.slots ? `${count(inFlight)} of ${count(now.slots)}` : count(inFlight)],
-    ["Waiting", now.queue ? `${count(now.waiting)} of ${count(now.queue)}` : "no limit of calls in flight"],
-    ["In the overview", html("a", { href: to("overview", { at: `backend:${name}` }) }, "what flows where")],
+    ["Waiting", now.queue ? `${count(now.waiting)} of ${count(now.queue)}` : "no limit on calls in flight"],
+    ["In the overview", html("a", { href: to("overview", { at: `backend:${name}` }) }, "show the traffic")],
   ];
 });
 

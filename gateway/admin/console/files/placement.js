@@ -82,9 +82,9 @@ export function show(root, { attempt }) {
 function aboutOf({ servers, models, on_demand: onDemand }) {
   const held = models.filter((each) => each.copies).length;
   const silent = servers.filter((each) => !each.has_told);
-  const how = onDemand ? "Models are loaded on demand." : "The gateway finds models, and does not load them.";
+  const how = onDemand ? "Models are loaded on demand." : "The gateway finds loaded models, but does not load models.";
   const errors = silent.map((each) => `${each.address} has not reported its models${each.error ? `: ${each.error}` : ""}.`);
-  return [`${count(held)} of ${count(models.length)} models are held by ${count(servers.length)} servers.`, how, ...errors].join(" ");
+  return [`${count(held)} of ${count(models.length)} models are loaded on ${count(servers.length)} servers.`, how, ...errors].join(" ");
 }
 
 /** The title of a server's column. */

@@ -57,14 +57,14 @@ export function show(root, { attempt }) {
   const headers = area(2);
   const key = html("input", { type: "password", autocomplete: "off", spellcheck: "false", change: () => keepKey() });
   const limit = html("input", { type: "number", min: "0.1", step: "any" });
-  const keyField = field("key", "Key for the listener", key, "kept in this tab only");
+  const keyField = field("key", "Key for the listener", key, "kept only in this tab");
   const wrong = html("p", { class: "bad", role: "alert" });
   const buttons = ["send", "explain", "snippets"].map((name) =>
     html("button", { type: name === "send" ? "submit" : "button", class: name === "send" ? "primary" : undefined, click: name === "send" ? undefined : () => run(name) },
       { send: "Send", explain: "Explain", snippets: "Snippets" }[name]));
   const more = html("details", {}, html("summary", {}, "Parameters, headers, version, time limit"),
     field("parameters", "Parameters", parameters, "a JSON object"),
-    field("headers", "Headers", headers, "name: value, one on a line"),
+    field("headers", "Headers", headers, "name: value, one per line"),
     field("version", "Version", version),
     field("seconds", "Time limit", limit, "seconds"));
   const form = html("form", { class: "panel playground-form", novalidate: true, "aria-label": "Request", submit: (event) => { event.preventDefault(); run("send"); } },
@@ -76,10 +76,10 @@ export function show(root, { attempt }) {
   const told = html("p", { class: "muted", role: "status" });
   const cancel = html("button", { type: "button", hidden: true, click: () => canceling?.abort() }, "Cancel");
   const tabs = new Tabs("Result of the request", [
-    ["reply", "Reply", html("p", { class: "muted" }, "Nothing is sent yet.")],
-    ["request", "Request", html("p", { class: "muted" }, "The bytes of the request are shown after it is sent.")],
+    ["reply", "Reply", html("p", { class: "muted" }, "No request was sent yet.")],
+    ["request", "Request", html("p", { class: "muted" }, "The bytes of the request are shown after you send it.")],
     ["explain", "Explain", html("p", { class: "muted" }, "“Explain” shows the path of the request without sending it.")],
-    ["snippets", "Snippets", html("p", { class: "muted" }, "The same request for other clients is shown here.")],
+    ["snippets", "Snippets", html("p", { class: "muted" }, "This request is shown here as code for other clients.")],
   ], "reply", (name) => { if (name === "snippets" && JSON.stringify(filled()) !== written) run("snippets", true); });
   const result = html("section", { class: "panel playground-result", "aria-label": "Result" }, html("div", { class: "controls waiting" }, told, cancel), tabs.element);
   root.append(html("h1", {}, "Playground"), html("div", { class: "playground" }, form, result));
@@ -141,19 +141,19 @@ export function show(root, { attempt }) {
     signature = null;
     const found = models.find((each) => each.reached_by.some((way) => way.name === name));
     if (found) {
-      setText(about, "Asking the server for the signature…");
+      setText(about, "Querying the server for the signature…");
       try {
         const query = `?${new URLSearchParams({ backend: found.backend, model: found.name, version: found.version })}`;
         const reply = await attempt(() => ask("models/signature", query), true);
         if (turn !== asked) return;
         signature = reply?.value ?? null;
-        setText(about, signature?.unknown ? `Only the inputs are known: ${signature.unknown}` : signature && !signature.inputs.length ? "The server does not report the model's inputs: add them." : "");
+        setText(about, signature?.unknown ? `Only the inputs are known: ${signature.unknown}` : signature && !signature.inputs.length ? "The server does not report the model's inputs. Add them here." : "");
       } catch (error) {
         if (turn !== asked) return;
-        setText(about, `The signature is not known: ${error.message}`);
+        setText(about, `The signature is unknown: ${error.message}`);
       }
     } else {
-      setText(about, name ? "No server lists this model: add its inputs." : "");
+      setText(about, name ? "No server lists this model. Add its inputs here." : "");
     }
     showInputs(true);
   }
@@ -196,7 +196,7 @@ export function show(root, { attempt }) {
       html("div", { class: "pair" },
         field(`inputs.${at}.datatype`, "Datatype", each.datatype),
         field(`inputs.${at}.shape`, "Shape", each.shape, "-1 is free")),
-      field(`inputs.${at}.values`, "Values", each.values, spec.datatype === "BYTES" ? "one on a line, or JSON" : "JSON or a list"),
+      field(`inputs.${at}.values`, "Values", each.values, spec.datatype === "BYTES" ? "one per line, or JSON" : "JSON or a list"),
       html("div", { class: "fillers" }, "Fill: ", ...fillers,
         isAdded && html("button", { type: "button", class: "small", "aria-label": `Remove ${label}`, click: () => remove(each) }, "remove")));
     inputs.push(each);
@@ -213,7 +213,7 @@ export function show(root, { attempt }) {
     const sizes = each.shape.value.split(/[,\s[\]]+/).filter(Boolean).map(Number);
     const number = sizes.reduce((a, b) => a * (b === -1 ? 1 : b), 1);
     if (!Number.isInteger(number) || number < 0 || number > MOST_FILLED) {
-      tellWrong({ [each.shape.dataset.field]: `expected sizes such as 1, 3, of at most ${count(MOST_FILLED)} elements` });
+      tellWrong({ [each.shape.dataset.field]: `expected sizes such as 1, 3, with at most ${count(MOST_FILLED)} elements` });
       return;
     }
     const made = Array.from({ length: number }, (_, at) => value(each.datatype.value, how, at));
@@ -256,7 +256,7 @@ export function show(root, { attempt }) {
     if (!settings || buttons[0].disabled) return;
     tellWrong({});
     const asking = filled();
-    setText(told, what === "send" ? "Waiting for the answer…" : "Working…");
+    setText(told, what === "send" ? "Waiting for the response…" : "Working…");
     for (const each of buttons) each.disabled = true;
     canceling = new AbortController();
     cancel.hidden = false;
@@ -302,7 +302,7 @@ export function show(root, { attempt }) {
       html("p", { class: "muted" }, `Encoding ${seconds(each.encode)}, exchange ${seconds(each.exchange)}, decoding ${seconds(each.decode)}.`),
     ]));
     const at = chosenListener();
-    const hint = `${sent.unexplained} “Explain” shows the way without sending the request.`;
+    const hint = `${sent.unexplained} “Explain” shows the path without sending the request.`;
     tabs.fill("explain", sent.explanation ? way({ live: sent.explanation, sent, listener: at, ...gateway }) : html("p", { class: "muted" }, ...withCode(hint)));
   }
 
@@ -338,7 +338,7 @@ function value(datatype, how, at) {
 function message(shown) {
   const head = shown.head.length ? `${shown.head.join("\n")}\n${shown.kind === "empty" ? "" : "\n"}` : "";
   return html("figure", { class: "wire" },
-    html("figcaption", { class: "muted" }, `${count(shown.size)} bytes${shown.kind === "hex" ? ", in hexadecimal" : ""}${shown.cut ? ", not all are shown" : ""}`),
+    html("figcaption", { class: "muted" }, `${count(shown.size)} bytes${shown.kind === "hex" ? ", in hexadecimal" : ""}${shown.cut ? ", not all shown" : ""}`),
     shown.whole ? html("p", {}, save(shown)) : "",
     html("pre", { tabindex: "0", role: "region", "aria-label": "Message" }, head + shown.body));
 }
@@ -361,12 +361,12 @@ function outputs(list) {
   const rows = list.map((each) => [each.name || NONE, each.datatype, `[${each.shape.join(", ")}]`, [
     html("div", { class: "values", ...(each.values.length > LONG ? { tabindex: "0", role: "region", "aria-label": `Values of ${each.name || "the output"}` } : {}) },
       html("code", {}, each.values + (each.cut ? " …" : ""))),
-    each.cut ? html("p", { class: "muted" }, `The beginning of ${count(each.elements)} elements.`) : ""]]);
+    each.cut ? html("p", { class: "muted" }, `Only the first of ${count(each.elements)} elements are shown.`) : ""]]);
   return plainTable({ label: "Outputs", headings: ["Output", "Datatype", "Shape", "Values"], names: [undefined, undefined, undefined, "wide"], rows });
 }
 
 function snippet(each) {
-  if (!each.code) return html("p", { class: "muted" }, `Not with this request: ${each.note}.`);
+  if (!each.code) return html("p", { class: "muted" }, `Not possible for this request: ${each.note}.`);
   const told = html("span", { class: "muted", role: "status" });
   const copy = html("button", {
     type: "button",
@@ -376,7 +376,7 @@ function snippet(each) {
         setText(told, "Copied");
       } catch {
         getSelection().selectAllChildren(code);
-        setText(told, "Selected: copy it with the keyboard");
+        setText(told, "Selected. Copy it with the keyboard.");
       }
     },
   }, "Copy");

@@ -11,12 +11,12 @@ import { plainTable } from "./table.js";
 /** Each permission in words, as docs/security.md has them. */
 const PERMISSIONS = {
   infer: "run models",
-  metadata: "read about models and servers",
+  metadata: "read metadata of models and servers",
   control: "load and unload models, change settings of servers",
   offline: "take listeners offline and online",
-  explain: "ask how a request was answered",
+  explain: "request explanations of responses",
   admin: "use the status API and this console",
-  details: "get errors in full",
+  details: "get full errors",
   metrics: "read the metrics",
 };
 
@@ -48,8 +48,8 @@ function permissionsOf({ name, entry, sets, tokens, certificates, anonymous_on: 
     globs(grant.models, "all"), globs(grant.listeners, "all"),
   ]));
   const source = entry === null
-    ? ["No entry of ", html("code", {}, "principals"), " has this name: where credentials are asked for, it may do nothing."]
-    : ["By the entry ", html("code", {}, entry), " of ", html("code", {}, "principals"), entry === name ? "." : ", the first that matches its name."];
+    ? ["No entry of ", html("code", {}, "principals"), " matches this name, so it has no permissions where credentials are required."]
+    : ["From the entry ", html("code", {}, entry), " in ", html("code", {}, "principals"), entry === name ? "." : ", the first that matches its name."];
   const ways = [
     ...(certificates.length ? [["Certificates", `of ${certificates.join(", ")}`]] : []),
     ...tokens.map(({ issuer, claim }) => ["Tokens", `of ${issuer}${claim === null ? "" : `, which add the sets that their claim ${claim} names`}`]),
@@ -76,7 +76,7 @@ function limitsOf({ limits }) {
     html("h2", {}, "Rate limits"),
     rows.length
       ? plainTable({ label: "Rate limits", headings, names: headings.map((_, at) => (at ? "number" : undefined)), rows })
-      : html("p", { class: "muted" }, "No policy rate_limit counts by principal. The pages of routes and backends show other limits."),
+      : html("p", { class: "muted" }, "No policy rate_limit has limits by principal. The pages of routes and backends show other limits."),
   ];
 }
 

@@ -50,7 +50,7 @@ export function show(root, { attempt }) {
   let isAsking = false;
   let asked = 0; // when the list was read
   let isLive = read().parameters.get("live") !== "no";
-  const table = new Table({ label: "Requests", columns: COLUMNS, key: keyOf, sort: "-time", empty: "No request that matches is kept." });
+  const table = new Table({ label: "Requests", columns: COLUMNS, key: keyOf, sort: "-time", empty: "No stored request matches." });
   const fields = new Map(CONDITIONS.map(([id, title]) => [id, html("input", {
     type: "search", placeholder: title, "aria-label": title, autocomplete: "off", spellcheck: "false", maxlength: 1024, input: () => search(),
   })]));
@@ -62,7 +62,7 @@ export function show(root, { attempt }) {
   table.controls.replaceChildren(...fields.values(), table.order, live, table.csv, only, told); // the gateway searches, not the table
   root.append(
     html("h1", {}, "Requests"),
-    html("p", { class: "muted" }, "The last thousand requests, and the last thousand failed requests, without headers, keys and tensors. While Live is pressed, new requests appear as they end."),
+    html("p", { class: "muted" }, "The last thousand requests, and the last thousand failed requests, without headers, keys or tensors. While Live is pressed, new requests appear as they end."),
     table.controls,
     html("div", { class: "beside" }, table.element, about),
   );
@@ -182,7 +182,7 @@ function description(request, explanation) {
     html("h3", {}, "Its time"),
     ...spent(request),
     html("dl", { class: "facts" }, ...facts(request).flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
-    html("p", {}, html("a", { href: likeIt(request) }, "Explain a request like it")),
+    html("p", {}, html("a", { href: likeIt(request) }, "Explain a similar request")),
   ];
 }
 
@@ -196,9 +196,9 @@ function stages(request) {
   const isOfGraph = request.route.startsWith("models.");
   if (isOfGraph && !request.listener) return stepStages(request);
   const found = [["Listener ", linked("listener", request.listener), ` over ${request.in_protocol}`, ...(request.principal ? [", for ", linked("principal", request.principal)] : [])]];
-  if (!request.route) return [...found, ["It came to no route"]];
-  found.push(["Route ", linked("route", request.route), request.cache ? `, cache ${request.cache}` : "", request.read_for === "nothing" ? ", passed unread" : request.read_for ? `, read for ${request.read_for}` : ""]);
-  if (isOfGraph) return [...found, [`${count(request.tries)} calls of its steps, which count at their backends: `, html("a", { href: to("graphs") }, "graphs")]];
+  if (!request.route) return [...found, ["It matched no route"]];
+  found.push(["Route ", linked("route", request.route), request.cache ? `, cache ${request.cache}` : "", request.read_for === "nothing" ? ", not decoded" : request.read_for ? `, decoded for ${request.read_for}` : ""]);
+  if (isOfGraph) return [...found, [`${count(request.tries)} calls of its steps, which are counted at their backends: `, html("a", { href: to("graphs") }, "graphs")]];
   if (!request.tries) return [...found, [request.backend ? `Backend ${request.backend} was not called` : "No backend was called"]];
   return [...found, ...calls(request)];
 }
@@ -234,7 +234,7 @@ function facts(request) {
     ["Operation", request.operation || NONE],
     ["Client", request.client || "a unix socket"],
     ["Bytes in, out", `${bytes(request.bytes_in)}, ${bytes(request.bytes_out)}`],
-    ...(request.losses.length ? [["Lost in translation", request.losses.join(", ")]] : []),
+    ...(request.losses.length ? [["Lost in conversion", request.losses.join(", ")]] : []),
   ];
 }
 

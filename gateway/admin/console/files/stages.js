@@ -89,7 +89,7 @@ export class Stages {
       texts.forEach((text, at) => setText(cells[at], text));
     }
     setText(this.note, [
-      past && `Share and mean: ${count(past.requests)} requests of ${past.range}.`,
+      past && `Share and mean: ${count(past.requests)} requests in ${past.range}.`,
       summary && `${past ? "Median and 99 %" : "All figures"}: ${count(summary.requests)} requests among the last ${count(summary.of)} of the gateway${summary.since ? `, since ${moment(summary.since)}` : ""}.`,
       "Decoding and encoding times are measured for 1 in 16 requests.",
     ].filter(Boolean).join(" "));

@@ -167,7 +167,7 @@ export class Table {
 
   #summary(shown, matching) {
     const all = this.all.length;
-    if (shown < matching) return `${shown} of ${matching} shown; a filter narrows them`;
+    if (shown < matching) return `${shown} of ${matching} shown; use a filter to see others`;
     return matching === all ? String(all) : `${matching} of ${all}`;
   }
 

@@ -20,7 +20,7 @@ export function way({ explanation, live, sent, listener, topology, traffic }) {
   const stages = explanation ? offline(explanation, topology, traffic) : online(live, sent, listener, topology);
   return html("div", { class: "way" },
     html("p", { class: "muted" }, explanation
-      ? "Nothing is sent: this is the path that the request would take. Metadata that the gateway would first fetch from a server is unknown."
+      ? "Nothing was sent. This is the path that the request would take. Metadata that the gateway would first fetch from a server is unknown."
       : "The path of the request that was just sent."),
     drawn(stages), listed(stages));
 }
@@ -70,9 +70,9 @@ function healthOf(names, traffic) {
   if (!traffic?.now) return { health: "unknown", lines: [] };
   const states = names.map((key) => stateOf(traffic, { kind: "backend", key }) || "unknown");
   const endpoints = names.flatMap((name) => traffic.now.backends[name]?.endpoints ?? []).filter((each) => wordOf(each) !== "up");
-  const tell = (each) => (wordOf(each) === "unknown" ? "has not been called yet" : `is ${wordOf(each)}${each.last_error ? `: ${each.last_error}` : ""}`);
+  const tell = (each) => (wordOf(each) === "unknown" ? "was not called yet" : `is ${wordOf(each)}${each.last_error ? `: ${each.last_error}` : ""}`);
   const lines = endpoints.slice(0, MOST).map((each) => `${each.address} ${tell(each)}`);
-  if (endpoints.length > MOST) lines.push(`${count(endpoints.length - MOST)} more endpoints are not up`);
+  if (endpoints.length > MOST) lines.push(`${count(endpoints.length - MOST)} more endpoints that are not up`);
   return { health: STATES.find((each) => states.includes(each)), lines };
 }
 
@@ -91,7 +91,7 @@ function offline(found, topology, traffic) {
     { id: "decode", title: "Protocol", name: found.protocol, seconds: took.decode, lines: [found.pattern && `pattern ${found.pattern}`, request && `${request.operation} of ${request.model}${request.version ? `, version ${request.version}` : ""}`, ...(request?.inputs ?? []).map((each) => `input ${tensor(each)}`)] },
     {
       id: "route", title: "Route", name: decision?.route || (decision?.note ? "not needed" : NONE), seconds: took.route,
-      lines: [decision?.note, decision?.readings.length && `the name is read as ${decision.readings.join(", or as ")}`, ...(decision?.routes ?? []).map((each) => `${each.route}: ${each.taken ? matches(topology, each.route) : each.unmet.join("; ") || "would match, but an earlier route does"}`)],
+      lines: [decision?.note, decision?.readings.length && `the name is interpreted as ${decision.readings.join(", or as ")}`, ...(decision?.routes ?? []).map((each) => `${each.route}: ${each.taken ? matches(topology, each.route) : each.unmet.join("; ") || "would match, but an earlier route does"}`)],
       below: (decision?.routes ?? []).filter((each) => !each.taken).map((each) => ({ name: each.route, why: each.unmet.join("; ") || "an earlier route matches" })),
     },
     { id: "fit", title: "Bridge", name: found.inputs.some((each) => changed(each).includes("→") || !each.before || !each.after) ? "changed" : call ? "unchanged" : NONE, seconds: call?.encode, lines: [found.signature && `signature: ${found.signature}`, found.rows > 1 && `${found.rows} calls: the backend takes one row each`, ...found.inputs.map(changed)] },
@@ -127,14 +127,14 @@ function online(live, sent, listener, topology) {
       lines: [...(live.routes ?? []).map(([name, why]) => `${name}: ${why}`), live.route && `${live.route}: ${matches(topology, live.route)}`],
       below: (live.routes ?? []).map(([name, why]) => ({ name, why })),
     },
-    { id: "fit", title: "Bridge", name: isChanged ? "changed" : "unchanged", seconds: fitting.length ? milliseconds(fitting.reduce((sum, each) => sum + each.ms, 0)) : null, lines: changes.length ? changes : ["tensors pass unchanged"] },
+    { id: "fit", title: "Bridge", name: isChanged ? "changed" : "unchanged", seconds: fitting.length ? milliseconds(fitting.reduce((sum, each) => sum + each.ms, 0)) : null, lines: changes.length ? changes : ["tensors are unchanged"] },
     { id: "policies", title: "Policies", name: `${live.tries} ${live.tries === 1 ? "try" : "tries"}`, seconds: live.queued_ms ? milliseconds(live.queued_ms) : null, lines: [`${live.tries} ${live.tries === 1 ? "try" : "tries"}, ${live.queued_ms} ms in the queue`, ...policies] },
     {
       id: "backend", title: steps.length ? "Graph" : "Backend", name: steps.length ? stepCount(steps) : live.backend || NONE,
       seconds: steps.length ? null : milliseconds(last?.ms), bytes: steps.length ? null : last?.reply_bytes,
       lines: [...steps.map(done), live.model && `model ${live.model}${live.version ? `, version ${live.version}` : ""}`, ...tries.map((each) => `try ${each.number} at ${each.endpoint} (${each.protocol}): ${each.ms} ms, ${bytes(each.request_bytes)} out, ${bytes(each.reply_bytes) || "nothing"} back${each.error ? `; ${each.error}` : ""}`)],
     },
-    { id: "encode", title: "Reply", name: live.status, seconds: milliseconds(span("encode")?.ms), bytes: reply?.size, lines: [sent.error, live.shortened && "the explanation was too long for a header and is shortened"] },
+    { id: "encode", title: "Reply", name: live.status, seconds: milliseconds(span("encode")?.ms), bytes: reply?.size, lines: [sent.error, live.shortened && "the explanation was too long for a header, so it is shortened"] },
   ];
   const isFailed = live.status !== "OK";
   const stage = !isFailed ? null : last?.error || live.tries || steps.length ? "backend" : live.route ? "fit" : "route";
