@@ -301,16 +301,15 @@ async def test_the_status_counts_requests_and_has_the_last_errors() -> None:
         assert ([each.state for each in before.endpoints], before.requests) == (["unknown"], {})
         await ask(at(here), INFER.replace(b"Host: a", b"Host: a\r\nConnection: close\r\nX-Request-Id: mine"))
         await ask(at(here), get("/v2/health/live"))
-        bad = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\n{"
-        await ask(at(here), bad)
+        await ask(at(here), get("/v2/nope"))
         after = here.state.status()
         http, lab = after.listeners["http"], after.backends["lab"]
-        assert http.requests == {"UNAVAILABLE": 1, "OK": 1, "INVALID_ARGUMENT": 1}
+        assert http.requests == {"UNAVAILABLE": 1, "OK": 1, "NOT_FOUND": 1}
         assert (http.failed, http.rejected) == (1, 1)
         assert (lab.requests, lab.failed, lab.rejected) == ({"UNAVAILABLE": 1}, 1, 0)
         assert after.backends["lab"].endpoints[0].state == "down"
         by_caller, error = after.last_errors
-        assert (by_caller.fault, by_caller.status) == ("caller", "INVALID_ARGUMENT")
+        assert (by_caller.fault, by_caller.status) == ("caller", "NOT_FOUND")
         assert (error.request_id, error.model, error.route, error.status) == ("mine", "m", "*", "UNAVAILABLE")
         assert (error.reason, error.fault, error.backend) == ("unreachable", "server", "lab")
         assert error.endpoint == "127.0.0.1:1"
