@@ -27,9 +27,9 @@ def test_without_arguments_it_lists_its_commands() -> None:
         ("schema", "Print the JSON Schema of a configuration."),
         ("route", "Print the route of a request."),
         ("explain", "Explain how the gateway handles a request."),
-        ("reference", "Serve bundled models or Python callables."),
+        ("reference", "Run a model server with sample models or Python callables."),
         ("call", "Send one inference to a model server."),
-        ("conformance", "Check a server against the specification of its protocol."),
+        ("conformance", "Check a server against its protocol's specification."),
     ):
         assert f"  {command:11}  {what}\n" in result.output
 
