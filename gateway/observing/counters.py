@@ -59,8 +59,8 @@ class RequestError:
 
 @frozen
 class RequestCounts:
-    """Numbers of requests since the start. `by_status` counts all of them. The others count errors: `failed` those that
-    a server caused, `rejected` those that the caller caused."""
+    """Numbers of requests since the start. `by_status` counts all requests. `failed` counts the errors that a server
+    caused, and `rejected` the errors that the caller caused."""
 
     by_status: Mapping[str, int] = field(default_factory=dict)
     failed: int = 0

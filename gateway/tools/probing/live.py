@@ -307,7 +307,7 @@ async def _other_form(
     config: Config, backend: BackendConfig, at: int, access: ServerAccess, seconds: float, *, is_ready: bool
 ) -> str:
     """Return the error for an endpoint whose server has the readiness path of the backend's built-in form, but other
-    responses show that it needs a related form, such as `ray-applications` in place of `ray`; otherwise an empty text.
+    responses show that it needs a related form, such as `ray-applications` instead of `ray`; otherwise an empty text.
     Nothing shows how a server that is ready uses the paths below an endpoint with a path."""
     name = backend.protocol
     if name not in EVIDENCE or name in SILENT_TOO or described_form(config, name) is not None:
