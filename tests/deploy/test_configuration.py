@@ -194,7 +194,10 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
             "config: {backends: {a: {endpoints: 'lab:8000'}}}",
             'config.backends.a.endpoints must be a list, such as ["lab',
         ),
-        ("config: {backends: {a: {discovery: 'lab:8000'}}}", "config.backends.a.discovery must be a map, such as"),
+        (
+            "config: {backends: {a: {discovery: 'lab:8000'}}}",
+            "config.backends.a.discovery must be a map, such as {dns: all}",
+        ),
         ("config: {listeners: '0.0.0.0:8080'}", "config.listeners must be a list, such as [{name: http"),
         ("{demo: {enabled: true}, config: {routes: {backend: a}}}", "config.routes must be a list, such as"),
         (

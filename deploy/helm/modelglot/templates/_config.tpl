@@ -152,7 +152,7 @@ Fails if a section that the chart reads is no map, or no list: Go's own message 
 {{- $path := printf "config.backends.%s" $name -}}
 {{- include "modelglot.checkMaps" (dict "value" $.backends "path" "config.backends" "examples" (dict $name "{protocol: v2-rest, endpoints: [\"lab:8000\"]}")) -}}
 {{- include "modelglot.checkLists" (dict "value" ($backend | default dict) "path" $path "examples" (dict "endpoints" "[\"lab:8000\"]")) -}}
-{{- include "modelglot.checkMaps" (dict "value" ($backend | default dict) "path" $path "examples" (dict "discovery" "{dns: \"lab:8000\"}")) -}}
+{{- include "modelglot.checkMaps" (dict "value" ($backend | default dict) "path" $path "examples" (dict "discovery" "{dns: all}")) -}}
 {{- end -}}
 {{- end -}}
 
