@@ -125,12 +125,7 @@ class GatewayState:
                 loaded_at=self.loaded_at, reloads=self.reloads, last_error=self.last_reload_error
             ),
             listeners={
-                each.name: status.ListenerStatus(
-                    address=listener.address,
-                    protocols=list(each.protocols),
-                    requests=dict(counters.of_listener(each.name)),
-                    refused_connections=listener.refused_connections,
-                )
+                each.name: status.listener_status(each, listener, counters.of_listener(each.name))
                 for each in self.config.listeners
                 if (listener := self.listeners.get(each.name)) is not None
             },

@@ -1,12 +1,14 @@
 """The status API: the state of listeners, backends and endpoints as JSON."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from gateway.observing.counters import RequestError
+from gateway.config.keys import ListenerConfig
+from gateway.core.transport import ListenerCounts
+from gateway.observing.counters import RequestCounts, RequestError
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastLoad
 from gateway.routing.endpoint import Endpoint
@@ -128,6 +130,10 @@ class BackendStatus(BaseModel):
     waiting: int
     requests: dict[str, int] = {}
     """Client requests since the start, by status. A request counts at the last called backend."""
+    failed: int = 0
+    """Number of these requests that ended with an error that a server caused: the model server or the gateway."""
+    rejected: int = 0
+    """Number of these requests that ended with an error that the caller caused."""
     queue: QueueStatus | None
     """Null if the number of calls in flight has no limit, so no call waits."""
     endpoints: list[EndpointStatus]
@@ -142,6 +148,10 @@ class ListenerStatus(BaseModel):
     protocols: list[str]
     requests: dict[str, int] = {}
     """Requests since the start, by status."""
+    failed: int = 0
+    """Number of these requests that ended with an error that a server caused: a model server or the gateway."""
+    rejected: int = 0
+    """Number of these requests that ended with an error that the caller caused."""
     refused_connections: int
     """Connections that the gateway has refused since it started. The gateway refuses connections above
     `limits.connections` or `limits.connections_per_client` of the listener or of the process, and while it is
@@ -252,13 +262,27 @@ Reload: TypeAlias = Callable[[], Awaitable[Reloaded | NotReloaded]]
 """Reads the configuration again."""
 
 
-def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStatus:
-    """Return the status of `backend`. `requests` has the number of the backend's client requests, by status."""
+def listener_status(listener: ListenerConfig, counts: ListenerCounts, requests: RequestCounts) -> ListenerStatus:
+    """Return the status of a listener. `requests` has the numbers of its requests."""
+    return ListenerStatus(
+        address=counts.address,
+        protocols=list(listener.protocols),
+        requests=dict(requests.by_status),
+        failed=requests.failed,
+        rejected=requests.rejected,
+        refused_connections=counts.refused_connections,
+    )
+
+
+def backend_status(backend: Backend, requests: RequestCounts) -> BackendStatus:
+    """Return the status of `backend`. `requests` has the numbers of the backend's client requests."""
     return BackendStatus(
         protocol=backend.protocol.name,
         max_in_flight=backend.max_in_flight,
         waiting=len(backend.queue),
-        requests=dict(requests),
+        requests=dict(requests.by_status),
+        failed=requests.failed,
+        rejected=requests.rejected,
         queue=_queue_status(backend) if backend.max_in_flight else None,
         endpoints=[endpoint_status(backend, each) for each in backend.endpoints],
         servers=_servers(backend.slots) if isinstance(backend.slots, StartedSlots) else None,

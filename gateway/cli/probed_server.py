@@ -9,6 +9,8 @@ from gateway.cli.progress import progress
 from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
 
+_CODES = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
+
 
 async def probed(address: str, access: ServerAccess, seconds: float, names: Sequence[str]) -> Probed:
     """Return the result of a probe, with a timeout of `seconds` for each response. `names` are models to query if the
@@ -22,5 +24,9 @@ async def probed(address: str, access: ServerAccess, seconds: float, names: Sequ
 
 def end_unspoken(found: Probed, address: str, more: str = "") -> NoReturn:
     """Exit because the probe found no protocol at the address. Print the text of the verdict, followed by `more`."""
-    codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
-    end(codes.get(found.verdict, FAILED), f"{address}: {found.text}{more}")
+    end(_CODES.get(found.verdict, FAILED), f"{address}: {found.text}{more}")
+
+
+def is_unrecognized(found: Probed) -> bool:
+    """Return True if a server responds at the address, but the probe found no protocol."""
+    return not found.spoken and found.verdict not in _CODES

@@ -28,6 +28,14 @@ def with_forms(catalog: Catalog, parts: Parts) -> tuple[Catalog, list[Finding]]:
     return replace(catalog, protocols=found), findings
 
 
+_OWN_JSON_NAMES = frozenset(
+    {"flask", "fastapi", "express", "django", "starlette", "tornado", "aiohttp", "http", "https", "rest", "http-json",
+     "json-over-http", "rest-json", "custom"}
+)  # fmt: skip
+"""Names that users write for a server whose JSON is its own: web frameworks, and names of the transport."""
+_OWN_JSON = "a server with its own JSON, use `json` with a `form`"
+
+
 def protocol_mentions(parts: Parts) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield each location of a protocol name, with the name."""
     for at, listener in parts.listeners.items():
@@ -59,6 +67,8 @@ def protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(location, f"{VALUE} needs the name of a form: {key}{suggestion('', known)}")
         else:
             near = f"; did you mean {PREFIX + name!r}?" if PREFIX + name in forms else _nearest(name, catalog)
+            if location[0] == "backends" and name.lower() in _OWN_JSON_NAMES:
+                near += f"{' For' if near.endswith('?') else '; for'} {_OWN_JSON}"
             yield Finding(location, f"unknown protocol {VALUE}{near}")
 
 

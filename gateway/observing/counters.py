@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from copy import copy
+from dataclasses import field
 from datetime import UTC, datetime
 from operator import add, sub
 from time import monotonic
@@ -14,7 +15,7 @@ from gateway.core.errors import Status
 from gateway.core.frozen import frozen
 from gateway.core.record import OK
 from gateway.observing.batches import ENDED, SECONDS, Batch, RequestKind
-from gateway.observing.faults import SERVER, fault
+from gateway.observing.faults import SERVER, Fault, fault
 from gateway.observing.stages import StageSums, stage_sums
 
 MOST_ERRORS = 20
@@ -52,6 +53,18 @@ class RequestError:
     """The endpoint of the last attempt; empty if there was no attempt."""
     status: str
     reason: str
+    fault: Fault
+    """`caller` if the caller caused the error, `server` otherwise, as in the metrics."""
+
+
+@frozen
+class RequestCounts:
+    """Numbers of requests since the start. `by_status` counts all requests. `failed` counts the errors that a server
+    caused, and `rejected` the errors that the caller caused."""
+
+    by_status: Mapping[str, int] = field(default_factory=dict)
+    failed: int = 0
+    rejected: int = 0
 
 
 _NOTHING: tuple[int, Counter[str], Counter[str], list[int], StageSums] = (
@@ -189,13 +202,13 @@ class Counters:
         changed, self._changed = self._changed, set()
         return [each.news() for each in changed]
 
-    def of_listener(self, name: str) -> Mapping[str, int]:
-        """Return the number of requests of this listener, by status."""
-        return _by_status(self._of_listener.get(name, ()))
+    def of_listener(self, name: str) -> RequestCounts:
+        """Return the numbers of requests of this listener."""
+        return _counts(self._of_listener.get(name, ()))
 
-    def of_backend(self, name: str) -> Mapping[str, int]:
-        """Return the number of requests for this backend, by status. A request counts for the last called backend."""
-        return _by_status(self._of_backend.get(name, ()))
+    def of_backend(self, name: str) -> RequestCounts:
+        """Return the numbers of requests for this backend. A request counts for the last called backend."""
+        return _counts(self._of_backend.get(name, ()))
 
     def last_errors(self) -> tuple[RequestError, ...]:
         """Return the last errors, newest first."""
@@ -211,15 +224,17 @@ def _is_listed(kind: RequestKind) -> bool:
 def _error(id: str, kind: RequestKind) -> RequestError:
     return RequestError(
         datetime.now(UTC), id, kind.listener, kind.operation, kind.model, kind.route, kind.backend, kind.endpoint,
-        kind.status, kind.reason,
+        kind.status, kind.reason, fault(kind.reason, kind.status),
     )  # fmt: skip
 
 
-def _by_status(paths: Iterable[CountedPath]) -> dict[str, int]:
-    found: Counter[str] = Counter()
+def _counts(paths: Iterable[CountedPath]) -> RequestCounts:
+    succeeded, failed, rejected = 0, Counter[str](), Counter[str]()
     for each in paths:
-        found.update(each.failed)
-        found.update(each.rejected)
-        if each.succeeded:
-            found[OK] += each.succeeded
-    return dict(found)
+        succeeded += each.succeeded
+        failed.update(each.failed)
+        rejected.update(each.rejected)
+    by_status = dict(failed + rejected)
+    if succeeded:
+        by_status[OK] = succeeded
+    return RequestCounts(by_status, failed.total(), rejected.total())

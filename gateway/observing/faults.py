@@ -2,10 +2,14 @@
 which is the model server or the gateway itself. Errors of callers do not depend on the health of servers."""
 
 from functools import cache
+from typing import Literal, TypeAlias
 
 from gateway.core.errors import DEFAULT_REASONS, REASONS, Reason, Status
 
-CALLER, SERVER = "caller", "server"
+Fault: TypeAlias = Literal["caller", "server"]
+
+CALLER: Fault = "caller"
+SERVER: Fault = "server"
 
 _SERVERS = frozenset(
     {
@@ -18,7 +22,7 @@ fault."""
 
 
 @cache
-def fault(reason: str, status: str = "UNKNOWN") -> str:
+def fault(reason: str, status: str = "UNKNOWN") -> Fault:
     """Return CALLER or SERVER for an error with this reason. If the reason is empty, `status` decides."""
     found = REASONS.get(reason) or DEFAULT_REASONS[Status[status]]
     return SERVER if found in _SERVERS else CALLER

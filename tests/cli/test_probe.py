@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -204,6 +207,100 @@ def test_init_writes_nothing_if_a_server_cannot_be_reached(tmp_path: Path) -> No
     assert result.exit_code == 3
     assert f"{place(second)}: connection refused; no file written" in result.stderr
     assert not file.exists()
+
+
+class OnlyPredict(BaseHTTPRequestHandler):
+    """A handwritten server with one path, `/v1/models/house:predict`."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def do_POST(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def only_predict() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), OnlyPredict) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("more", [(), ("--model", "house")])
+def test_a_probe_tells_what_to_write_for_a_server_that_only_predicts(more: tuple[str, ...]) -> None:
+    with only_predict() as address:
+        result = gateway("probe", address, *more)
+        other = gateway("probe", f"umbridge://{address}", *more)
+    assert result.exit_code == 1
+    assert "`/v1/models/NAME:predict` cannot be detected: write `protocol: v1-rest`" in result.stderr
+    assert "v1-rest" not in other.stderr
+
+
+def test_init_takes_the_stated_protocol_of_a_server_that_only_predicts(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    with only_predict() as address:
+        result = gateway("init", "--backend", f"v1-rest://{address}", "--model", "house", "--output", str(file))
+        refused = gateway("init", "--backend", f"umbridge://{address}", "--output", str(tmp_path / "other.yaml"))
+    assert (result.exit_code, refused.exit_code) == (0, 1)
+    assert "the server responds, but no response shows v1-rest" in result.stderr
+    text = file.read_text()
+    assert "protocol: v1-rest" in text
+    assert 'match: {model: "house"}' in text
+    # the stub is right where it is: without the marks of comments it is a signature of the route
+    file.write_text(re.sub(r"^    # (?=signature|  inputs|  outputs)", "    ", text, flags=re.MULTILINE))
+    assert gateway("check", "--strict", "--config", str(file)).exit_code == 0
+    assert "\n    signature:\n" in file.read_text()
+
+
+def test_a_stated_protocol_needs_a_server_over_http(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    with served("mip", "double") as address:
+        result = gateway("init", "--backend", f"v1-rest://{place(address)}", "--timeout", "0.5", "--output", str(file))
+    assert result.exit_code != 0
+    assert not file.exists()
+
+
+def test_init_writes_the_servers_that_it_recognizes(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    with served("umbridge", "posterior") as known, only_predict() as unknown:
+        addresses = ("--backend", unknown, "--backend", place(known))
+        result = gateway("init", *addresses, "--output", str(file))
+        nothing = gateway("init", "--backend", unknown, "--output", str(tmp_path / "none.yaml"))
+    assert result.exit_code == 1
+    assert f"{unknown}: a server responds, but its protocol is not one of " in result.stderr
+    assert "the file has no backend for it" in result.stderr
+    text = file.read_text()
+    assert "protocol: umbridge" in text
+    assert f"# TODO: no backend for {unknown}: a server responds" in text
+    assert f'#   NAME: {{protocol: PROTOCOL, endpoints: ["{unknown}"]}}' in text
+    assert gateway("check", "--strict", "--config", str(file)).exit_code == 0
+    assert (nothing.exit_code, (tmp_path / "none.yaml").exists()) == (1, False)
+    assert "; no file written" in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "reply", "is_v1"),
+    [
+        ("http://127.0.0.1:1/v1/models/house:predict", '{"predictions": [1.5]}', True),
+        ("http://127.0.0.1:1/predict", '{"predictions": [1.5]}', False),
+        ("http://127.0.0.1:1/v1/models/house:predict", '{"prices": [1.5]}', False),
+    ],
+)
+def test_init_from_an_example_of_kserve_v1_names_the_protocol(
+    tmp_path: Path, url: str, reply: str, *, is_v1: bool
+) -> None:
+    file, request, response = (tmp_path / name for name in ("gateway.yaml", "request.json", "reply.json"))
+    request.write_text('{"instances": [[1.5, 2.0]]}')
+    response.write_text(reply)
+    result = gateway("init", "--example", str(request), str(response), "--url", url, "--output", str(file))
+    assert result.exit_code == 0, result.stderr
+    assert ("# This is KServe V1: `protocol: v1-rest`" in file.read_text()) == is_v1
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

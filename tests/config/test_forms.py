@@ -50,6 +50,8 @@ def test_both_ways_to_name_a_form_are_the_same() -> None:
     assert first.backends["science"].protocol == second.backends["science"].protocol
 
 
+*_OTHERS, _LAST = sorted(catalog().protocols)
+PROTOCOL_NAMES = f"{', '.join(_OTHERS)} or {_LAST}"
 LISTENER = REST.replace("[v2-rest]", '[v2-rest, "json:NAME"]')
 BACKEND = REST.replace("form: prices", "form: NAME")
 BROKEN = {
@@ -72,6 +74,24 @@ BROKEN = {
     "a form without `json:`": (
         FORMS + REST.replace("[v2-rest]", "[litserve]"),
         ["5:62: unknown protocol 'litserve'; did you mean 'json:litserve'?"],
+    ),
+    "a web framework in place of a protocol": (
+        REST.replace("json, form: prices", "Flask"),
+        [
+            f"2:32: unknown protocol 'Flask'; expected {PROTOCOL_NAMES}; for a server with its own JSON, use `json` "
+            "with a `form`",
+        ],
+    ),
+    "the transport in place of a protocol": (
+        REST.replace("json, form: prices", "rest"),
+        [
+            "2:32: unknown protocol 'rest'; did you mean 'v2-rest'? For a server with its own "
+            "JSON, use `json` with a `form`",
+        ],
+    ),
+    "a web framework in a listener": (
+        REST.replace("[v2-rest]", "[flask]").replace("json, form: prices", "v2-rest"),
+        [f"1:62: unknown protocol 'flask'; expected {PROTOCOL_NAMES}"],
     ),
     "no form named": (
         FORMS + REST.replace("form: prices, ", ""),

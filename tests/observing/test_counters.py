@@ -5,7 +5,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing import counters
-from gateway.observing.counters import LATENCY_BOUNDS, Counters
+from gateway.observing.counters import LATENCY_BOUNDS, Counters, RequestCounts
 from tests import records
 
 
@@ -36,9 +36,9 @@ def test_requests_are_counted_for_each_way() -> None:
         ("http", "route-0", "lab", "h:2"): (1, {}),
         ("http", "", "", ""): (0, {"UNAVAILABLE": 1}),
     }
-    assert counted.of_listener("http") == {"OK": 2, "UNAVAILABLE": 2}
-    assert counted.of_backend("lab") == {"OK": 2, "UNAVAILABLE": 1}
-    assert counted.of_backend("other") == {}
+    assert counted.of_listener("http").by_status == {"OK": 2, "UNAVAILABLE": 2}
+    assert counted.of_backend("lab").by_status == {"OK": 2, "UNAVAILABLE": 1}
+    assert counted.of_backend("other").by_status == {}
     assert counted.errors == len(counted.last_errors()) == 2
 
 
@@ -56,7 +56,7 @@ def test_steps_of_a_graph_count_at_their_backend_and_the_request_at_its_listener
         ("", "models.m", "lab", "h:1"): ({"UNAVAILABLE": 1}, {}),
         ("", "models.m", "lab", "h:2"): ({}, {"CANCELLED": 1}),
     }
-    assert counted.of_listener("http") == {"UNAVAILABLE": 1}
+    assert counted.of_listener("http").by_status == {"UNAVAILABLE": 1}
     assert counted.errors == 1
     assert [(each.listener, each.backend) for each in counted.last_errors()] == [("", "lab"), ("http", "")]
 
@@ -67,7 +67,9 @@ def test_errors_of_callers_are_counted_apart() -> None:
     counted.add(other)
     for path in (*counted.paths(), *counted.news()):
         assert (path.succeeded, path.failed, path.rejected) == (1, {"UNAVAILABLE": 1}, {"INVALID_ARGUMENT": 1})
-    assert counted.of_backend("lab") == {"OK": 1, "UNAVAILABLE": 1, "INVALID_ARGUMENT": 1}
+    by_status = {"OK": 1, "UNAVAILABLE": 1, "INVALID_ARGUMENT": 1}
+    assert counted.of_backend("lab") == counted.of_listener("http") == RequestCounts(by_status, failed=1, rejected=1)
+    assert [each.fault for each in counted.last_errors()] == ["server", "caller"]
     assert counted.errors == 2
 
 
@@ -91,4 +93,4 @@ def test_endpoints_that_come_and_go_do_not_grow_the_memory(monkeypatch: pytest.M
     counted = Counters()
     counted.count(records.batch(*[record(f"h:{number}") for number in range(10)]))
     assert len(list(counted.paths())) == 4
-    assert counted.of_backend("lab") == {"OK": 10}
+    assert counted.of_backend("lab").by_status == {"OK": 10}

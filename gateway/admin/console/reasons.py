@@ -1,12 +1,11 @@
 """The meaning of error reasons, in the page's JSON."""
 
 from collections.abc import Set
-from typing import Literal, cast
 
 from pydantic import BaseModel
 
 from gateway.admin.console.explanations import EXPLANATIONS
-from gateway.observing.faults import fault
+from gateway.observing.faults import Fault, fault
 
 
 class ExplainedReason(BaseModel):
@@ -14,16 +13,14 @@ class ExplainedReason(BaseModel):
 
     meaning: str
     look_at: str
-    fault: Literal["caller", "server"]
+    fault: Fault
     """Who caused the error. Only errors of servers need an operator."""
 
 
 def explained(reasons: Set[str]) -> dict[str, ExplainedReason]:
     """Return the explanations of these values of Reason. Texts that are not a value of Reason have no explanation."""
     return {
-        reason.value: ExplainedReason(
-            meaning=text.meaning, look_at=text.look_at, fault=cast("Literal['caller', 'server']", fault(reason.value))
-        )
+        reason.value: ExplainedReason(meaning=text.meaning, look_at=text.look_at, fault=fault(reason.value))
         for reason, text in EXPLANATIONS.items()
         if reason.value in reasons
     }

@@ -13,13 +13,13 @@ from gateway.cli import server_options
 from gateway.cli.exit_codes import FAILED, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import catalog
-from gateway.cli.probed_server import end_unspoken, probed
+from gateway.cli.probed_server import end_unspoken, is_unrecognized, probed
 from gateway.config import Config, ConfigError, loads_with_warnings
 from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
 from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.file import WrittenListener, configuration, listeners_of
-from gateway.tools.probing.probe import SECONDS, Probed
+from gateway.tools.probing.probe import SECONDS, Probed, stated
 from gateway.tools.probing.stanza import WrittenBackend, backend_name
 from gateway.tools.proposing import text as proposed_text
 from gateway.tools.proposing.checking import check
@@ -27,8 +27,8 @@ from gateway.tools.proposing.files import ExampleError, read_examples, server_at
 from gateway.tools.proposing.form import NoProposalError, propose
 
 EPILOG = (
-    "Exit codes: 0 success, 1 the protocol of a server is unknown, or no form fits the examples, 2 wrong usage, or the "
-    "file already exists, 3 a server is unreachable, 4 no response in time."
+    "Exit codes: 0 success, 1 the protocol of a server is unknown (the file has the other servers), or no form fits "
+    "the examples, 2 wrong usage, or the file already exists, 3 a server is unreachable, 4 no response in time."
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"
@@ -127,17 +127,30 @@ def _listener(text: str) -> tuple[str, str]:
 
 async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenListener], options: InitOptions) -> None:
     backends: list[WrittenBackend] = []
+    left: list[Probed] = []
     for address in servers:
-        found = await _probed(address, options)
-        best = found.spoken[0]
+        found = await probed(address, ServerAccess(), options.timeout, options.models)
+        best = found.spoken[0] if found.spoken else stated(found, options.models)
+        if best is None:
+            if not is_unrecognized(found):
+                end_unspoken(found, address, "; no file written")
+            left.append(found)
+            continue
+        if not found.spoken:
+            print(f"{address}: the server responds, but no response shows {best.protocol}", file=sys.stderr)
         name = backend_name(best, [each.name for each in backends])
         backends.append(WrittenBackend(name, best, ServerAccess()))
         count = len(best.models.own)
         print(f"{address}: {best.protocol}, {count} model{'s' if count != 1 else ''}", file=sys.stderr)
+    if not backends:
+        end_unspoken(left[0], left[0].address, "; no file written")
     names = sorted({model.name for each in backends for model in each.spoken.models.own if model.name})
-    text = configuration([_for_one_model(each, names) for each in listeners], backends)
+    reasons = [(each.address, each.text) for each in left]
+    text = configuration([_for_one_model(each, names) for each in listeners], backends, reasons)
     _checked(text, output)
     _write(output, text)
+    if left:
+        end(FAILED, "\n".join(f"{address}: {why}; the file has no backend for it" for address, why in reasons))
 
 
 def _of_examples(options: InitOptions) -> None:
@@ -194,10 +207,3 @@ def _write(output: Path, text: str) -> None:
     except OSError as error:
         end(USAGE, f"{output}: {error.strerror}")
     print(f"wrote {output}; to start the gateway: gateway serve --config {output}", file=sys.stderr)
-
-
-async def _probed(address: str, options: InitOptions) -> Probed:
-    found = await probed(address, ServerAccess(), options.timeout, options.models)
-    if not found.spoken:
-        end_unspoken(found, address, "; no file written")
-    return found

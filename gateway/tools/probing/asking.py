@@ -80,6 +80,8 @@ class FormFinding:
     text: str = ""
     address: str = ""
     """The address for a backend, if the server uses the protocol."""
+    is_response: bool = False
+    """True if there was a complete response over the protocol's transport, whatever it contains."""
 
 
 async def ask_transport(
@@ -178,7 +180,8 @@ async def _one(
     evidence = judge(candidate.protocol, question, reply, target)
     if evidence.speaks:
         return FormFinding(candidate, ProbeReply.SPOKEN, address=_address(candidate, question))
-    return FormFinding(candidate, ProbeReply.REFUSED if evidence.refused else ProbeReply.OTHER, evidence.text)
+    heard = ProbeReply.REFUSED if evidence.refused else ProbeReply.OTHER
+    return FormFinding(candidate, heard, evidence.text, is_response=True)
 
 
 def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:

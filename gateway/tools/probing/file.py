@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.core.frozen import frozen
-from gateway.tools.probing.stanza import WrittenBackend, quoted, stanza
+from gateway.tools.probing.stanza import WrittenBackend, left_to_write, quoted, stanza
 
 HEAD = """\
 # Configuration of Modelglot: listeners accept clients, routes choose a backend, backends are model servers.
@@ -55,8 +55,11 @@ def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
     return lines
 
 
-def configuration(listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend]) -> str:
-    """Return the text of the file."""
+def configuration(
+    listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend], left: Sequence[tuple[str, str]] = ()
+) -> str:
+    """Return the text of the file. `left` has the addresses of servers without a backend, each with the reason."""
     lines = listener_lines(listeners)
     body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")
-    return f"{HEAD}\n" + "\n".join(lines) + f"\n{_OPERATION}\n{body}"
+    comments = "".join("\n" + "\n".join(left_to_write(*each)) + "\n" for each in left)
+    return f"{HEAD}\n" + "\n".join(lines) + f"\n{_OPERATION}\n{body}{comments}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 
-from gateway.assembly.forms import PREFIX, described_form, tells_readiness
+from gateway.assembly.forms import PREFIX, READY, described_form, tells_readiness
 from gateway.assembly.routes import route_settings
 from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Unsupported
 from gateway.config.document import Location
@@ -20,9 +20,11 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request
 from gateway.policies import gather
-from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.asking import ServerAccess, ask_forms
+from gateway.tools.probing.candidates import FormCandidate
 from gateway.tools.probing.differences import differences
 from gateway.tools.probing.fit import Misfit, misfits, missing_model, of_gather, undescribed, wrong_version
+from gateway.tools.probing.form_evidence import EVIDENCE, SILENT_TOO
 from gateway.tools.probing.graphs import graph_misfits
 from gateway.tools.probing.listing import ServerModels, list_models
 from gateway.tools.probing.probe import MOST_SECONDS, client, probe
@@ -288,6 +290,9 @@ async def _ask(
         if isinstance(error, ConnectError) and _is_own(config, backend.endpoints[at].address):
             return Answered(ServerModels(), is_own=True)
         answer = Answered(ServerModels(), str(error))
+    other_form = await _other_form(config, backend, at, access.of_backend(backend), seconds, is_ready=not answer.error)
+    if other_form:
+        return Answered(ServerModels(), other_form)
     if not answer.error:
         if tells_readiness(config, backend.protocol) or any(not each.error for each in answer.models.models):
             return answer
@@ -296,6 +301,29 @@ async def _ask(
             protocols = {name: each for name, each in protocols.items() if not name.startswith(PREFIX)}
     other = await _other_protocol(backend, at, protocols, access.of_backend(backend), seconds)
     return Answered(ServerModels(), other) if other else answer
+
+
+async def _other_form(
+    config: Config, backend: BackendConfig, at: int, access: ServerAccess, seconds: float, *, is_ready: bool
+) -> str:
+    """Return the error for an endpoint whose server has the readiness path of the backend's built-in form, but other
+    responses show that it needs a related form, such as `ray-applications` instead of `ray`; otherwise an empty text.
+    Nothing shows how a server that is ready uses the paths below an endpoint with a path."""
+    name = backend.protocol
+    if name not in EVIDENCE or name in SILENT_TOO or described_form(config, name) is not None:
+        return ""
+    scheme, separator, rest = backend.endpoints[at].address.rpartition("://")
+    host, _, path = rest.partition("/")
+    root = f"{scheme}{separator}{host}"
+    if is_ready and path:
+        return ""
+    found = await ask_forms(FormCandidate(READY[name], root), READY, access, seconds)
+    names = [each.candidate.protocol.name for each in found]
+    others = [each.removeprefix(PREFIX) for each in names if each != name and EVIDENCE[name][0] in EVIDENCE[each]]
+    if not others or (name in names and not path):
+        return ""
+    moved = f", and remove /{path} from the endpoint" if path else ""
+    return f"{root} uses the form {others[0]}, not {name.removeprefix(PREFIX)}; write `form: {others[0]}`{moved}"
 
 
 def _is_own(config: Config, address: str) -> bool:

@@ -18,7 +18,7 @@ from gateway.core.types import ServerInfo
 from gateway.tools.probing.asking import FormFinding, ProbeReply, ServerAccess, ask_forms, ask_transport
 from gateway.tools.probing.candidates import Candidates, FormCandidate, candidates
 from gateway.tools.probing.form_evidence import EVIDENCE, SILENT_TOO
-from gateway.tools.probing.listing import ServerModels, list_models
+from gateway.tools.probing.listing import FoundModel, ServerModels, list_models
 from gateway.tools.probing.sockets import connect, speaks_tls
 
 SECONDS = 2.0
@@ -27,6 +27,8 @@ MOMENT = 0.5
 """Timeout for the other transports after one of them has answered, in seconds."""
 MOST_SECONDS = 5
 """Time limit for listing the models, as a multiple of the timeout for one response."""
+UNSHOWN = frozenset({"v1-rest"})
+"""Protocols of which some servers have only the paths that run a model, so no response to a probe shows them."""
 
 
 class ProbeVerdict(Enum):
@@ -109,6 +111,16 @@ async def probe(
     spoken.sort(key=lambda each: _rank(protocols[each.protocol]))
     verdict, text = _verdict(findings, found, names)
     return Probed(address, verdict, text, tuple(spoken), findings, found.tls)
+
+
+def stated(found: Probed, names: Sequence[str] = ()) -> Spoken | None:
+    """Return the protocol that the probed address names, with the models `names`, if it is one of UNSHOWN and the
+    server responds over its transport; otherwise None."""
+    protocol = named_protocol(found.address)
+    heard = next((each for each in found.findings if each.candidate.protocol.name == protocol), None)
+    if protocol not in UNSHOWN or heard is None or heard.heard is not ProbeReply.OTHER or not heard.is_response:
+        return None
+    return Spoken(protocol, heard.candidate.address, "", ServerModels(models=tuple(map(FoundModel, names))))
 
 
 def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandidate, ...]:
@@ -234,4 +246,9 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence
         if not names:
             text += "; if it does not list its models, like TensorFlow Serving, name one with --model NAME"
         text += "; for a custom JSON API, use `gateway init --example`"
+        if not UNSHOWN.isdisjoint(each.protocol.name for each in found.each):
+            text += (
+                "; a server with only `/v1/models/NAME:predict` cannot be detected: write `protocol: v1-rest`, and a "
+                "`signature` in the route, or start with `gateway init --backend v1-rest://HOST:PORT --model NAME`"
+            )
     return ProbeVerdict.OTHER, text

@@ -84,6 +84,8 @@ def _routes(backend: WrittenBackend, taken: set[str]) -> Iterator[str]:
         versions = f"; versions {', '.join(each.versions)}" if len(each.versions) > 1 else ""
         yield f"  - match: {{model: {quoted(each.name)}}}{_comment(signature_text(each) + versions)}"
         yield f"    backend: {name}"
+    if len(named) == 1 and not _is_described(named[0]):
+        yield from _signature_to_edit()
     derived = sorted({each.name for each in models.models} - {each.name for each in models.own})
     if derived:
         yield f"    # these come with the models above: {printable(', '.join(derived))[:160]}"
@@ -105,11 +107,29 @@ def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[s
         return
     yield '  - match: {model: "*"}  # the server does not list its models'
     yield f"    backend: {name}"
-    if not any(each.signature is not None and each.signature.inputs for each in own):
-        yield "    # The server reports no signature. If clients need one, uncomment and edit:"
-        yield "    # signature:"
-        yield "    #   inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]"
-        yield "    #   outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
+    if not any(map(_is_described, own)):
+        yield from _signature_to_edit()
+
+
+def _is_described(model: FoundModel) -> bool:
+    return model.signature is not None and bool(model.signature.inputs)
+
+
+def _signature_to_edit() -> Iterator[str]:
+    yield "    # The server reports no signature. If clients need one, uncomment and edit:"
+    yield "    # signature:"
+    yield "    #   inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]"
+    yield "    #   outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
+
+
+def left_to_write(address: str, why: str) -> list[str]:
+    """Return comments for a server that the probe did not recognize, to edit and move to `backends` and `routes`."""
+    return [
+        f"# TODO: no backend for {printable(address)[:160]}: {printable(why)[:500]}",
+        "# With the right protocol, or with `protocol: json` and a `form`, add it to `backends` and `routes`:",
+        f"#   NAME: {{protocol: PROTOCOL, endpoints: [{quoted(address)}]}}",
+        "#   - {match: {model: MODEL}, backend: NAME}",
+    ]
 
 
 def signature_text(model: FoundModel) -> str:

@@ -35,6 +35,7 @@ def configuration(
         *HEAD.splitlines(),
         "",
         f"forms:                      # the server's JSON format, proposed from {said}; docs/forms.md describes forms",
+        *_ready_protocol(form, server),
         *_form(name, form, server),
         "",
         *listener_lines(listeners),
@@ -51,6 +52,17 @@ def configuration(
         f"    backend: {name}",
     ]
     return "\n".join(lines) + "\n"
+
+
+_V1_PATH = re.compile(r".*/v1/models/[^/]+:predict")
+
+
+def _ready_protocol(form: ProposedForm, server: ProposedServer) -> Iterator[str]:
+    """Yield a comment if the examples are in a protocol of the gateway."""
+    members = ((form.request, "instances"), (form.response, "predictions"))
+    is_v1 = all(isinstance(template, dict) and key in template for template, key in members)
+    if is_v1 and _V1_PATH.fullmatch(server.path) is not None:
+        yield "  # This is KServe V1: `protocol: v1-rest`, with a `signature` in the route, works without a form."
 
 
 def _form(name: str, form: ProposedForm, server: ProposedServer) -> Iterator[str]:

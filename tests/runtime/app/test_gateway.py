@@ -225,6 +225,8 @@ async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
             "address": f"127.0.0.1:{port}",
             "protocols": ["v2-rest", "umbridge"],
             "requests": {},
+            "failed": 0,
+            "rejected": 0,
             "refused_connections": 0,
         }
     }
@@ -233,7 +235,8 @@ async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
         "ejected_until": None, "load": None, "drain": None,
     }  # fmt: skip
     assert status["backends"]["lab"] == {
-        "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "requests": {}, "servers": None,
+        "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "requests": {}, "failed": 0, "rejected": 0,
+        "servers": None,
         "endpoints": [endpoint], "queue": {
             "length": 1000, "timeout": None, "estimated_wait": None,
             "clients": [{"client": "127.0.0.1", "waiting": 1}],
@@ -298,13 +301,18 @@ async def test_the_status_counts_requests_and_has_the_last_errors() -> None:
         assert ([each.state for each in before.endpoints], before.requests) == (["unknown"], {})
         await ask(at(here), INFER.replace(b"Host: a", b"Host: a\r\nConnection: close\r\nX-Request-Id: mine"))
         await ask(at(here), get("/v2/health/live"))
+        await ask(at(here), get("/v2/nope"))
         after = here.state.status()
-        assert after.listeners["http"].requests == {"UNAVAILABLE": 1, "OK": 1}
-        assert after.backends["lab"].requests == {"UNAVAILABLE": 1}
+        http, lab = after.listeners["http"], after.backends["lab"]
+        assert http.requests == {"UNAVAILABLE": 1, "OK": 1, "NOT_FOUND": 1}
+        assert (http.failed, http.rejected) == (1, 1)
+        assert (lab.requests, lab.failed, lab.rejected) == ({"UNAVAILABLE": 1}, 1, 0)
         assert after.backends["lab"].endpoints[0].state == "down"
-        (error,) = after.last_errors
+        by_caller, error = after.last_errors
+        assert (by_caller.fault, by_caller.status) == ("caller", "NOT_FOUND")
         assert (error.request_id, error.model, error.route, error.status) == ("mine", "m", "*", "UNAVAILABLE")
-        assert (error.reason, error.backend, error.endpoint) == ("unreachable", "lab", "127.0.0.1:1")
+        assert (error.reason, error.fault, error.backend) == ("unreachable", "server", "lab")
+        assert error.endpoint == "127.0.0.1:1"
 
 
 async def test_the_configuration_is_shown_without_secrets() -> None:

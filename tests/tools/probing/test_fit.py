@@ -208,6 +208,46 @@ async def test_a_form_that_is_declared_and_answers_is_right(told: Mapping[str, o
     assert all(error in each for each in about_own)
 
 
+RAY = """
+listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+backends: {{ray: {{protocol: json, form: {form}, endpoints: ["{address}"]}}}}
+routes: [{{match: {{model: "*"}}, backend: ray}}]
+"""
+APPLICATIONS = {"/double": "double"}
+
+
+@pytest.mark.parametrize(
+    ("routes", "form", "path", "error"),
+    [
+        ({"/": "default"}, "ray", "", ""),
+        ({"/": "default", **APPLICATIONS}, "ray", "", ""),
+        (APPLICATIONS, "ray-applications", "", ""),
+        (APPLICATIONS, "ray", "", "uses the form ray-applications, not ray; write `form: ray-applications`"),
+        (APPLICATIONS, "ray", "/double", "write `form: ray-applications`, and remove /double from the endpoint"),
+        (None, "ray", "", ""),
+    ],
+)
+async def test_the_form_of_ray_serve_depends_on_the_prefixes_of_its_applications(
+    routes: Mapping[str, str] | None, form: str, path: str, error: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer as Ray Serve's proxy does: its own paths are at the root."""
+        asked = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        pages = {"/-/healthz": "success"} | ({} if routes is None else {"/-/routes": json.dumps(routes)})
+        status, body = ("200 OK", pages[asked]) if asked in pages else ("404 Not Found", "Path not found.")
+        writer.write(f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{path}"
+    config = loads(RAY.format(form=form, address=address), "test.yaml", catalog(), {})
+    async with server:
+        found = await check_live(config, spoken(config), 10)
+    assert [row.result for row in found.rows] == [ERROR if error else OK]
+    assert bool(found.errors) == bool(error)
+    assert all(error in each.message for each in found.errors)
+
+
 async def test_a_reference_server_of_the_file_counts_as_present_though_nothing_runs() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         free = probe.getsockname()[1]

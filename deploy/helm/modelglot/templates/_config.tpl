@@ -75,6 +75,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- else -}}
   {{- include "modelglot.checkText" (dict "key" "" "value" $config "path" "config") -}}
 {{- end -}}
+{{- include "modelglot.checkKinds" $config -}}
 {{- if not (get $config "listeners") -}}
 {{- fail "config: it has no listeners, such as [{name: http, bind: \"0.0.0.0:8080\", protocols: [v2-rest]}]" -}}
 {{- end -}}
@@ -120,6 +121,59 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
      "delay" (get $drain "delay" | default 0) "timeout" (kindIs "invalid" $drain.timeout | ternary 30 $drain.timeout)
      "endpoints" $outgoing.endpoints "srv" $outgoing.srv "unreadable" $outgoing.unreadable
      "perReplica" (include "modelglot.withoutRedis" (dict "value" $config "path" "config") | fromJsonArray) | toJson -}}
+{{- end -}}
+
+{{/*
+Fails if a section that the chart reads is no map, or no list: Go's own message would not name it. Takes the configuration.
+*/}}
+{{- define "modelglot.checkKinds" -}}
+{{- if not (kindIs "map" .) -}}
+{{- fail "config: it must be a map, or the text of one, such as {listeners: [...], health: {bind: \"0.0.0.0:9091\"}}" -}}
+{{- end -}}
+{{- $tls := "{certificate: /tls/tls.crt, key: /tls/tls.key}" -}}
+{{- $sections := dict "admin" "{bind: \"127.0.0.1:9090\"}" "health" "{bind: \"0.0.0.0:9091\"}" "scaler" "{bind: \"0.0.0.0:9092\"}"
+     "auth" "{keys: {file: /etc/gateway-keys/keys.yaml}}" "drain" "{delay: 5, timeout: 30}" "log" "{format: json}"
+     "tracing" "{otlp: \"http://collector:4318\"}" "backends" "{lab: {protocol: v2-rest, endpoints: [\"lab:8000\"]}}" -}}
+{{- include "modelglot.checkMaps" (dict "value" . "path" "config" "examples" $sections) -}}
+{{- include "modelglot.checkLists" (dict "value" . "path" "config" "examples" (dict "listeners" "[{name: http, bind: \"0.0.0.0:8080\", protocols: [v2-rest]}]" "routes" "[{match: {model: \"*\"}, backend: lab}]")) -}}
+{{- range $name := list "admin" "health" "scaler" -}}
+{{- include "modelglot.checkMaps" (dict "value" (get $ $name | default dict) "path" (printf "config.%s" $name) "examples" (dict "tls" $tls)) -}}
+{{- end -}}
+{{- include "modelglot.checkMaps" (dict "value" (.auth | default dict) "path" "config.auth" "examples" (dict "keys" "{file: /etc/gateway-keys/keys.yaml}")) -}}
+{{- include "modelglot.checkMaps" (dict "value" (.log | default dict) "path" "config.log" "examples" (dict "payloads" "{to: /var/log/payloads}")) -}}
+{{- range $index, $listener := .listeners -}}
+{{- if kindIs "map" $listener -}}
+{{- $path := printf "config.listeners[%d]" $index -}}
+{{- include "modelglot.checkMaps" (dict "value" $listener "path" $path "examples" (dict "tls" $tls)) -}}
+{{- include "modelglot.checkLists" (dict "value" $listener "path" $path "examples" (dict "protocols" "[v2-rest]")) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $backend := .backends -}}
+{{- $path := printf "config.backends.%s" $name -}}
+{{- include "modelglot.checkMaps" (dict "value" $.backends "path" "config.backends" "examples" (dict $name "{protocol: v2-rest, endpoints: [\"lab:8000\"]}")) -}}
+{{- include "modelglot.checkLists" (dict "value" ($backend | default dict) "path" $path "examples" (dict "endpoints" "[\"lab:8000\"]")) -}}
+{{- include "modelglot.checkMaps" (dict "value" ($backend | default dict) "path" $path "examples" (dict "discovery" "{dns: all}")) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fails if a key of a map has a value that is neither a map nor absent. Takes {value, path, examples}: an example for each key. */}}
+{{- define "modelglot.checkMaps" -}}
+{{- range $key, $example := .examples -}}
+{{- $found := get $.value $key -}}
+{{- if and (hasKey $.value $key) (not (kindIs "map" $found)) (not (kindIs "invalid" $found)) -}}
+{{- fail (printf "%s.%s must be a map, such as %s, not %s" $.path $key $example (toJson $found)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fails if a key of a map has a value that is neither a list nor absent. Takes {value, path, examples}, as checkMaps. */}}
+{{- define "modelglot.checkLists" -}}
+{{- range $key, $example := .examples -}}
+{{- $found := get $.value $key -}}
+{{- if and (hasKey $.value $key) (not (kindIs "slice" $found)) (not (kindIs "invalid" $found)) -}}
+{{- fail (printf "%s.%s must be a list, such as %s, not %s" $.path $key $example (toJson $found)) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
