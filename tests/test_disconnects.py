@@ -16,7 +16,7 @@ from gateway.core.address import Address
 from gateway.core.errors import GatewayError, not_found
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
-from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, StreamBinding, Target
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, tensor
 from gateway.runtime.app import Gateway
@@ -108,13 +108,13 @@ async def test_a_client_that_goes_away_ends_its_call(client: Protocol, server: P
             assert in_flight(between) == 1
             assert not model.ended.is_set()
             model.release.set()
-        elif isinstance(server.carrier, StreamForm):
+        elif isinstance(server.binding, StreamBinding):
             await until_free(between)
             assert not model.ended.is_set()
             model.release.set()
         await model.ended.wait()
         await until_free(between)
-        is_told = not server.traits.servers.runs_to_the_end and not isinstance(server.carrier, StreamForm)
+        is_told = not server.traits.servers.runs_to_the_end and not isinstance(server.binding, StreamBinding)
         assert model.is_cancelled == is_told
         await second.close()
 

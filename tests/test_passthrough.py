@@ -14,7 +14,7 @@ from gateway.config import Catalog, loads, paths
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol, Target
+from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Protocol, Target
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, Translate
@@ -49,13 +49,13 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 PASSTHROUGH = Protocol(
-    "messages", HttpForm(any_path=("POST",)), (),
+    "messages", HttpBinding(any_path=("POST",)), (),
     decode_request, encode_response, encode_error, encode_request, decode_response,
 )  # fmt: skip
 TOYS = {
     each.name: replace(
         each,
-        carrier=replace(each.http, passthrough=PASSTHROUGH),
+        binding=replace(each.http, passthrough=PASSTHROUGH),
         encode_request=lambda request, target: encode_request(request, target),
     )
     if each.http.passthrough

@@ -16,7 +16,7 @@ from gateway.core import patterns
 from gateway.core.exchange import answer
 from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable
-from gateway.core.protocol import Limits, ListenerSettings, Protocol, StreamForm
+from gateway.core.protocol import Limits, ListenerSettings, Protocol, StreamBinding
 from gateway.core.streaming import answer_message
 from gateway.core.transport import Select
 from gateway.core.types import Headers, Message, Request, ServerInfo
@@ -113,8 +113,8 @@ def replying(*parts: bytes, status: int = 200, headers: Sequence[tuple[bytes, by
 
 def cut(protocol: Protocol, raw: bytes) -> tuple[bytes, bytes]:
     """A message of a byte stream as its header and the rest."""
-    assert isinstance(protocol.carrier, StreamForm)
-    return raw[: protocol.carrier.framing.header_size], raw[protocol.carrier.framing.header_size :]
+    assert isinstance(protocol.binding, StreamBinding)
+    return raw[: protocol.binding.framing.header_size], raw[protocol.binding.framing.header_size :]
 
 
 class _Wire:
@@ -142,7 +142,7 @@ class _Wire:
 def _received(message: Message, protocol: Protocol) -> Message:
     """The message as a transport hands it over: in one part, or two on byte streams."""
     raw = b"".join(map(bytes, message.parts))
-    return replace(message, parts=cut(protocol, raw) if isinstance(protocol.carrier, StreamForm) else (raw,))
+    return replace(message, parts=cut(protocol, raw) if isinstance(protocol.binding, StreamBinding) else (raw,))
 
 
 async def _answered(

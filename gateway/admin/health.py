@@ -22,7 +22,7 @@ from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
-from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol, without_codec
+from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Protocol, without_codec
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.listener import HttpListener
@@ -227,4 +227,4 @@ def _no_streams(*_: Any) -> Any:
     raise NotImplementedError("the health port has no streams")
 
 
-_PROTOCOL = without_codec("health", HttpForm(), ("GET /healthz", "GET /readyz", "GET /metrics"))
+_PROTOCOL = without_codec("health", HttpBinding(), ("GET /healthz", "GET /readyz", "GET /metrics"))

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 
 from gateway.assembly import registry
-from gateway.core.protocol import HttpForm, Limits, Protocol, StreamForm, TransportBinding
+from gateway.core.protocol import HttpBinding, Limits, Protocol, StreamBinding, TransportBinding
 from gateway.core.transport import Connector, FixedFields
 from gateway.transports.tls import ClientTls
 
@@ -37,16 +37,16 @@ def connect(
         ip=ip,
         tls=tls,
         **({"headers": headers} if headers else {}),
-        **_framing(protocol.carrier),
+        **_framing(protocol.binding),
     )
     return connector
 
 
-def _framing(carrier: TransportBinding) -> dict[str, object]:
+def _framing(binding: TransportBinding) -> dict[str, object]:
     """Return the Connector's arguments about the end of a message. Only byte streams need them."""
-    match carrier:
-        case StreamForm():
-            return {"framing": carrier.framing}
-        case HttpForm() if carrier.stream_framing is not None:
-            return {"stream_framing": carrier.stream_framing}
+    match binding:
+        case StreamBinding():
+            return {"framing": binding.framing}
+        case HttpBinding() if binding.stream_framing is not None:
+            return {"stream_framing": binding.stream_framing}
     return {}

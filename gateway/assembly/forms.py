@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gateway.assembly import registry
-from gateway.core.protocol import HttpForm, Protocol
+from gateway.core.protocol import HttpBinding, Protocol
 from gateway.protocols.json import ready as files
 from gateway.protocols.json.form import PREFIX, FormError, parse_form
 from gateway.protocols.json.protocol import protocol_of
@@ -114,4 +114,4 @@ def known(declared: Mapping[str, Protocol] | None = None) -> Mapping[str, Protoc
 
 def transports(protocols: Mapping[str, Protocol]) -> dict[str, str]:
     """Return the transport of each of `protocols`. This loads no built-in forms, because all of them use HTTP."""
-    return {name: HttpForm.transport if name.startswith(PREFIX) else protocols[name].transport for name in protocols}
+    return {name: HttpBinding.transport if name.startswith(PREFIX) else protocols[name].transport for name in protocols}

@@ -21,7 +21,7 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace, set_field
 from gateway.core.log_limit import LogLimit
 from gateway.core.principal import Grant, Principal
-from gateway.core.protocol import HttpForm, Protocol, StreamForm
+from gateway.core.protocol import HttpBinding, Protocol, StreamBinding
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import NO_HEADERS, Headers, Message
 
@@ -221,9 +221,9 @@ class ListenerAuthentication:
         return self._authenticator(headers, "")
 
     def _identify(self, message: Message, protocol: Protocol) -> None:
-        carrier, headers = protocol.carrier, message.headers
-        if isinstance(carrier, StreamForm):  # the credential is not in the headers of the message
-            headers = NO_HEADERS if carrier.credential is None else carrier.credential(message)
+        binding, headers = protocol.binding, message.headers
+        if isinstance(binding, StreamBinding):  # the credential is not in the headers of the message
+            headers = NO_HEADERS if binding.credential is None else binding.credential(message)
         try:
             principal = self._authenticator(headers, message.identity)
         except GatewayError as error:
@@ -252,6 +252,6 @@ def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message
     """Return the response for a listener error. Over HTTP, a response with status 401 names the expected
     credentials."""
     reply = exchange.refuse(error, protocol, message)
-    if error.status is Status.UNAUTHENTICATED and isinstance(protocol.carrier, HttpForm):
+    if error.status is Status.UNAUTHENTICATED and isinstance(protocol.binding, HttpBinding):
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE)))
     return reply

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 
 from gateway.core.frozen import replace
-from gateway.core.protocol import GrpcForm, Protocol, StreamForm
+from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding
 from gateway.core.transport import Connector
 from gateway.core.types import Headers, Message, Metadata
 
@@ -41,9 +41,9 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
     Raises:
         ValueError: the messages cannot carry the headers.
     """
-    if headers and isinstance(protocol.carrier, StreamForm):
+    if headers and isinstance(protocol.binding, StreamBinding):
         others = [name.decode() for name, _ in headers if name != AUTHORIZATION]
-        if others or protocol.carrier.with_credential is None:
+        if others or protocol.binding.with_credential is None:
             what = f"the header {others[0]!r}" if others else "a key"
             raise ValueError(f"messages of {protocol.name} cannot carry {what}; use another protocol")
 
@@ -56,8 +56,8 @@ class FixedHeaders:
     def __init__(self, connector: Connector, protocol: Protocol, headers: RawHeaders) -> None:
         self._connector = connector
         self._headers = headers
-        self._kind = Metadata if isinstance(protocol.carrier, GrpcForm) else Headers
-        self._carrier = protocol.carrier
+        self._kind = Metadata if isinstance(protocol.binding, GrpcBinding) else Headers
+        self._binding = protocol.binding
 
     async def exchange(self, message: Message) -> Message:
         """Same as the method of the other Connector."""
@@ -72,8 +72,8 @@ class FixedHeaders:
         await self._connector.close()
 
     def _with_headers(self, message: Message) -> Message:
-        carrier = self._carrier
-        if isinstance(carrier, StreamForm):
-            assert carrier.with_credential is not None
-            return carrier.with_credential(message, self._headers[0][1])
+        binding = self._binding
+        if isinstance(binding, StreamBinding):
+            assert binding.with_credential is not None
+            return binding.with_credential(message, self._headers[0][1])
         return replace(message, headers=self._kind((*message.headers.raw, *self._headers)))

@@ -31,7 +31,7 @@ from gateway.core.protocol import (
     Models,
     Protocol,
     Rows,
-    StreamForm,
+    StreamBinding,
     Target,
     Traits,
     Wire,
@@ -62,7 +62,7 @@ def connected(settings: ClientSettings) -> Connector:
     """Return a connector to the server that sends the client's headers with every message. It connects with the first
     message."""
     protocol, place, headers = settings.protocol, settings.place, settings.headers
-    if headers and isinstance(protocol.carrier, StreamForm):
+    if headers and isinstance(protocol.binding, StreamBinding):
         return FixedHeaders(connect(place.address, protocol, settings.limits, tls=settings.tls), protocol, headers)
     return connect(place.address, protocol, settings.limits, tls=settings.tls, headers=headers)
 

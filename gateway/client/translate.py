@@ -40,7 +40,7 @@ from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
 from gateway.core.patterns import Match, PathTable, rows
-from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.protocol import GrpcBinding, HttpBinding, ListenerSettings, Protocol, StreamBinding, Target
 from gateway.core.types import (
     Answer,
     Buffer,
@@ -148,7 +148,7 @@ def decode_response(
         ValueError: the protocol is unknown.
     """
     spoken = _protocol(protocol)
-    code = (HTTP_OK if isinstance(spoken.carrier, HttpForm) else 0) if status is None else status
+    code = (HTTP_OK if isinstance(spoken.binding, HttpBinding) else 0) if status is None else status
     message = Message(headers=_headers(spoken, headers), parts=_parts(spoken, body), status=code)
     return spoken.decode_response(message, request, Target("server", "server", flavor, batch))
 
@@ -179,7 +179,7 @@ def encode_error(protocol: str, error: GatewayError, request: Request | None = N
     """
     spoken = _protocol(protocol)
     asked = None if request is None else _asked_in(spoken, request)
-    if isinstance(spoken.carrier, StreamForm):
+    if isinstance(spoken.binding, StreamBinding):
         packet = body or encode_request(protocol, Request(Operation.READY)).body
         return spoken.encode_error(error, asked, Message(parts=_parts(spoken, packet)))
     return spoken.encode_error(error, asked, Message() if asked is None or asked.origin is None else asked.origin)
@@ -195,7 +195,7 @@ def _protocol(name: str) -> Protocol:
 def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
     if isinstance(headers, Headers):
         return headers
-    kind = Metadata if isinstance(protocol.carrier, GrpcForm) else Headers
+    kind = Metadata if isinstance(protocol.binding, GrpcBinding) else Headers
     return kind([(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()])
 
 
@@ -212,7 +212,7 @@ def _asked_in(protocol: Protocol, request: Request) -> Request:
         return _reread(protocol, request)
     if not (protocol.traits.wire.derivatives and request.operation in DERIVATIVES):
         request = replace(request, operation=Operation.INFER)
-    if isinstance(protocol.carrier, StreamForm):
+    if isinstance(protocol.binding, StreamBinding):
         return replace(request, origin=_reread(protocol, request).origin)
     return request
 
@@ -234,9 +234,9 @@ def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
     For byte streams, these are the header and the rest. Raise DecodeError if a packet is incomplete, TypeError if the
     body is text."""
     _refuse_text(body)
-    if not isinstance(protocol.carrier, StreamForm):
+    if not isinstance(protocol.binding, StreamBinding):
         return (body,)
-    framing = protocol.carrier.framing
+    framing = protocol.binding.framing
     header, rest = body[: framing.header_size], body[framing.header_size :]
     if len(header) < framing.header_size:
         raise DecodeError(f"the packet has {len(header)} bytes, and its header {framing.header_size}")
@@ -252,9 +252,9 @@ def _refuse_text(body: object) -> None:
 
 def _arrived(message: Message, protocol: Protocol, model: str) -> Message:
     """Return the message with the pattern of its path and the captured values, as a listener does."""
-    if isinstance(protocol.carrier, StreamForm):
+    if isinstance(protocol.binding, StreamBinding):
         return replace(message, method="", path="")
-    if isinstance(protocol.carrier, GrpcForm):
+    if isinstance(protocol.binding, GrpcBinding):
         if message.path not in protocol.patterns:
             raise _no_path(message.path, protocol)
         return replace(message, method="", pattern=message.path)

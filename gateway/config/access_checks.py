@@ -12,7 +12,7 @@ from gateway.config.fields import VALUE
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, suggestion
 from gateway.core.certificates import TlsFiles
-from gateway.core.protocol import StreamForm
+from gateway.core.protocol import StreamBinding
 
 BUILT_IN = ("use", "all")
 """The sets of permissions that every configuration has; `gateway/auth/permissions.py` defines them."""
@@ -65,8 +65,8 @@ def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:
         if auth.anonymous is None and "certificates" not in ways:
             for name in listener.protocols:
                 protocol = catalog.protocols.get(name)  # None: an unknown name, which another check reports
-                carrier = protocol and protocol.carrier
-                if isinstance(carrier, StreamForm) and carrier.credential is None:
+                binding = protocol and protocol.binding
+                if isinstance(binding, StreamBinding) and binding.credential is None:
                     text = f"clients of {name} cannot send keys or tokens; use certificates, or anonymous: PRINCIPAL"
                     yield Finding(location, text, at_key=True)
 

@@ -8,7 +8,7 @@ from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.partial import Parts
 from gateway.config.problems import Finding
-from gateway.core.protocol import ANY_ORIGIN, GrpcForm, HttpForm, StreamForm
+from gateway.core.protocol import ANY_ORIGIN, GrpcBinding, HttpBinding, StreamBinding
 from gateway.core.transport import HOST
 
 # "gRPC over HTTP2": Custom-Metadata consists of these characters; names that begin with grpc- are reserved, and the
@@ -23,11 +23,11 @@ def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if protocol is None or not backend.headers:
             continue
         location: Location = ("backends", key, "headers")
-        if isinstance(protocol.carrier, StreamForm):
+        if isinstance(protocol.binding, StreamBinding):
             yield Finding(location, f"messages of {protocol.name} have no headers; remove the key", at_key=True)
             continue
         for name in backend.headers:
-            if isinstance(protocol.carrier, GrpcForm) and name != HOST and not _METADATA.fullmatch(name):
+            if isinstance(protocol.binding, GrpcBinding) and name != HOST and not _METADATA.fullmatch(name):
                 yield Finding(location, f"gRPC cannot carry {name!r} as metadata; remove it", at_key=True)
             if name in backend.forward_headers:
                 at = backend.forward_headers.index(name)
@@ -42,7 +42,7 @@ def cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             continue
         location: Location = ("listeners", at, "cors")
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
-        if spoken and not any(isinstance(each.carrier, HttpForm) for each in spoken):
+        if spoken and not any(isinstance(each.binding, HttpBinding) for each in spoken):
             yield Finding(
                 location, "`cors` is for HTTP, but no protocol of the listener uses HTTP; remove the key", at_key=True
             )

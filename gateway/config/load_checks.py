@@ -10,7 +10,7 @@ from gateway.config.keys import BackendConfig
 from gateway.config.load import DEFAULT_LOAD, HOST, PORT, LoadConfig
 from gateway.config.partial import Parts
 from gateway.config.problems import Finding
-from gateway.core.protocol import Protocol, StreamForm
+from gateway.core.protocol import Protocol, StreamBinding
 
 LEAST_LOAD = "least_load"
 TRITON_PROTOCOLS = ("v2-rest", "v2-grpc")
@@ -70,7 +70,7 @@ def _source(location: Location, load: LoadConfig, protocol: Protocol) -> Iterato
         for label in load.labels:
             if not _LABEL.fullmatch(label):
                 yield Finding((*location, "labels", label), f"{label!r} is not a valid label name", at_key=True)
-    if load.kind == "orca" and isinstance(protocol.carrier, StreamForm):
+    if load.kind == "orca" and isinstance(protocol.binding, StreamBinding):
         text = f"{protocol.name} responses have no headers for load reports; use `from: prometheus`"
         yield Finding((*location, "from"), text)
     if load.kind != "orca" and load.stale < load.interval:

@@ -21,7 +21,7 @@ from gateway.config.placement_checks import placement_findings
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.tls_checks import tls_findings
 from gateway.core.address import Address
-from gateway.core.protocol import Protocol, SettingError, StreamForm
+from gateway.core.protocol import Protocol, SettingError, StreamBinding
 
 _SRV_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -109,7 +109,7 @@ def _shared_addresses(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """Find protocols at one address that the first bytes of a connection cannot distinguish."""
     for at, listener in parts.listeners.items():
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
-        streams = {each.name: each.carrier for each in spoken if isinstance(each.carrier, StreamForm)}
+        streams = {each.name: each.binding for each in spoken if isinstance(each.binding, StreamBinding)}
         if not streams or len({each.name for each in spoken}) == 1:
             continue
         location: Location = ("listeners", at, "protocols")

@@ -12,7 +12,7 @@ from gateway.config.problems import Finding, listed
 from gateway.config.routes import RouteConfig
 from gateway.core import patterns
 from gateway.core.patterns import PathTable, Tie
-from gateway.core.protocol import HttpForm, Protocol, SettingError
+from gateway.core.protocol import HttpBinding, Protocol, SettingError
 
 
 def rows(
@@ -37,7 +37,7 @@ def rows(
 
 def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str], ...]:
     """Return the rows with HTTP protocols, for a PathTable."""
-    return tuple(row for row in rows if isinstance(row[0].carrier, HttpForm))
+    return tuple(row for row in rows if isinstance(row[0].binding, HttpBinding))
 
 
 def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
@@ -89,7 +89,7 @@ def _tie_of_routes(parts: Parts, listener: ListenerConfig, tie: Tie) -> Iterator
 def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """Find paths with `*` that no protocol of a listener has, on listeners with several protocols."""
     for listener in parts.listeners.values():
-        spoken = [each for each in _spoken(listener, catalog) if isinstance(each.carrier, HttpForm)]
+        spoken = [each for each in _spoken(listener, catalog) if isinstance(each.binding, HttpBinding)]
         takers = [protocol.name for protocol in spoken if protocol.http.any_path]
         for at, match in _matches(parts, listener):
             beginning = (match.path or "").removesuffix("*")

@@ -30,7 +30,7 @@ from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.frozen import replace_struct, set_field
 from gateway.core.offload import LARGE, are_large, in_thread, is_large, worked
 from gateway.core.operations import WORDS
-from gateway.core.protocol import HttpForm, ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.protocol import HttpBinding, ListenerSettings, Protocol, StreamBinding, Target
 from gateway.core.queue_wait import out_of_time, queue_wait, tell_wait, with_wait
 from gateway.core.record import UNREAD, UNRECORDED, Record
 from gateway.core.spans import note
@@ -126,7 +126,7 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
         tell_wait(error)
         reply = _error_reply(error, protocol, request, message)
     wait = queue_wait.get()
-    return reply if wait is None or isinstance(protocol.carrier, StreamForm) else with_wait(reply, wait)
+    return reply if wait is None or isinstance(protocol.binding, StreamBinding) else with_wait(reply, wait)
 
 
 def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request | None:
@@ -286,7 +286,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
             message = await in_thread(protocol.encode_request, request, target)
         else:
             message = protocol.encode_request(request, target)
-    if not isinstance(protocol.carrier, StreamForm):
+    if not isinstance(protocol.binding, StreamBinding):
         add_forwarded_headers(request, message, target)
     if request.deadline is not None and message.deadline is None:
         # The transport needs the deadline even if the protocol cannot carry it, because the transport must leave time
@@ -317,7 +317,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         name_sender(error, reply, message, target)
         if error.retry_after is None:
             error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))
-        if request.unread is not None and isinstance(protocol.carrier, HttpForm):
+        if request.unread is not None and isinstance(protocol.binding, HttpBinding):
             error.written = _as_written(reply, error)
         raise
 

@@ -232,7 +232,7 @@ def _with_passthrough(
     forms = {
         protocol.name: replace(
             form,
-            carrier=replace(form.http, is_passthrough=True),
+            binding=replace(form.http, is_passthrough=True),
             patterns=_patterns(form, (path for name, path in passed if name == protocol.name)),
         )
         for protocol, _ in own

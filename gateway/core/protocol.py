@@ -2,7 +2,7 @@
 
 A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one Protocol for each combination of transport
 and encoding; the registry finds it. No other code names a protocol or compares its name. Other code uses its Traits and
-its transport binding (HttpForm, GrpcForm or StreamForm).
+its transport binding (HttpBinding, GrpcBinding or StreamBinding).
 """
 
 import typing
@@ -380,7 +380,7 @@ class StreamFraming:
 
 
 @frozen
-class HttpForm:
+class HttpBinding:
     """The HTTP binding of a protocol."""
 
     transport: ClassVar[str] = "http"
@@ -409,7 +409,7 @@ class HttpForm:
 
 
 @frozen
-class GrpcForm:
+class GrpcBinding:
     """The gRPC binding of a protocol."""
 
     transport: ClassVar[str] = "grpc"
@@ -423,7 +423,7 @@ class GrpcForm:
 
 
 @frozen
-class StreamForm:
+class StreamBinding:
     """The binding of a protocol to byte streams (TCP and unix sockets), which have no headers."""
 
     transport: ClassVar[str] = "tcp"
@@ -440,9 +440,9 @@ class StreamForm:
     malformed."""
 
 
-TransportBinding: TypeAlias = HttpForm | GrpcForm | StreamForm
+TransportBinding: TypeAlias = HttpBinding | GrpcBinding | StreamBinding
 """The transport binding of a protocol names its transport, and has the details that only this transport needs."""
-NO_HTTP = HttpForm()
+NO_HTTP = HttpBinding()
 
 
 DecodeRequest: TypeAlias = Callable[[Message, ListenerSettings], Request]
@@ -520,7 +520,7 @@ class Protocol:
     """
 
     name: str
-    carrier: TransportBinding
+    binding: TransportBinding
     patterns: tuple[str, ...]
     """The paths that it serves: `POST /v2/models/{model}/infer`.
 
@@ -575,12 +575,12 @@ class Protocol:
     @property
     def transport(self) -> str:
         """The name of the folder under `gateway/transports` with its transport."""
-        return self.carrier.transport
+        return self.binding.transport
 
     @property
-    def http(self) -> HttpForm:
-        """The protocol's transport binding if the transport is HTTP, otherwise an empty HttpForm."""
-        return self.carrier if isinstance(self.carrier, HttpForm) else NO_HTTP
+    def http(self) -> HttpBinding:
+        """The protocol's transport binding if the transport is HTTP, otherwise an empty HttpBinding."""
+        return self.binding if isinstance(self.binding, HttpBinding) else NO_HTTP
 
     def may_ask(self, operation: Operation) -> bool:
         """Return whether clients can request `operation`.
@@ -596,7 +596,7 @@ class Protocol:
 
 
 def without_codec(
-    name: str, carrier: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
+    name: str, binding: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
     """Return a Protocol whose five functions raise NotImplementedError.
 
@@ -608,7 +608,7 @@ def without_codec(
 
     return Protocol(
         name=name,
-        carrier=carrier,
+        binding=binding,
         patterns=patterns,
         decode_request=refuse,
         encode_response=refuse,

@@ -38,7 +38,7 @@ from gateway.core.exchange import (
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.offload import are_large, in_thread, is_large, worked
-from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.protocol import GrpcBinding, HttpBinding, ListenerSettings, Protocol, StreamBinding, Target
 from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import GIVEN_UP, OK, UNREAD, UNRECORDED, Record
 from gateway.core.spans import Repeated
@@ -157,14 +157,14 @@ def _with_wait(reply: Message, protocol: Protocol) -> Message:
     if wait is None:
         return reply
     told = with_wait(reply, wait)
-    return told if isinstance(protocol.carrier, HttpForm) else reply
+    return told if isinstance(protocol.binding, HttpBinding) else reply
 
 
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
     """Return the deadline that this module must enforce.
 
     It is None for the deadline of a gRPC call, because gRPC itself ends the call with a status."""
-    is_deadline_of_call = isinstance(protocol.carrier, GrpcForm) and request.deadline == message.deadline
+    is_deadline_of_call = isinstance(protocol.binding, GrpcBinding) and request.deadline == message.deadline
     return None if is_deadline_of_call else request.deadline
 
 
@@ -213,7 +213,7 @@ async def ask_stream(
             read = await for_server(request, protocol)
     if message is None:
         message = await worked(protocol.encode_request, read, target, large=are_large(read.inputs))
-    if not isinstance(protocol.carrier, StreamForm):
+    if not isinstance(protocol.binding, StreamBinding):
         add_forwarded_headers(request, message, target)
     try:
         async with aclosing(connector.stream(message)) as replies:

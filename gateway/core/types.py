@@ -535,8 +535,8 @@ class NestedJson(str):
 
 
 class NestedParameters(str):
-    """The `flaw` of a request with a NestedJson among its parameters, or those of its tensors. Backends with
-    `Wire.nested_parameters` accept the request."""
+    """The `flaw` of a request with a NestedJson among its parameters, or among the parameters of its tensors. Backends
+    with `Wire.nested_parameters` accept the request."""
 
     __slots__ = ()
 

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 
 from gateway.core.frozen import replace
-from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
+from gateway.core.protocol import ListenerSettings, Protocol, StreamBinding
 from gateway.core.transport import Exchanges, Listener
 from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import SCRATCH_BYTES, FirstBytes, Opening, Served, SharedContext
@@ -39,7 +39,7 @@ def parts(rows: Rows) -> dict[str, Rows]:
     The name is the transport, or the protocol for byte streams, which do not name their protocol."""
     found: dict[str, list[tuple[Protocol, str]]] = {}
     for protocol, prefix in rows:
-        name = protocol.name if isinstance(protocol.carrier, StreamForm) else protocol.transport
+        name = protocol.name if isinstance(protocol.binding, StreamBinding) else protocol.transport
         found.setdefault(name, []).append((protocol, prefix))
     return {name: tuple(each) for name, each in found.items()}
 

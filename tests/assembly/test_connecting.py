@@ -6,7 +6,7 @@ from gateway.assembly.connecting import connect
 from gateway.assembly.registry import protocols
 from gateway.core.errors import Status, TransportError
 from gateway.core.frozen import replace
-from gateway.core.protocol import DEFAULT_LIMITS, HttpForm, StreamFraming
+from gateway.core.protocol import DEFAULT_LIMITS, HttpBinding, StreamFraming
 from gateway.core.types import Message
 from tests.transports.http.line_framing import LINES
 
@@ -17,7 +17,7 @@ from tests.transports.http.line_framing import LINES
 async def test_connectors_know_how_the_protocol_frames_its_streams(
     framing: StreamFraming | None, status: Status
 ) -> None:
-    protocol = replace(protocols()["umbridge"], carrier=HttpForm(stream_framing=framing))
+    protocol = replace(protocols()["umbridge"], binding=HttpBinding(stream_framing=framing))
     connector = connect("127.0.0.1:1", protocol, DEFAULT_LIMITS)
     with pytest.raises(TransportError) as failed:  # nobody listens there
         await anext(connector.stream(Message("GET", "/")))

@@ -8,8 +8,8 @@ import pytest
 from gateway.assembly import registry
 from gateway.policies import timeout
 
-PROTOCOL = "from gateway.core.protocol import HttpForm, Protocol\ndef f(*a): ...\nPROTOCOLS = ({},)\n"
-TOY = "Protocol({!r}, HttpForm(), (), f, f, f, f, f)"
+PROTOCOL = "from gateway.core.protocol import HttpBinding, Protocol\ndef f(*a): ...\nPROTOCOLS = ({},)\n"
+TOY = "Protocol({!r}, HttpBinding(), (), f, f, f, f, f)"
 
 
 def package(folder: Path, monkeypatch: pytest.MonkeyPatch, **modules: str) -> ModuleType:

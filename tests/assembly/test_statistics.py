@@ -8,12 +8,12 @@ import pytest
 from gateway.assembly.statistics import MAX_LATENCIES, SECONDS, ListenerStatistics
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
-from gateway.core.protocol import HttpForm, Protocol
+from gateway.core.protocol import HttpBinding, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message, Metric
 from tests.config.toys import toy
 
-PAGE = replace(toy("paged"), carrier=HttpForm(pages=("GET /series",)))
+PAGE = replace(toy("paged"), binding=HttpBinding(pages=("GET /series",)))
 
 
 class Time:

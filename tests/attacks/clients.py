@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gateway.assembly import registry
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
-from gateway.core.protocol import StreamForm, Target
+from gateway.core.protocol import StreamBinding, Target
 from gateway.core.types import Request, Tensor
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
@@ -145,8 +145,8 @@ def message(protocol: str, model: str, *inputs: Tensor) -> bytes:
     form = registry.protocols()[protocol]
     request = Request(Operation.INFER, model, inputs=inputs)
     asked = form.encode_request(request, Target())
-    if isinstance(form.carrier, StreamForm) and form.carrier.framing.retag is not None:
-        asked = form.carrier.framing.retag(asked, 7, None)
+    if isinstance(form.binding, StreamBinding) and form.binding.framing.retag is not None:
+        asked = form.binding.framing.retag(asked, 7, None)
     return b"".join(map(bytes, asked.parts))
 
 

@@ -14,7 +14,7 @@ from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import not_found
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.protocol import GrpcForm, Models, Protocol, Rows, Servers, Traits, Wire
+from gateway.core.protocol import GrpcBinding, Models, Protocol, Rows, Servers, Traits, Wire
 from gateway.core.types import Answer, Request, Response, Signature, Tensor, TensorSpec, tensor
 
 FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
@@ -26,7 +26,7 @@ def _not_on_a_wire(*_: object) -> NoReturn:
 
 def _protocol(name: str, traits: Traits) -> Protocol:
     codec = _not_on_a_wire
-    return Protocol(name, GrpcForm(), (), codec, codec, codec, codec, codec, traits)
+    return Protocol(name, GrpcBinding(), (), codec, codec, codec, codec, codec, traits)
 
 
 TENSORS = _protocol("tensors", Traits(models=Models(versions=str.isdigit, platform="toy")))

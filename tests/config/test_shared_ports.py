@@ -4,14 +4,14 @@ import pytest
 
 from gateway.config import ConfigError, loads
 from gateway.core.frozen import replace
-from gateway.core.protocol import Framing, GrpcForm, StreamForm
+from gateway.core.protocol import Framing, GrpcBinding, StreamBinding
 from tests.config.toys import CATALOG, toy
 
 PROTOCOLS = (
-    toy("calls", GrpcForm()),
-    toy("magical", StreamForm(Framing(0, len, magic=b"MA"))),
-    toy("more_magical", StreamForm(Framing(0, len, magic=b"MAGIC"))),
-    toy("other_magic", StreamForm(Framing(0, len, magic=b"\0"))),
+    toy("calls", GrpcBinding()),
+    toy("magical", StreamBinding(Framing(0, len, magic=b"MA"))),
+    toy("more_magical", StreamBinding(Framing(0, len, magic=b"MAGIC"))),
+    toy("other_magic", StreamBinding(Framing(0, len, magic=b"\0"))),
 )
 WITH_MAGIC = replace(CATALOG, protocols={**CATALOG.protocols, **{each.name: each for each in PROTOCOLS}})
 

@@ -7,12 +7,12 @@ from gateway.config import Catalog, EndpointAddress
 from gateway.core.frozen import replace
 from gateway.core.protocol import (
     Framing,
-    HttpForm,
+    HttpBinding,
     Models,
     Protocol,
     Servers,
     ServerTypes,
-    StreamForm,
+    StreamBinding,
     Traits,
     TransportBinding,
     Wire,
@@ -24,14 +24,14 @@ def _never(*arguments: object) -> NoReturn:
     raise AssertionError("loading a configuration calls no codec")
 
 
-HTTP = HttpForm()
-TCP = StreamForm(Framing(0, len))
+HTTP = HttpBinding()
+TCP = StreamBinding(Framing(0, len))
 
 
 def toy(
-    name: str, carrier: TransportBinding = HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
+    name: str, binding: TransportBinding = HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
-    return Protocol(name, carrier, patterns, _never, _never, _never, _never, _never, traits=traits or Traits())
+    return Protocol(name, binding, patterns, _never, _never, _never, _never, _never, traits=traits or Traits())
 
 
 FLAVORS = ServerTypes(("triton", "plain"), lambda info: "plain")
@@ -59,12 +59,12 @@ PROTOCOLS = (
             ),
         ),
         payloads=("tensors", "text"),
-        carrier=HttpForm(
-            passthrough=toy("messages", HttpForm(any_path=("GET", "POST"))), pages=("GET /", "GET /messages/series")
+        binding=HttpBinding(
+            passthrough=toy("messages", HttpBinding(any_path=("GET", "POST"))), pages=("GET /", "GET /messages/series")
         ),
     ),
     *(
-        toy(name, HttpForm(any_path=("POST", "GET")), (f"POST /{name}/{{model}}",), traits)
+        toy(name, HttpBinding(any_path=("POST", "GET")), (f"POST /{name}/{{model}}",), traits)
         for name in ("anywhere", "else")
         for traits in [Traits(models=Models(named=False, trusted_metadata=False))]
     ),

@@ -15,7 +15,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import unread
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Relay, StreamForm
+from gateway.core.protocol import Relay, StreamBinding
 from gateway.core.types import (
     MAX_RANK,
     Headers,
@@ -124,7 +124,7 @@ def check_unread(dialect: Dialect, relay: Relay, message: Message, read: Request
     if isinstance(read, Request) and not read.flaw:
         assert (request.operation, request.model, request.version) == (read.operation, read.model, read.version)
     sent = attempt(partial(relay.request, message, request, dialect.target))
-    if isinstance(sent, Message) and not isinstance(dialect.protocol.carrier, StreamForm):
+    if isinstance(sent, Message) and not isinstance(dialect.protocol.binding, StreamBinding):
         assert sent.body == message.body  # on byte streams a header of the gateway's own is before the payload
 
 
@@ -143,7 +143,7 @@ def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message
             check_sound(answer.outputs)
         if dialect.protocol.relay is not None and passing is not None:
             passed = attempt(partial(dialect.protocol.relay.reply, message, passing, dialect.target))
-            is_framed = isinstance(dialect.protocol.carrier, StreamForm)
+            is_framed = isinstance(dialect.protocol.binding, StreamBinding)
             assert not isinstance(passed, Message) or is_framed or passed.body == message.body
 
     check_each(check, messages, one_in)

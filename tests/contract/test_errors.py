@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.core import exchange
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
-from gateway.core.protocol import StreamForm
+from gateway.core.protocol import StreamBinding
 from gateway.core.types import Request
 from tests.contract.cases import each, each_dialect
 from tests.contract.flavors import DIALECTS, Dialect
@@ -29,7 +29,7 @@ def told(dialect: Dialect, error: GatewayError, *, decoded: bool) -> GatewayErro
 
 def is_exact(dialect: Dialect) -> bool:
     """Whether a Reason has a place beside the message: a header, or trailing metadata."""
-    return not isinstance(dialect.protocol.carrier, StreamForm)
+    return not isinstance(dialect.protocol.binding, StreamBinding)
 
 
 @each(

@@ -6,7 +6,7 @@ from typing import TypeVar
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable, rows
-from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
+from gateway.core.protocol import ListenerSettings, Protocol, StreamBinding
 from gateway.core.types import Buffer, Headers, Message, Translate
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ def or_error(call: Callable[[], T]) -> T | GatewayError:
 def _parts(message: Message, protocol: Protocol) -> tuple[Buffer, ...]:
     """One part; of a byte stream the header and the rest."""
     whole = b"".join(message.parts)
-    if not isinstance(protocol.carrier, StreamForm):
+    if not isinstance(protocol.binding, StreamBinding):
         return (whole,)
-    size = protocol.carrier.framing.header_size
+    size = protocol.binding.framing.header_size
     return (whole[:size], whole[size:])
 
 
@@ -62,9 +62,9 @@ def _over_grpc(message: Message, protocol: Protocol) -> Message:
 
 
 def _over_tcp(message: Message, protocol: Protocol) -> Message:
-    assert isinstance(protocol.carrier, StreamForm)
+    assert isinstance(protocol.binding, StreamBinding)
     header, rest = _parts(message, protocol)
-    assert protocol.carrier.framing.size(header) == len(rest)
+    assert protocol.binding.framing.size(header) == len(rest)
     return Message()
 
 

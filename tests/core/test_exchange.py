@@ -26,8 +26,8 @@ from gateway.core.frozen import replace
 from gateway.core.offload import LARGE
 from gateway.core.operations import Operation
 from gateway.core.protocol import (
-    GrpcForm,
-    HttpForm,
+    GrpcBinding,
+    HttpBinding,
     ListenerSettings,
     Servers,
     Target,
@@ -318,12 +318,12 @@ async def test_a_connection_that_its_server_will_close_is_not_used_again(status:
     assert bool(found) is closed
 
 
-@pytest.mark.parametrize(("form", "sent"), [(HttpForm(), b"a"), (GrpcForm(), b"a"), (MIP.carrier, None)])
+@pytest.mark.parametrize(("form", "sent"), [(HttpBinding(), b"a"), (GrpcBinding(), b"a"), (MIP.binding, None)])
 async def test_headers_are_forwarded_where_the_wire_has_them(form: TransportBinding, sent: bytes | None) -> None:
     wire, target = Wire(), Target("lab", "lab:1", forward_headers=("x-team",))
     wire.answers_at_once = True
     request = Request(Operation.INFER, "m", headers=Headers([(b"x-team", b"a")]))
-    await ask(request, replace(TOY, carrier=form), wire, target)
+    await ask(request, replace(TOY, binding=form), wire, target)
     assert dict(wire.sent[0].headers.raw).get(b"x-team") == sent
 
 

@@ -12,7 +12,7 @@ from gateway.core.frozen import replace
 from gateway.core.offload import LARGE, are_large, is_large
 from gateway.core.operations import Operation
 from gateway.core.protobuf.wire import varint
-from gateway.core.protocol import StreamForm, Target
+from gateway.core.protocol import StreamBinding, Target
 from gateway.core.types import DEFAULT_TRANSLATE, Headers, Message, Request, RequestedOutput, Response, Tensor
 from gateway.protocols.grps.brpc.frames import read_frame, write_frame
 from gateway.protocols.grps.descriptors import RpcMeta
@@ -34,8 +34,8 @@ def asked(tensor: Tensor, protocol: str) -> Message:
 
 def packet(message: Message, protocol: str) -> Message:
     """The message as its transport delivers it: on byte streams in two parts."""
-    carrier, body = protocols()[protocol].carrier, bytes(message.body)
-    size = carrier.framing.header_size if isinstance(carrier, StreamForm) else 0
+    binding, body = protocols()[protocol].binding, bytes(message.body)
+    size = binding.framing.header_size if isinstance(binding, StreamBinding) else 0
     return replace(message, parts=(body[:size], body[size:])) if size else message
 
 

@@ -5,14 +5,14 @@ import pytest
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable, Tie, rows
-from gateway.core.protocol import HttpForm, Protocol
+from gateway.core.protocol import HttpBinding, Protocol
 
 
 def protocol(name: str, *patterns: str) -> Protocol:
     def unused(*_: Any) -> Any:
         raise AssertionError("a path table calls no codec")
 
-    return Protocol(name, HttpForm(), patterns, unused, unused, unused, unused, unused)
+    return Protocol(name, HttpBinding(), patterns, unused, unused, unused, unused, unused)
 
 
 MODELS = protocol(
@@ -194,7 +194,7 @@ def test_dots_within_a_segment_lead_nowhere() -> None:
     assert all(isinstance(table.match("POST", f"/api/{each}"), Match) for each in ("...", "a..b", "..a", "v1.0/x"))
 
 
-ANY = replace(protocol("any", "POST /any/{model}"), carrier=HttpForm(any_path=("POST", "GET")))
+ANY = replace(protocol("any", "POST /any/{model}"), binding=HttpBinding(any_path=("POST", "GET")))
 
 
 def patterns_of(found: tuple[tuple[Protocol, str], ...]) -> list[tuple[str, ...]]:
@@ -239,8 +239,8 @@ def test_patterns_of_grpc_are_no_paths() -> None:
 
 PAGED = replace(
     protocol("paged", "POST /paged/predict", "GET /paged/live"),
-    carrier=HttpForm(
-        passthrough=replace(protocol("paged"), carrier=HttpForm(any_path=("GET", "POST"))),
+    binding=HttpBinding(
+        passthrough=replace(protocol("paged"), binding=HttpBinding(any_path=("GET", "POST"))),
         pages=("GET /", "GET /paged/series"),
     ),
 )
@@ -255,7 +255,7 @@ def test_a_page_of_metrics_is_served_on_request() -> None:
 
 
 def test_a_page_and_what_takes_any_path_tie_at_the_root_where_the_listener_has_a_model() -> None:
-    posting = replace(ANY, carrier=HttpForm(any_path=("POST",)))
+    posting = replace(ANY, binding=HttpBinding(any_path=("POST",)))
     assert PathTable(rows([(PAGED, ""), (ANY, "")], "m", (), pages=True)).ties == (Tie("GET /", "paged", "any"),)
     for found in (
         rows([(PAGED, ""), (ANY, "")], "", (), pages=True),

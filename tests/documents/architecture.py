@@ -69,7 +69,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "load coordinator": ("gateway.routing.placement.agreement.LoadCoordinator",),
     "loader": ("gateway.routing.placement.loading.Loader",),
     "message splitter": ("gateway.core.protocol.MessageSplitter",),
-    "passthrough": ("gateway.core.protocol.HttpForm.passthrough",),
+    "passthrough": ("gateway.core.protocol.HttpBinding.passthrough",),
     "payload": ("gateway.core.types.Translate.payload",),
     "peer": ("tests.peers",),
     "placement": (

@@ -10,7 +10,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import HttpForm, Models, Protocol, Traits, Wire
+from gateway.core.protocol import HttpBinding, Models, Protocol, Traits, Wire
 from gateway.core.types import ModelEntry, Request, RequestedOutput, Response, Signature, TensorSpec
 from gateway.reference import BUNDLED, check, from_callable, handler
 from tests.reference.calls import doubles, request
@@ -192,9 +192,9 @@ def _unused(*_: Any) -> Any:
 
 
 ONE_POINT = Protocol(
-    "umbridge", HttpForm(), (), _unused, _unused, _unused, _unused, _unused, Traits(wire=Wire(points=True))
+    "umbridge", HttpBinding(), (), _unused, _unused, _unused, _unused, _unused, Traits(wire=Wire(points=True))
 )
-TENSORS = Protocol("v2-rest", HttpForm(), (), _unused, _unused, _unused, _unused, _unused)
+TENSORS = Protocol("v2-rest", HttpBinding(), (), _unused, _unused, _unused, _unused, _unused)
 
 
 @pytest.mark.parametrize("name", ["identity", "double", "posterior", "slow", "fail"])

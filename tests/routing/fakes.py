@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from gateway.core.errors import DecodeError, Reason, Status, TransportError, invalid_input
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, Servers, Target, Traits
+from gateway.core.protocol import GrpcBinding, ListenerSettings, Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Translate
 
 
@@ -40,7 +40,7 @@ def _decode_response(message: Message, request: Request, target: Target) -> Answ
 
 
 TOY = Protocol(
-    "toy", GrpcForm(), (), _decode_request, _encode_response, _encode_error, _encode_request, _decode_response
+    "toy", GrpcBinding(), (), _decode_request, _encode_response, _encode_error, _encode_request, _decode_response
 )  # fmt: skip
 TO_THE_END = replace(TOY, traits=Traits(servers=Servers(runs_to_the_end=True)))
 

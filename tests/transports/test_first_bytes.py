@@ -6,7 +6,7 @@ import pytest
 
 from gateway.assembly.registry import protocols
 from gateway.core.errors import DecodeError
-from gateway.core.protocol import StreamForm
+from gateway.core.protocol import StreamBinding
 from gateway.transports.first_bytes import Opening, recognised
 
 HTTP = Opening()
@@ -90,6 +90,8 @@ def test_a_tls_handshake_is_none_of_them() -> None:
 
 def test_byte_streams_begin_as_the_specifications_say() -> None:
     magics = {
-        name: each.carrier.framing.magic for name, each in protocols().items() if isinstance(each.carrier, StreamForm)
+        name: each.binding.framing.magic
+        for name, each in protocols().items()
+        if isinstance(each.binding, StreamBinding)
     }
     assert magics == {"mip": b"\0", "grps-brpc": b"PRPC"}

@@ -37,7 +37,7 @@ from gateway.core.operations import CALLS, DERIVATIVES, Operation, split_compani
 from gateway.core.protocol import (
     Limits,
     Protocol,
-    StreamForm,
+    StreamBinding,
     Target,
     Traits,
     resolve_batch,
@@ -126,7 +126,7 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
         raise PlaygroundFormError(
             {"key" if form.key and not form.headers.strip() else "headers": str(error)}
         ) from error
-    if listener.allow_explain and not isinstance(protocol.carrier, StreamForm):
+    if listener.allow_explain and not isinstance(protocol.binding, StreamBinding):
         headers = (*(each for each in headers if each[0] != ASKED), (ASKED, b"1"))
     signature = declared(form, request.inputs)
     if protocol.traits.wire.points:

@@ -13,7 +13,7 @@ from gateway.client import translate
 from gateway.client.credentials import RawHeaders
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
-from gateway.core.protocol import GrpcForm, Protocol, StreamForm
+from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding
 from gateway.core.types import Headers, Message, Request, Response, Tensor, bytes_of
 
 LONGEST_TEXT = 64 * 2**10
@@ -76,7 +76,7 @@ class ShownOutput(BaseModel):
 
 def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) -> ShownMessage:
     """Return `message` for display, with the headers that were `added` to it. Credentials in its headers are masked."""
-    if added and not isinstance(protocol.carrier, StreamForm):
+    if added and not isinstance(protocol.binding, StreamBinding):
         message = replace(message, headers=Headers((*message.headers.raw, *added)))
     size = bytes_of(message)
     kind, body, cut = _body(message, protocol, size)
@@ -159,7 +159,7 @@ def _head(message: Message, protocol: Protocol) -> Iterator[str]:
     path = f"{message.path}?{message.query}" if message.query else message.path
     if message.path:
         yield path if message.method in ("", message.path) else f"{message.method} {path}"
-    elif not isinstance(protocol.carrier, StreamForm):
+    elif not isinstance(protocol.binding, StreamBinding):
         yield f"status {message.status}"
     for name, text in message.headers:
         yield f"{name}: {'***' if name in SECRET_HEADERS else text[:_LONGEST_HEADER]}"
@@ -169,8 +169,8 @@ def _body(message: Message, protocol: Protocol, size: int) -> tuple[str, str, bo
     if not size:
         return "empty", "", False
     body = bytes(message.body)
-    if isinstance(protocol.carrier, GrpcForm | StreamForm):
-        notes = _frame_notes(message, protocol) if isinstance(protocol.carrier, StreamForm) else _field_notes(body)
+    if isinstance(protocol.binding, GrpcBinding | StreamBinding):
+        notes = _frame_notes(message, protocol) if isinstance(protocol.binding, StreamBinding) else _field_notes(body)
         return "hex", _hexadecimal(body, dict(notes)), size > MOST_HEX
     try:
         text = body.decode()
@@ -248,8 +248,8 @@ def _hexadecimal(body: bytes, notes: dict[int, str]) -> str:
 
 
 def _frame_notes(message: Message, protocol: Protocol) -> Iterator[tuple[int, str]]:
-    assert isinstance(protocol.carrier, StreamForm)
-    size = protocol.carrier.framing.header_size
+    assert isinstance(protocol.binding, StreamBinding)
+    size = protocol.binding.framing.header_size
     yield 0, f"header of {protocol.name}, {size} bytes"
     yield size, f"content, {bytes_of(message) - size} bytes"
 

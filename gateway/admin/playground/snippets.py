@@ -26,7 +26,7 @@ from gateway.config.keys import Config, ListenerConfig
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.protocol import HttpForm, Protocol
+from gateway.core.protocol import HttpBinding, Protocol
 from gateway.core.types import Message, Request, Tensor
 
 MOST_VALUES = 2000
@@ -430,7 +430,7 @@ _Wanted: TypeAlias = Callable[[Mapping[str, Protocol]], Sequence[str]]
 
 
 def _over_http(protocols: Mapping[str, Protocol]) -> Sequence[str]:
-    return [name for name, each in protocols.items() if isinstance(each.carrier, HttpForm)]
+    return [name for name, each in protocols.items() if isinstance(each.binding, HttpBinding)]
 
 
 def _only(*names: str) -> _Wanted:

@@ -8,7 +8,7 @@ from gateway.assembly.listener_authentication import ListenerAuthentication
 from gateway.auth.credentials import AUTHORIZATION, UnknownKeyError
 from gateway.core.errors import GatewayError
 from gateway.core.principal import Permission
-from gateway.core.protocol import StreamForm
+from gateway.core.protocol import StreamBinding
 from gateway.core.types import Headers
 
 
@@ -18,7 +18,7 @@ def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mappin
     listener = prepared.config
     if not listener.allow_explain:
         return f"Listener {listener.name!r} explains no requests: its key `allow_explain` is false."
-    if isinstance(prepared.protocol.carrier, StreamForm):
+    if isinstance(prepared.protocol.binding, StreamBinding):
         return f"Messages of {prepared.protocol.name} have no place for an explanation."
     if not any(each.replies for each in played.calls):
         return "There was no response, so there is no explanation."

@@ -8,7 +8,7 @@ from gateway.admin.scaler.service import METHODS, STREAM_IS_ACTIVE, ExternalScal
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, error_fields
 from gateway.core.exchange import as_gateway_error
-from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, without_codec
+from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Protocol, without_codec
 from gateway.core.transport import Exchanges
 from gateway.core.types import Headers, Message
 from gateway.routing.activity import Activity
@@ -71,4 +71,4 @@ def _refused(error: GatewayError) -> Message:
     return Message(headers=Headers(error_fields(error)), parts=(text,), status=error.status)
 
 
-_PROTOCOL = without_codec("scaler", GrpcForm(frozenset({STREAM_IS_ACTIVE}), schema.DESCRIPTORS), METHODS)
+_PROTOCOL = without_codec("scaler", GrpcBinding(frozenset({STREAM_IS_ACTIVE}), schema.DESCRIPTORS), METHODS)

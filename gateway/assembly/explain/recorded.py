@@ -22,7 +22,7 @@ from gateway.core.documented import Documented
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.patterns import PathTable
-from gateway.core.protocol import Framing, GrpcForm, HttpForm, Limits, Protocol, StreamForm
+from gateway.core.protocol import Framing, GrpcBinding, HttpBinding, Limits, Protocol, StreamBinding
 from gateway.core.types import Buffer, Message, Metadata
 from gateway.transports.http.server.dispatch import Dispatch, check_length
 from gateway.transports.http.server.request_body import ChunkedBody
@@ -108,16 +108,16 @@ def arrive(
         raise RecordingError(f"no protocol {protocol!r}; expected {', '.join(protocols)}")
     chosen = _listeners(config, protocols, protocol, listener)
     body = data if document is None else _body(document)
-    carrier = protocols[protocol].carrier if protocol else HttpForm()
-    match carrier:
-        case HttpForm():
+    binding = protocols[protocol].binding if protocol else HttpBinding()
+    match binding:
+        case HttpBinding():
             raw = data if document is None else _as_http(document, path, body)
             return _http(raw, config, protocols, chosen, protocol)
-        case GrpcForm():
+        case GrpcBinding():
             headers = {} if document is None else document.headers
             return _grpc(body, headers, path, protocols[protocol], chosen[0], is_raw=document is None)
-        case StreamForm():
-            return _packet(body, carrier.framing, protocols[protocol], chosen[0])
+        case StreamBinding():
+            return _packet(body, binding.framing, protocols[protocol], chosen[0])
 
 
 def _listeners(config: Config, protocols: Mapping[str, Protocol], protocol: str, name: str) -> Sequence[ListenerConfig]:

@@ -25,7 +25,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import decoded, passed, unread
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CALLS
-from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, Target
+from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, FixedFields
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response
 
@@ -463,8 +463,8 @@ class _Journey:
 
 
 def _is_stream(message: Message, protocol: Protocol) -> bool:
-    if isinstance(protocol.carrier, GrpcForm):
-        return message.pattern in protocol.carrier.streams
+    if isinstance(protocol.binding, GrpcBinding):
+        return message.pattern in protocol.binding.streams
     form = protocol.http
     asked = (form.wants_stream, form.body_wants_stream)
     return form.is_passthrough or any(wants is not None and wants(message) for wants in asked)

@@ -22,7 +22,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, Operation
 from gateway.core.patterns import Match, PathTable
-from gateway.core.protocol import HttpForm, Protocol
+from gateway.core.protocol import HttpBinding, Protocol
 from gateway.core.types import Headers, Request, Tensor
 from gateway.tools.printed import indented_json, printable_lines
 
@@ -84,7 +84,7 @@ def _decided(request: Request, config: Config, assembly: Assembly, protocols: Ma
     rows = paths.over_http(paths.rows(listener, config.routes, config.backends, protocols))
     protocol = protocols[request.protocol]
     path = request.path or (_passed_path(protocol, rows) if request.operation in CALLS else "")
-    if not path or not isinstance(protocol.carrier, HttpForm):
+    if not path or not isinstance(protocol.binding, HttpBinding):
         return decide(request, config, assembly)
     served = _served(path, PathTable(rows))
     if served is None or served.name != protocol.name:

@@ -7,7 +7,7 @@ Schema: protos/graphpipe/graphpipe.fbs in this repository.
 from urllib.parse import quote
 
 from gateway.core.examples import curl
-from gateway.core.protocol import HttpForm, Models, Protocol, Servers, Traits, Wire
+from gateway.core.protocol import HttpBinding, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.graphpipe.client import decode_response, encode_request, has_one_model
 from gateway.protocols.graphpipe.errors import encode_error, is_reported
 from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
@@ -17,7 +17,7 @@ from gateway.protocols.graphpipe.tensors import parsed_size
 PROTOCOLS = (
     Protocol(
         NAME,
-        carrier=HttpForm(any_path=("POST", "GET")),
+        binding=HttpBinding(any_path=("POST", "GET")),
         patterns=("POST /graphpipe/{model}", "GET /graphpipe/{model}"),
         decode_request=decode_request,
         encode_response=encode_response,

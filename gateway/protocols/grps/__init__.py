@@ -24,13 +24,13 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import (
     Framing,
-    GrpcForm,
-    HttpForm,
+    GrpcBinding,
+    HttpBinding,
     Models,
     Protocol,
     ProtocolSettings,
     Servers,
-    StreamForm,
+    StreamBinding,
     StreamFraming,
     Traits,
     Wire,
@@ -91,7 +91,7 @@ def _unframed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 PASSTHROUGH = Protocol(
     name="grps-rest",
-    carrier=HttpForm(
+    binding=HttpBinding(
         any_path=passthrough.HTTP_METHODS,
         wants_stream=passthrough.wants_stream,
         stream_framing=StreamFraming(_unframed, lambda limit: passthrough.PieceCutter(), keeps_coding=True),
@@ -119,7 +119,7 @@ def _controlled(control: stream_control.StreamControl) -> Protocol:
     )
     return replace(
         GRPS_REST,
-        carrier=own,
+        binding=own,
         decode_request=partial(rest_server.decode_request, control=control),
         encode_response=partial(rest_server.encode_response, control=control),
         encode_request=partial(rest_client.encode_request, control=control),
@@ -130,7 +130,7 @@ def _controlled(control: stream_control.StreamControl) -> Protocol:
 
 GRPS_REST = Protocol(
     name="grps-rest",
-    carrier=HttpForm(
+    binding=HttpBinding(
         # "customized_predict_http", which is the same body at another path
         any_path=("POST",),
         wants_stream=rest_server.wants_stream,
@@ -156,7 +156,7 @@ GRPS_REST = Protocol(
 
 GRPS_GRPC = Protocol(
     name="grps-grpc",
-    carrier=GrpcForm(frozenset({f"/{GRPC_SERVICE}/PredictStreaming"}), GRPC_DESCRIPTORS),
+    binding=GrpcBinding(frozenset({f"/{GRPC_SERVICE}/PredictStreaming"}), GRPC_DESCRIPTORS),
     patterns=GRPC_METHODS,
     decode_request=grpc_server.decode_request,
     encode_response=grpc_server.encode_response,
@@ -172,7 +172,7 @@ GRPS_GRPC = Protocol(
 
 GRPS_BRPC = Protocol(
     name="grps-brpc",
-    carrier=StreamForm(
+    binding=StreamBinding(
         Framing(
             frames.HEADER.size,
             frames.body_size,

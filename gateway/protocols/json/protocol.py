@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gateway.core.protocol import (
     DecodeRequest,
     EncodeResponse,
-    HttpForm,
+    HttpBinding,
     Models,
     Protocol,
     Rows,
@@ -45,7 +45,7 @@ def protocol_of(name: str, form: Form) -> Protocol:
     streams = any(each.form.stream for each in compiled.exchanges)
     return Protocol(
         PREFIX + name,
-        carrier=HttpForm(
+        binding=HttpBinding(
             wants_stream=server.wants_stream if streams else None,
             body_wants_stream=server.body_wants_stream if server.has_mixed_streams else None,
             stream_framing=_framing(compiled),

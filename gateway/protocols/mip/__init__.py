@@ -7,7 +7,7 @@ the code follows kubemo's client and server.
 """
 
 from gateway.core.frozen import replace
-from gateway.core.protocol import ConcurrencyQuery, Models, Protocol, Rows, Servers, StreamForm, Traits, Wire
+from gateway.core.protocol import ConcurrencyQuery, Models, Protocol, Rows, Servers, StreamBinding, Traits, Wire
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING, question_of_calls, takes_many
@@ -47,7 +47,7 @@ SPLIT = Traits(
 PROTOCOLS = (
     Protocol(
         NAME,
-        carrier=StreamForm(FRAMING),
+        binding=StreamBinding(FRAMING),
         patterns=(),
         decode_request=decode_request,
         encode_response=encode_response,

@@ -12,7 +12,7 @@ in `tensorflow/core` of https://github.com/tensorflow/tensorflow.
 """
 
 from gateway.core.examples import grpcurl
-from gateway.core.protocol import GrpcForm, Models, Protocol, Servers, Traits, Wire
+from gateway.core.protocol import GrpcBinding, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.tensorflow_serving import schema
 from gateway.protocols.tensorflow_serving.client import decode_response, encode_request
 from gateway.protocols.tensorflow_serving.errors import encode_error, is_unknown_servable
@@ -32,7 +32,7 @@ def _example(address: str, model: str, version: str) -> str:
 
 TENSORFLOW_SERVING_GRPC = Protocol(
     NAME,
-    carrier=GrpcForm(descriptors=schema.DESCRIPTORS, health_names=schema.HEALTH_NAMES),
+    binding=GrpcBinding(descriptors=schema.DESCRIPTORS, health_names=schema.HEALTH_NAMES),
     patterns=PATTERNS,
     decode_request=decode_request,
     encode_response=encode_response,

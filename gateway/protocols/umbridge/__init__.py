@@ -6,7 +6,7 @@ specification is silent, the code follows the Python and C++ packages.
 
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.examples import curl
-from gateway.core.protocol import ConcurrencyQuery, HttpForm, Models, Protocol, Rows, Servers, Traits, Wire
+from gateway.core.protocol import ConcurrencyQuery, HttpBinding, Models, Protocol, Rows, Servers, Traits, Wire
 from gateway.protocols.umbridge.client import decode_response, encode_request, info, takes_many
 from gateway.protocols.umbridge.errors import encode_error
 from gateway.protocols.umbridge.relay import RELAY
@@ -16,7 +16,7 @@ from gateway.protocols.umbridge.server import PATTERNS, decode_request, encode_r
 PROTOCOLS = (
     Protocol(
         NAME,
-        carrier=HttpForm(),
+        binding=HttpBinding(),
         patterns=PATTERNS,
         decode_request=decode_request,
         encode_response=encode_response,

@@ -9,7 +9,7 @@ from functools import partial
 
 from gateway.core.examples import curl
 from gateway.core.frozen import replace
-from gateway.core.protocol import HttpForm, Models, Protocol, Servers, Traits, Wire
+from gateway.core.protocol import HttpBinding, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.v1.client import decode_response, encode_request
 from gateway.protocols.v1.errors import encode_error, is_unknown_servable
 from gateway.protocols.v1.flavors import FLAVORS, KSERVE, TENSORFLOW
@@ -41,7 +41,7 @@ def _protocol(flavor: str) -> Protocol:
     """Return the protocol of a listener with this server type."""
     return Protocol(
         NAME,
-        carrier=HttpForm(),
+        binding=HttpBinding(),
         patterns=tuple(DECODERS[flavor]),
         decode_request=partial(decode_request, flavor),
         encode_response=partial(encode_response, flavor),

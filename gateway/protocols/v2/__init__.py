@@ -13,7 +13,7 @@ from functools import partial
 
 from gateway.core.examples import curl, grpcurl
 from gateway.core.frozen import replace
-from gateway.core.protocol import GrpcForm, HttpForm, Models, Protocol, Servers, ServerTypes, Traits, Wire
+from gateway.core.protocol import GrpcBinding, HttpBinding, Models, Protocol, Servers, ServerTypes, Traits, Wire
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS
 from gateway.protocols.v2.flavors import GRPC_FLAVORS, MLSERVER, REST_FLAVORS, TRITON
 from gateway.protocols.v2.grpc import client as grpc_client
@@ -61,7 +61,7 @@ def _grpc_example(address: str, model: str, version: str) -> str:
 
 V2_REST = Protocol(
     name="v2-rest",
-    carrier=HttpForm(wants_stream=rest_server.wants_stream, stream_framing=events.FRAMING),
+    binding=HttpBinding(wants_stream=rest_server.wants_stream, stream_framing=events.FRAMING),
     patterns=rest_server.PATTERNS,
     decode_request=rest_server.decode_request,
     encode_response=rest_server.encode_response,
@@ -77,7 +77,7 @@ V2_REST = Protocol(
 
 _GRPC = Protocol(
     name="v2-grpc",
-    carrier=GrpcForm(frozenset({schema.MODEL_STREAM_INFER}), schema.DESCRIPTORS),
+    binding=GrpcBinding(frozenset({schema.MODEL_STREAM_INFER}), schema.DESCRIPTORS),
     patterns=grpc_server.PATTERNS,
     decode_request=grpc_server.decode_request,
     encode_response=grpc_server.encode_response,

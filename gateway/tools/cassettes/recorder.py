@@ -23,7 +23,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input
 from gateway.core.exchange import answer
 from gateway.core.frozen import frozen, replace
 from gateway.core.log_limit import LogLimit
-from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
+from gateway.core.protocol import ListenerSettings, Protocol, StreamBinding
 from gateway.core.transport import Destination, EventualReply, Exchange, Handler, Select
 from gateway.core.types import Answer, Headers, Message, Request, Response, bytes_of, tensor_bytes
 from gateway.policies.comparing.answers import NO_ANSWER, Outcome
@@ -221,9 +221,9 @@ def _bytes(entry: Entry) -> int:
 def _without_secrets(entry: Entry, protocol: Protocol) -> Entry:
     """Return the entry without any data that could authenticate its client."""
     message = entry.message
-    carrier = protocol.carrier
-    if isinstance(carrier, StreamForm) and carrier.with_credential is not None:
-        message = carrier.with_credential(message, b"")
+    binding = protocol.binding
+    if isinstance(binding, StreamBinding) and binding.with_credential is not None:
+        message = binding.with_credential(message, b"")
     parameters = [each for each in parse_qsl(message.query, keep_blank_values=True) if each[0] in QUERY]
     message = replace(message, headers=_read_by_codecs(message.headers), query=urlencode(parameters))
     return replace(entry, message=message, reply=replace(entry.reply, headers=_read_by_codecs(entry.reply.headers)))

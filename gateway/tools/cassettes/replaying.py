@@ -17,7 +17,7 @@ from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, TransportError, invalid_input, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.offload import are_large
-from gateway.core.protocol import GrpcForm, Protocol, StreamForm, Target
+from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding, Target
 from gateway.core.types import Message, Metadata, Request, Response, tensor
 from gateway.policies.comparing.answers import NO_ANSWER, Difference, Outcome, compare
 from gateway.policies.comparing.elements import Elements
@@ -188,24 +188,24 @@ async def _exchanged(entry: Entry, server: ModelServer) -> tuple[Outcome, Outcom
 
 def _sent(message: Message, protocol: Protocol) -> Message:
     """Return the recorded message, split into the parts that transports of its protocol send."""
-    if isinstance(protocol.carrier, StreamForm):
-        header_size, body = protocol.carrier.framing.header_size, message.body
-        if len(body) < header_size or protocol.carrier.framing.size(body[:header_size]) != len(body) - header_size:
+    if isinstance(protocol.binding, StreamBinding):
+        header_size, body = protocol.binding.framing.header_size, message.body
+        if len(body) < header_size or protocol.binding.framing.size(body[:header_size]) != len(body) - header_size:
             raise DecodeError("the message's length differs from the length in its header")
         message = replace(message, parts=(body[:header_size], body[header_size:]))
-        with_credential = protocol.carrier.with_credential
+        with_credential = protocol.binding.with_credential
         # This also splits the message into the parts that the codec for servers would make, which connectors of these
         # protocols expect.
         return message if with_credential is None else with_credential(message, b"")
-    if isinstance(protocol.carrier, GrpcForm):
+    if isinstance(protocol.binding, GrpcBinding):
         return replace(message, headers=Metadata())
     return message
 
 
 def _read(reply: Message, request: Request, server: ModelServer) -> Outcome:
     protocol = server.protocol
-    if isinstance(protocol.carrier, StreamForm) and len(reply.parts) == 1:
-        size = protocol.carrier.framing.header_size
+    if isinstance(protocol.binding, StreamBinding) and len(reply.parts) == 1:
+        size = protocol.binding.framing.header_size
         reply = replace(reply, parts=(reply.body[:size], reply.body[size:]))
     try:
         answer = protocol.decode_response(reply, request, Target(SERVER, server.address))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, StreamForm, Target
+from gateway.core.protocol import Protocol, StreamBinding, Target
 from gateway.core.types import Answer, Message, Request, ServerInfo
 
 NO_MODEL = "no-such-model"
@@ -57,7 +57,7 @@ def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
         yield Request(Operation.METADATA, model, part=part)
     if not protocol.traits.models.named:
         yield Request(Operation.METADATA, part=part)
-    if isinstance(protocol.carrier, StreamForm):
+    if isinstance(protocol.binding, StreamBinding):
         # In other protocols the response has no distinctive content: any web server has a page with status 200.
         yield Request(Operation.LIVE)
     if protocol.traits.servers.lacks_model is not None:

@@ -14,7 +14,7 @@ from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.operations import Operation
-from gateway.core.protocol import HttpForm, StreamForm, Target
+from gateway.core.protocol import HttpBinding, StreamBinding, Target
 from gateway.core.types import Request, tensor
 from tests.wires import Wires, replying
 
@@ -59,9 +59,9 @@ def recorded(protocol: str, model: str = "point") -> tuple[bytes, str]:
     request = Request(Operation.INFER, model, inputs=(POINT,), protocol=protocol)
     message = spoken.encode_request(request, Target("gateway", "gateway:1"))
     body = b"".join(map(bytes, message.parts))
-    if isinstance(spoken.carrier, StreamForm):
+    if isinstance(spoken.binding, StreamBinding):
         return body, ""
-    if not isinstance(spoken.carrier, HttpForm):
+    if not isinstance(spoken.binding, HttpBinding):
         return body, message.path
     path = f"{message.path}?{message.query}" if message.query else message.path
     if protocol == "graphpipe":

@@ -18,7 +18,7 @@ from gateway.core.datatypes import BYTES
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import HttpForm, Protocol, StreamForm
+from gateway.core.protocol import HttpBinding, Protocol, StreamBinding
 from gateway.core.types import Headers, Message, Request, Tensor, tensor
 from gateway.protocols.json.bodies import MessageBody, NoBody, TextWord
 from gateway.protocols.json.compiled import compile_form
@@ -100,8 +100,8 @@ class Reader:
     def with_body(self, body: bytes) -> Message:
         """The message with another body."""
         parts: tuple[bytes, ...] = (body,)
-        if isinstance(self.protocol.carrier, StreamForm):
-            size = self.protocol.carrier.framing.header_size
+        if isinstance(self.protocol.binding, StreamBinding):
+            size = self.protocol.binding.framing.header_size
             parts = (body[:size], body[size:])
         headers = [(name, text) for name, text in self.message.headers.raw if name not in _OF_A_BODY]
         return replace(self.message, parts=parts, headers=Headers(headers), deadline=None)
@@ -183,7 +183,7 @@ _BARE = re.compile(
 def _of(name: str, dialect: Dialect) -> Iterator[Reader]:
     protocol = dialect.protocol
     for each in _samples(dialect):
-        if each.request.operation is Operation.STREAM and not isinstance(protocol.carrier, HttpForm):
+        if each.request.operation is Operation.STREAM and not isinstance(protocol.binding, HttpBinding):
             continue  # the messages of streams are those of calls
         what = " ".join(filter(None, (each.request.operation.value, each.request.part)))
         for is_reply, message in ((False, each.question), (True, each.answer)):

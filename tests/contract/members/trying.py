@@ -10,7 +10,7 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.exchange import decoded
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CALLS, Operation
-from gateway.core.protocol import Protocol, StreamForm, Target
+from gateway.core.protocol import Protocol, StreamBinding, Target
 from gateway.core.types import Message, Request
 from gateway.reference import signature
 from gateway.reference.callables import from_callable
@@ -82,7 +82,7 @@ async def _told(front: str, back: str, question: Values, values: Values, setting
 
 
 def _config(front: str, back: str, setting: Setting) -> str:
-    address = "tcp://127.0.0.1:0" if isinstance(protocols()[front].carrier, StreamForm) else "127.0.0.1:0"
+    address = "tcp://127.0.0.1:0" if isinstance(protocols()[front].binding, StreamBinding) else "127.0.0.1:0"
     tensor = f"datatype: {setting.datatype}, shape: {[*setting.shape]}"
     known = f"    signature: {{inputs: [{{name: x, {tensor}}}], outputs: [{{name: y, {tensor}}}]}}"
     return f"""
@@ -119,9 +119,9 @@ def _replying(protocol: str, setting: Setting, reply: Message) -> Server:
 
 def _is_message(message: Message, protocol: Protocol) -> bool:
     """Whether a transport hands it over: byte streams end at a header that is invalid."""
-    if not isinstance(protocol.carrier, StreamForm):
+    if not isinstance(protocol.binding, StreamBinding):
         return True
-    framing = protocol.carrier.framing
+    framing = protocol.binding.framing
     try:
         return framing.size(b"".join(map(bytes, message.parts))[: framing.header_size]) >= 0
     except DecodeError:

@@ -11,7 +11,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import StreamForm
+from gateway.core.protocol import StreamBinding
 from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response
 from tests.protocols.mip.wire import LISTENER, MIP, SPLIT, decoded, recorded, replied, sent, shown
 
@@ -137,8 +137,8 @@ def test_header_errors_have_the_codes_of_the_real_server(name: str) -> None:
 
 def refused(message: Message) -> GatewayError:
     try:
-        assert isinstance(MIP.carrier, StreamForm)
-        MIP.carrier.framing.size(message.parts[0])
+        assert isinstance(MIP.binding, StreamBinding)
+        MIP.binding.framing.size(message.parts[0])
         exchange.decoded(message, MIP, LISTENER)
     except (DecodeError, GatewayError) as error:
         return as_gateway_error(error)

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.protocol import GrpcForm, Protocol
+from gateway.core.protocol import GrpcBinding, Protocol
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 
 SERVICE = "/inference.GRPCInferenceService/"
@@ -43,8 +43,8 @@ def test_traits(protocol: Protocol) -> None:
 
 def test_methods_of_grpc() -> None:
     assert set(V2_GRPC.patterns) == {SERVICE + name for name in METHODS}
-    assert isinstance(V2_GRPC.carrier, GrpcForm)
-    assert V2_GRPC.carrier.streams == {SERVICE + "ModelStreamInfer"}
+    assert isinstance(V2_GRPC.binding, GrpcBinding)
+    assert V2_GRPC.binding.streams == {SERVICE + "ModelStreamInfer"}
 
 
 def test_example_of_grpc() -> None:

@@ -9,7 +9,7 @@ from gateway.core.datatypes import DATATYPES
 from gateway.core.errors import REASONS, GatewayError, Reason, Status, TransportError, not_found, refusal, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import GrpcForm, Protocol, Servers, Target, Traits, Wire
+from gateway.core.protocol import GrpcBinding, Protocol, Servers, Target, Traits, Wire
 from gateway.core.types import (
     Answer,
     Message,
@@ -63,7 +63,7 @@ def _unused(*_: object) -> Any:
 
 SCRIPTED = Protocol(
     "scripted",
-    GrpcForm(),
+    GrpcBinding(),
     (),
     _unused,
     _unused,

@@ -10,7 +10,7 @@ import uvloop
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Status
-from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol
+from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream, Ready, always_ready
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
@@ -36,7 +36,7 @@ def toy(name: str, *methods: str, streams: frozenset[str] = frozenset()) -> Prot
     def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
         return failure(error.status, f"{name}: {error.message}")
 
-    return Protocol(name, GrpcForm(streams), methods, unused, unused, encode_error, unused, unused)
+    return Protocol(name, GrpcBinding(streams), methods, unused, unused, encode_error, unused, unused)
 
 
 TOY = toy("toy", ECHO, CHAT, streams=frozenset({CHAT}))

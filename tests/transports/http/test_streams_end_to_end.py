@@ -9,7 +9,7 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import DEFAULT_LIMITS, HttpForm, ListenerSettings, Protocol, StreamFraming, Target
+from gateway.core.protocol import DEFAULT_LIMITS, HttpBinding, ListenerSettings, Protocol, StreamFraming, Target
 from gateway.core.streaming import answer_stream, ask_stream
 from gateway.core.transport import Destination, Exchanges
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response, Translate
@@ -71,7 +71,9 @@ THROUGH: Protocol = replace(
     encode_request=encode_request,
     encode_response=encode_response,
     decode_response=decode_response,
-    carrier=HttpForm(wants_stream=lambda message: True, stream_framing=StreamFraming(lambda parts: parts, PieceCutter)),
+    binding=HttpBinding(
+        wants_stream=lambda message: True, stream_framing=StreamFraming(lambda parts: parts, PieceCutter)
+    ),
 )
 
 POST = b"POST /any?a=b HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n%b\r\nhi"

@@ -14,7 +14,7 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol, StreamForm
+from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol, StreamBinding
 from gateway.core.transport import Exchange, Exchanges
 from gateway.core.types import Buffer, Message, Request
 from gateway.transports.tcp.client.connector import TcpConnector
@@ -91,7 +91,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def toy(framing: Framing) -> Protocol:
-    return Protocol("toy", StreamForm(framing), (), unused, unused, encode_error, unused, unused)
+    return Protocol("toy", StreamBinding(framing), (), unused, unused, encode_error, unused, unused)
 
 
 def reply(text: str | bytes, tag: int = 0) -> Message:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.http2.frames import PREFACE
-from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
+from gateway.core.protocol import GrpcBinding, ListenerSettings, Protocol
 from gateway.core.record import Record
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
@@ -107,9 +107,11 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
     descriptors = Descriptors(
-        [schema.DESCRIPTORS, *(each.carrier.descriptors for each in protocols if isinstance(each.carrier, GrpcForm))]
+        [schema.DESCRIPTORS, *(each.binding.descriptors for each in protocols if isinstance(each.binding, GrpcBinding))]
     )
-    known = frozenset().union(*(each.carrier.health_names for each in protocols if isinstance(each.carrier, GrpcForm)))
+    known = frozenset().union(
+        *(each.binding.health_names for each in protocols if isinstance(each.binding, GrpcBinding))
+    )
     for method in HealthService([*services, *known], exchanges.ready, ending).methods():
         yield replace(method, record=_recorder_of_own("health", protocols, exchanges))
     for method in Reflection(services, descriptors).methods():
@@ -131,7 +133,7 @@ def _of_protocol(name: str, protocol: Protocol, exchanges: Exchanges) -> Method:
     def refuse(error: GatewayError, message: Message) -> Message:
         return exchanges.refuse(error, protocol, message)
 
-    if isinstance(protocol.carrier, GrpcForm) and name in protocol.carrier.streams:
+    if isinstance(protocol.binding, GrpcBinding) and name in protocol.binding.streams:
         return Method(name, stream=lambda messages: stream(messages, protocol), refuse=refuse, record=record)
     return Method(name, lambda message: exchange(message, protocol), refuse=refuse, record=record)
 

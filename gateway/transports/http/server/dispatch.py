@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, refusal
 from gateway.core.patterns import Match, PathTable
-from gateway.core.protocol import HttpForm, Protocol
+from gateway.core.protocol import HttpBinding, Protocol
 from gateway.core.types import Buffer, Message
 from gateway.transports.http.server.cross_origin import CrossOriginReplies, is_preflight
 from gateway.transports.http.server.request_head import RequestHead
@@ -94,8 +94,8 @@ class Dispatch:
         return wants_stream(message)
 
     def _streams(self, head: RequestHead) -> bool:
-        form = self.protocol.carrier
-        assert isinstance(form, HttpForm)
+        form = self.protocol.binding
+        assert isinstance(form, HttpBinding)
         return form.wants_stream is not None and form.wants_stream(self.message(head, b"", "", 0.0))
 
     def _find(self, head: RequestHead, table: PathTable) -> None:

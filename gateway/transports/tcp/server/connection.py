@@ -22,7 +22,7 @@ from collections.abc import Awaitable
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen, set_field
-from gateway.core.protocol import Protocol, StreamForm
+from gateway.core.protocol import Protocol, StreamBinding
 from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import spawn
 from gateway.core.transport import Admit, EventualReply, Exchange, Refuse, StartRecord, awaited
@@ -68,9 +68,9 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     _context: TcpContext
 
     def __init__(self, context: TcpContext) -> None:
-        assert isinstance(context.protocol.carrier, StreamForm)
+        assert isinstance(context.protocol.binding, StreamBinding)
         super().__init__(context)
-        self._framing = context.protocol.carrier.framing
+        self._framing = context.protocol.binding.framing
         self._reader = PacketReader(self._framing, context.limits, context.scratch)
         self._waiting: deque[Message] = deque()
         """Messages that wait for the exchange."""
@@ -243,16 +243,16 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         task.add_done_callback(self._answered)
 
     def _start_record(self, start: StartRecord, message: Message) -> None:
-        form = self._context.protocol.carrier
-        assert isinstance(form, StreamForm)
+        form = self._context.protocol.binding
+        assert isinstance(form, StreamBinding)
         if form.context is not None:
             set_field(message, "headers", form.context(message))
         start(message, self._context.protocol, bytes_of(message))
 
     def _admit(self, message: Message) -> None:
         """Check the credentials of a message before it is decompressed. For other messages, the exchange does this."""
-        admit, form = self._context.admit, self._context.protocol.carrier
-        assert isinstance(form, StreamForm)
+        admit, form = self._context.admit, self._context.protocol.binding
+        assert isinstance(form, StreamBinding)
         if admit is not None:
             headers = NO_HEADERS if form.credential is None else form.credential(message)
             admit(headers, self._identity, self._peer)

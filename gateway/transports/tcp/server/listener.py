@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from gateway.core.address import Address
 from gateway.core.frozen import replace
-from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
+from gateway.core.protocol import ListenerSettings, Protocol, StreamBinding
 from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
@@ -45,10 +45,10 @@ class TcpListener(BaseListener):
         connections: ListenerConnections | None = None,
     ) -> None:
         [(protocol, _)] = protocols
-        if not isinstance(protocol.carrier, StreamForm):
+        if not isinstance(protocol.binding, StreamBinding):
             raise ValueError(f"{protocol.name} has no framing, so it cannot be served on a byte stream")
         super().__init__(settings, connections, timeouts)
-        self.opening = Opening(protocol.carrier.framing.magic)
+        self.opening = Opening(protocol.binding.framing.magic)
         self._context = TcpContext(
             limits=settings.limits,
             timeouts=timeouts,
@@ -58,7 +58,7 @@ class TcpListener(BaseListener):
             refuse=exchanges.refuse,
             record=exchanges.record,
             scratch=memoryview(bytearray(SCRATCH_BYTES)),
-            max_in_flight=1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
+            max_in_flight=1 if protocol.binding.framing.tag is None else MAX_IN_FLIGHT,
             admit=exchanges.admit,
         )
         self._unix: UnixSocket | None = None

@@ -31,7 +31,7 @@ from gateway.core.errors import (
 )
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.path_segments import path_segment
-from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Models, Protocol, Target, Traits, Wire
+from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Models, Protocol, Target, Traits, Wire
 from gateway.core.types import (
     MAX_RANK,
     Answer,
@@ -230,7 +230,7 @@ TRAITS = Traits(
 PROTOCOLS = (
     Protocol(
         NAME,
-        carrier=HttpForm(),
+        binding=HttpBinding(),
         patterns=(ABOUT_SERVER, ABOUT_MODEL, CALL),
         decode_request=decode_request,
         encode_response=encode_response,

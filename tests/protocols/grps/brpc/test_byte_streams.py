@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
-from gateway.core.protocol import Limits, ListenerSettings, StreamForm, Target
+from gateway.core.protocol import Limits, ListenerSettings, StreamBinding, Target
 from gateway.core.types import Message, Response
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_meta
@@ -40,8 +40,8 @@ LISTENER = ListenerSettings(limits=Limits(message=100_000))
 
 
 def reader(limits: Limits | None = None, scratch: int = 4096) -> PacketReader:
-    assert isinstance(GRPS_BRPC.carrier, StreamForm)
-    return PacketReader(GRPS_BRPC.carrier.framing, limits or Limits(), memoryview(bytearray(scratch)))
+    assert isinstance(GRPS_BRPC.binding, StreamBinding)
+    return PacketReader(GRPS_BRPC.binding.framing, limits or Limits(), memoryview(bytearray(scratch)))
 
 
 def feed(into: PacketReader, data: Iterable[bytes]) -> list[Packet]:
@@ -130,10 +130,10 @@ payloads = st.one_of(st.just(PAYLOAD), st.binary(max_size=60))
 @example(b"\x0a\x04\x0a\x02\xff\xfe", b"")
 def test_any_frame_is_a_request_or_is_answered_with_its_id(meta: bytes, payload: bytes) -> None:
     message = arrived(joined(meta, payload))
-    assert isinstance(GRPS_BRPC.carrier, StreamForm)
-    assert GRPS_BRPC.carrier.framing.tag is not None
+    assert isinstance(GRPS_BRPC.binding, StreamBinding)
+    assert GRPS_BRPC.binding.framing.tag is not None
     try:
-        number = GRPS_BRPC.carrier.framing.tag(message)
+        number = GRPS_BRPC.binding.framing.tag(message)
     except DecodeError:
         number = 0
     try:

@@ -8,7 +8,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
-from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Target
+from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Target
 from gateway.core.types import (
     Headers,
     Message,
@@ -69,13 +69,13 @@ def body(sent: Message) -> bytes:
 def test_serves_every_method_of_the_service() -> None:
     names = "Predict PredictStreaming Online Offline CheckLiveness CheckReadiness ServerMetadata ModelMetadata"
     assert set(GRPS_GRPC.patterns) == set(map(path, names.split()))
-    assert isinstance(GRPS_GRPC.carrier, GrpcForm)
-    assert GRPS_GRPC.carrier.streams == {path("PredictStreaming")}
+    assert isinstance(GRPS_GRPC.binding, GrpcBinding)
+    assert GRPS_GRPC.binding.streams == {path("PredictStreaming")}
 
 
 def test_reflection_tells_of_this_service_alone() -> None:
-    assert isinstance(GRPS_GRPC.carrier, GrpcForm)
-    [file] = FileDescriptorSet.FromString(GRPS_GRPC.carrier.descriptors).file
+    assert isinstance(GRPS_GRPC.binding, GrpcBinding)
+    [file] = FileDescriptorSet.FromString(GRPS_GRPC.binding.descriptors).file
     assert [service.name for service in file.service] == ["GrpsService"]
     assert "GrpsMessage" in {each.name for each in file.message_type}
     assert "RpcMeta" not in {each.name for each in file.message_type}

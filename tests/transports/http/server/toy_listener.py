@@ -10,7 +10,7 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
-from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol
+from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.http.server.listener import HttpListener
@@ -45,14 +45,14 @@ def toy(name: str, *patterns: str) -> Protocol:
     def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
         return text_reply(f"{name}: {error.message}", NUMBERS[error.reason])
 
-    return Protocol(name, HttpForm(), patterns, unused, unused, encode_error, unused, unused)
+    return Protocol(name, HttpBinding(), patterns, unused, unused, encode_error, unused, unused)
 
 
 TOY = toy("toy", "GET /hello", "POST /echo", "POST /models/{model}")
 OTHER = toy("other", "GET /other", "POST /other/echo")
 STREAMER = replace(
     toy("streamer", "GET /stream", "POST /stream", "POST /stream/not"),
-    carrier=HttpForm(wants_stream=lambda message: message.path == "/stream", stream_framing=LINES),
+    binding=HttpBinding(wants_stream=lambda message: message.path == "/stream", stream_framing=LINES),
 )
 
 

@@ -14,7 +14,7 @@ from gateway.assembly.registry import protocols
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, StreamForm, Target
+from gateway.core.protocol import Limits, StreamBinding, Target
 from gateway.core.types import Message, Request, tensor
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client.connection import MAX_UNREQUESTED, TcpClientConnection
@@ -391,11 +391,11 @@ async def test_an_endpoint_that_closes_each_connection_at_once(protocol: str, kn
             writer.transport.abort()
 
     form = protocols()[protocol]
-    assert isinstance(form.carrier, StreamForm)
+    assert isinstance(form.binding, StreamBinding)
     request = Request(Operation.INFER, model="m", inputs=(tensor("x", np.array([[1.0]])),))
     async with serving(handle) as address:
         connector = (Slow if knows else TcpConnector)(
-            address, framing=form.carrier.framing, connection_per_call=False, limits=Limits()
+            address, framing=form.binding.framing, connection_per_call=False, limits=Limits()
         )
         for _ in range(20):
             with pytest.raises(TransportError) as failure:

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
-from gateway.core.protocol import HttpForm, ListenerSettings, Protocol
+from gateway.core.protocol import HttpBinding, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
 from gateway.transports.tcp.server.connection import MESSAGES_PER_TURN
@@ -276,7 +276,7 @@ async def test_clients_of_a_unix_socket_have_no_address(tmp_path: Path) -> None:
 
 
 def test_only_one_protocol_with_a_framing_is_accepted() -> None:
-    no_framing = replace(toy(ORDERED), carrier=HttpForm())
+    no_framing = replace(toy(ORDERED), binding=HttpBinding())
     with pytest.raises(ValueError, match="toy has no framing"):
         TcpListener(ListenerSettings(), [(no_framing, "")], exchanges())
     assert HEADER.size == 9
