@@ -1,6 +1,4 @@
-"""The routing decision for a request.
-
-It has every route in the order of evaluation, with the reasons why it does not match.
+"""The routing decision for a request: every route in the order of evaluation, with the reasons why it does not match.
 """
 
 from collections.abc import Iterator, Sequence
