@@ -1,6 +1,4 @@
-"""The paths of a form for OpenAPI documents.
-
-They have schemas of its templates, with the datatypes and shapes of its tensors.
+"""The paths of a form for OpenAPI documents, with schemas of its templates and the datatypes and shapes of its tensors.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
