@@ -57,7 +57,7 @@ _Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ToleranceSettings(Documented):
-    """Maximum distance of floats that count as equal, which must meet one of the limits. If no limit is set, floats
+    """Maximum distance of floats that count as equal. Meeting one of the limits is enough. If no limit is set, floats
     must be equal. Integers, BOOL and BYTES must always be equal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
