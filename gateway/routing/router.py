@@ -63,8 +63,8 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 
 @frozen
 class Route:
-    """A rule that assigns requests to backends if its conditions hold, with Destinations by client protocol: `whole`
-    for the model itself and `companions` for its derivatives.
+    """A rule that assigns requests to backends if its conditions hold. The Destinations, by client protocol, are
+    `whole` for the model itself and `companions` for its derivatives.
 
     `joins_versions` is True if the backend's protocol writes a model and its version as one name."""
 
