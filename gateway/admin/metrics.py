@@ -354,7 +354,7 @@ class MetricsPage:
         GCCollector(registry=self._registry)
 
     def reply(self, asked: Message) -> Message:
-        """Return the response to a scrape. This takes milliseconds, or seconds if there are very many label values.
+        """Return the response to a scrape, within milliseconds, or within seconds if there are very many label values.
         Safe to call on any thread. The listener compresses the response for clients that accept gzip."""
         encode, content_type = choose_encoder(asked.headers.get("accept"))
         fields = Headers([(b"content-type", content_type.encode())])

@@ -49,9 +49,8 @@ class Assembly:
         )
         """Authenticates clients."""
         self.activities: Mapping[str, Activity] = _activities(config, environment, previous)
-        """The calls of each backend, by the backend's name.
-
-        They are counted only for the scaler. The counts of the previous Assembly continue."""
+        """The calls of each backend, by the backend's name, counted only for the scaler. The counts of the previous
+        Assembly continue."""
         self._backends = Backends(config, environment)
         self.policing = Policing(config, environment, self.backends)
         """The policies of backends and routes."""
@@ -74,7 +73,7 @@ class Assembly:
             for _ in self.build_routes():
                 pass
         self.discovery = self._backends.discovery()
-        """Adds and removes endpoints of backends. It does nothing before its `start`."""
+        """Adds and removes endpoints of backends, after its `start`."""
 
     def build_routes(self) -> Iterator[None]:
         """Make the Routers, one route in each step, because building thousands of routes would block the event loop for

@@ -99,7 +99,7 @@ class Backends:
         return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
-        """Return an object that adds and removes endpoints of backends. It does nothing before its `start`."""
+        """Return an object that adds and removes endpoints of backends after its `start`."""
         discovery = Discovery(self._environment.clock, self._environment.host.own_addresses)
         for name, each in self._config.backends.items():
             if each.discovery is not None:

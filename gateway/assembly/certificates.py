@@ -180,7 +180,7 @@ def alpn(*protocols: Protocol) -> tuple[str, ...]:
 
 
 def port_alpn(port: str = "") -> tuple[str, ...]:
-    """Like `alpn`, for a port that is not a listener. It is HTTP/2 for the scaler and HTTP/1.1 for the other ports."""
+    """Like `alpn`, for a port that is not a listener: HTTP/2 for the scaler and HTTP/1.1 for the other ports."""
     return (registry.transport("grpc" if port == "scaler" else "http").ALPN,)
 
 

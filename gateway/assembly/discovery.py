@@ -26,9 +26,8 @@ MOST_SHOWN = 10
 """Maximum number of endpoints in a log line."""
 
 ParseAddress = Callable[[str], Any]
-"""Makes the place of an address, with `host` and `port`.
-
-It is equal for all spellings of the address. Raises ValueError."""
+"""Makes the place of an address, with `host` and `port`. All spellings of an address have equal places. Raises
+ValueError."""
 
 
 class Discovery:
@@ -172,9 +171,8 @@ class DiscoveredEndpoints:
 
 
 def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
-    """Return the `endpoints` of a backend that never change.
-
-    These are all of them, or, with `dns`, the addresses without a host name."""
+    """Return the `endpoints` of a backend that never change: all of them, or, with `dns`, the addresses without a host
+    name."""
     if discovery is None or discovery.dns is None:
         return list(addresses)
     return [address for address in addresses if not _has_name(parse(address))]

@@ -1,4 +1,4 @@
-"""The public keys of a token issuer. They are fetched over HTTP or read from a file, stored, and refreshed."""
+"""The public keys of a token issuer, fetched over HTTP or read from a file, stored, and refreshed."""
 
 import asyncio
 import json
@@ -29,9 +29,7 @@ FETCH_SECONDS = 5.0
 """Time limit of a lookup of the keys, and of a request's wait for the lookup, in seconds."""
 
 LEAST_SECONDS = 10.0
-"""Minimum time between two lookups, in seconds.
-
-It is needed because clients can send any number of tokens with unknown keys."""
+"""Minimum time between two lookups, in seconds, because clients can send any number of tokens with unknown keys."""
 
 MAX_BYTES = 2**20
 """Maximum size of a JWKS or a discovery document, in bytes."""

@@ -76,7 +76,7 @@ class Access:
                 self._use_keys()
 
     def end(self) -> None:
-        """Stop keeping keys up to date. This has no effect before `begin`."""
+        """Stop keeping keys up to date; no effect before `begin`."""
         for issuer in self.issuers.values():
             issuer.end_use(self)
         if self.file is not None:

@@ -36,9 +36,8 @@ class Observing:
         self._finished = FinishedRecords()
         """Passes on the records of requests that began under the newest configuration."""
         self._finished_steps = FinishedRecords()
-        """Passes on the records of graph steps.
-
-        They are counted, but are not requests of clients, so they are not in the access log."""
+        """Passes on the records of graph steps, which are counted, but not in the access log, because no client
+        requested them."""
         self._all_finished = WeakSet((self._finished, self._finished_steps))
         """This object, and the objects of earlier configurations with requests in flight."""
         self.counters = Counters()

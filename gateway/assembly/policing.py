@@ -90,9 +90,8 @@ class Policing:
                     state.take_over(before, is_unchanged=is_unchanged)
 
     def place_config(self, place: str) -> object:
-        """Return the configuration that the responses at the place of a list of policies depend on.
-
-        It is the configuration of the backend, or of the route and its backends, with the forms that the backends use.
+        """Return the configuration that the responses at the place of a list of policies depend on: the configuration
+        of the backend, or of the route and its backends, with the forms that the backends use.
         """
         route = self._routes.get(place)
         if route is None:

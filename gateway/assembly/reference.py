@@ -78,10 +78,8 @@ def reference_router(
     clock: Callable[[], float],
     statistics: ListenerStatistics | None = None,
 ) -> Router:
-    """Return the Router.
-
-    It has one route for each model, and one for unknown models, whose error names the known models. If it has a metrics
-    page, the page shows `statistics`."""
+    """Return the Router, with one route for each model, and one for unknown models, whose error names the known models.
+    If the Router has a metrics page, the page shows `statistics`."""
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
     handler = reference_handler(models, points=client.traits.wire.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.wire.points)

@@ -82,10 +82,9 @@ def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
 
 @cache
 def descriptions() -> Mapping[str, DescribeOperation]:
-    """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol.
-
-    Each is `describe` in the module `openapi` of the protocol. The function imports these modules at first use.
-    Protocols built from data have their own `describer`."""
+    """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol: `describe` in the
+    module `openapi` of the protocol. The function imports these modules at first use. Protocols built from data have
+    their own `describer`."""
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):
         if module.PROTOCOLS and any(each.name == "openapi" for each in iter_modules(module.__path__)):

@@ -1,4 +1,4 @@
-"""The Routers of a Config. They have the routes in their order, with the policies and bridges on their way."""
+"""The Routers of a Config: its routes in their order, with the policies and bridges on their way."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial

@@ -60,10 +60,9 @@ class VersionConditions:
                 self._by_model.setdefault(match.model, []).append(match)
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
-        """Return the settings of the route with the match `own`, with the versions that its clients can request.
-
-        These are the versions in routes for the same model, without conditions that depend on the request. A glob has
-        only its own version."""
+        """Return the settings of the route with the match `own`, with the versions that its clients can request: the
+        versions in routes for the same model, without conditions that depend on the request. A glob has only its own
+        version."""
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
             return replace(settings, routed_versions=(own.version,)) if own.version else settings

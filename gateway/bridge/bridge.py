@@ -272,8 +272,9 @@ class Bridge:
         return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
-        does not have the operation (clients that query its operations get the same result), otherwise the flaw."""
+        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, or UNIMPLEMENTED if the
+        model does not have the operation (clients that query its operations get the same result), otherwise the
+        flaw."""
         if (
             isinstance(request.flaw, MissingNumbers | NestedParameters | UnequalRows)
             and not self._client.traits.wire.points
@@ -352,9 +353,7 @@ class Bridge:
         return self._unchanged and not request.schemaless
 
     def _passed(self, response: Response, request: Request) -> Response:
-        """Return the response with the backend's outputs unchanged.
-
-        It has the requested outputs, or all outputs by default.
+        """Return the response with the backend's outputs unchanged: the requested outputs, or all outputs by default.
 
         Raises:
             GatewayError: INTERNAL (invalid-output) if a requested output is missing.

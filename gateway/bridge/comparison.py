@@ -77,9 +77,8 @@ def _as_text(tensor: Tensor) -> str:
 def compare(
     before: Sequence[Tensor], after: Sequence[Tensor], renamings: Sequence[Renaming]
 ) -> tuple[TensorChange, ...]:
-    """Return the changes from the tensors `before` to the tensors `after`.
-
-    They are paired by name, or by position if they have no names."""
+    """Return the changes from the tensors `before` to the tensors `after`, paired by name, or by position without
+    names."""
     client = {each.backend: each.client for each in renamings}
     left = list(before)
     changes: list[TensorChange] = []

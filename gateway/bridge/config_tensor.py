@@ -2,8 +2,8 @@
 
 This module does no I/O.
 
-The config is the last input, named `config` (or unnamed). It is a BYTES tensor with one element, which is its JSON
-text. If the protocol counts rows on every tensor, the text is repeated for each row.
+The config is the last input, named `config` (or unnamed): a BYTES tensor with one element, the config's JSON text. If
+the protocol counts rows on every tensor, the text is repeated for each row.
 """
 
 from gateway.bridge.backend import BackendSide

@@ -26,10 +26,9 @@ _INTEGERS = frozenset({Datatype.INT64.kind, Datatype.UINT64.kind})
 
 
 def companion_signature(base: Signature, operation: Operation) -> Signature:
-    """Return the signature of the derivative model, made from the base model's signature.
-
-    It has the base model's inputs, then the derivative's own tensors, and one output. The length of a vector is free if
-    the inputs (or outputs) that it could belong to have different lengths."""
+    """Return the signature of the derivative model, made from the base model's signature. The inputs are the base
+    model's inputs, then the derivative's own tensors; there is one output. The length of a vector is free if the inputs
+    (or outputs) that it could belong to have different lengths."""
     if not base.inputs and not base.outputs:
         return base
     sizes = {

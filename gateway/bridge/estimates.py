@@ -1,13 +1,13 @@
 """Computes derivatives that a model does not have by finite differences of the model's evaluations.
 
-A request for such a derivative is adapted to the signature of the derivative model, like a request for the model's own
-derivative. Then the model is evaluated at the points that `finite_differences` gives. If the model takes batches, the
-points are one batch; otherwise each point is a call, with as many parallel calls as the backend takes from one batch.
-The calls belong to the same client, so in the queue they take turns with other calls from this client and from others.
-The first failing call cancels the rest.
+A request for a missing derivative is adapted to the signature of the derivative model, like a request for the model's
+own derivative. Then the model is evaluated at the points that `finite_differences` gives. If the model takes batches,
+the points are one batch; otherwise each point is a call, with as many parallel calls as the backend takes from one
+batch. The calls belong to the same client, so in the queue they take turns with other calls from this client and from
+others. The first failing call cancels the rest.
 
-The Hessian is the difference of two or more gradients along `vec`. These are the model's own gradients if it has them,
-otherwise gradients that are computed here.
+The Hessian is the difference of two or more gradients along `vec`: the model's own gradients if it has them, otherwise
+gradients that are computed here.
 """
 
 from collections import OrderedDict
@@ -96,7 +96,7 @@ class DerivativeProblem:
     inputs: tuple[Tensor, ...]
     """The model's inputs, by the backend's names, with B rows, except the inputs in `shared`."""
     shared: tuple[Tensor, ...]
-    """Inputs without a batch dimension of a model that takes batches. They are the same for all points."""
+    """Inputs without a batch dimension of a model that takes batches; the same for all points."""
     unbatched: frozenset[str]
     """The tensors without a batch dimension in a call for one point."""
     moved: Mapping[str, Array]

@@ -60,7 +60,7 @@ def for_second(step: float, order: int) -> float:
 class Step:
     """The distance of the points, which is `size` times the size of an element.
 
-    That size is at least `typical`. `scale` is an additional factor. It is 2 for the estimate that a result is compared
+    That size is at least `typical`. `scale` is an additional factor: 2 for the estimate that a result is compared
     with."""
 
     size: float

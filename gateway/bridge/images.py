@@ -1,7 +1,6 @@
-"""Image files decoded to tensors of pixels, and pixels encoded to image files. This module does no I/O.
-
-It is the only module that needs Pillow. The gateway imports it if a route has `images`. The files come from clients, so
-the module checks the sizes in their headers before it allocates pixels.
+"""Image files decoded to tensors of pixels, and pixels encoded to image files. This module does no I/O. Only this
+module needs Pillow. The gateway imports it if a route has `images`. The files come from clients, so the module checks
+the sizes in their headers before it allocates pixels.
 """
 
 from collections.abc import Sequence

@@ -91,9 +91,8 @@ def _filled(wanted: Shape, elements: int, what: str) -> Shape:
 
 
 def resolve_outputs(response: Response, signature: Signature, requested: Sequence[RequestedOutput]) -> Response:
-    """Return a schemaless response with outputs in the datatypes and shapes of the signature.
-
-    It has the requested outputs in that order, or all outputs in the signature's order.
+    """Return a schemaless response with outputs in the datatypes and shapes of the signature: the requested outputs in
+    that order, or all outputs in the signature's order.
 
     Raises:
         DecodeError: a list is not an output of the model or does not match it, or a requested output is missing.

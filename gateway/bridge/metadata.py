@@ -113,10 +113,9 @@ class ModelMetadata:
         return await self._backend.metadata(self._rewrite.outgoing(request, key))
 
     def _with_version(self, signature: Signature) -> Signature:
-        """Return the signature with the versions that clients can request.
-
-        These are the versions that routes name, and the backend's versions if this route takes any version. If the
-        route's `rewrite` sets a version, only this one of the backend's versions remains."""
+        """Return the signature with the versions that clients can request: the versions that routes name, and the
+        backend's versions if this route takes any version. If the route's `rewrite` sets a version, only this one of
+        the backend's versions remains."""
         settings = self._settings
         versions = (settings.version,) if settings.version else signature.versions
         if settings.routed_versions:

@@ -43,7 +43,7 @@ def all_outputs(signature: Signature, settings: RouteSettings) -> NamedSpecs:
 
 
 def outputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """Return the outputs that a client can get. These are the outputs in `select`, in its order, or all outputs."""
+    """Return the outputs that a client can get: the outputs in `select`, in its order, or all outputs."""
     specs = all_outputs(signature, settings)
     if not settings.select:
         return specs

@@ -83,7 +83,7 @@ def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def fill(wanted: Shape, elements: int, what: str) -> Shape:
-    """Return `wanted` with a value for its free dimension, so that the shape has `elements` elements.
+    """Return `wanted` with the value for its free dimension that gives the shape `elements` elements.
 
     Raises:
         DecodeError: no size matches, or more than one dimension is free.
@@ -114,8 +114,8 @@ def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
 def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
     """Return the tensor's shape, with an appended dimension of 1 if only that matches `wanted`.
 
-    This is only for formats that do not distinguish a scalar from a vector of one element: untyped JSON, and BYTES
-    elements with a content type."""
+    Only formats that do not distinguish a scalar from a vector of one element need the dimension: untyped JSON, and
+    BYTES elements with a content type."""
     shape = tensor.shape
     if matches(shape, wanted) or not (tensor.untyped or tensor.content_type):
         return shape
@@ -128,7 +128,7 @@ def one_row(tensor: Tensor) -> Tensor:
 
 
 def split(tensor: Tensor) -> list[Tensor]:
-    """Return the rows of a tensor of shape `[rows, ...]`. They are views for numbers, and copies for BYTES."""
+    """Return the rows of a tensor of shape `[rows, ...]`: views for numbers, and copies for BYTES."""
     count, shape = tensor.shape[0], tensor.shape[1:]
     if count == 1:
         return [replace(tensor, shape=shape)]

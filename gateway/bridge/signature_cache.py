@@ -33,7 +33,7 @@ SECONDS_CONFIRMED = 1.0
 requests wait for the result. The limit ensures that clients that send wrong requests do not double the server's load.
 """
 MOST_KEPT = 1024
-"""Maximum number of stored signatures. It is limited because clients choose the `config` in the key."""
+"""Maximum number of stored signatures; limited because clients choose the `config` in the key."""
 
 UNKNOWN = Signature()
 """The signature of every model if the backend's metadata is untrusted."""

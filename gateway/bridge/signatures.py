@@ -7,8 +7,8 @@
 3. For a derivative: the metadata of the derivative model, or the rule in `derivatives`, applied to the base model's
    signature.
 
-An empty signature means that the model's tensors are unknown. They are then passed on with their own datatypes and
-shapes. Signatures here have the backend's names.
+An empty signature means that the model's tensors are unknown; the gateway then passes them on with their own datatypes
+and shapes. Signatures here have the backend's names.
 """
 
 from collections import OrderedDict
@@ -48,7 +48,7 @@ class RouteSignatures:
         """The fetched signatures, with the route's own tensors."""
         self._last_fetched: Signature | None = None
         self._last = Signature()
-        """The most recent signature. It is stored because most routes have one model."""
+        """The most recent signature; stored because most routes have one model."""
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
@@ -214,8 +214,8 @@ class RouteSignatures:
 
         Raises:
             GatewayError: UNIMPLEMENTED if the server has one model, or nothing shows that it has the derivative model.
-                Such a server might run the base model on the derivative's tensors. NOT_FOUND if the model does not
-                exist. Other errors are the same as for `has_own`.
+                The server might then run the base model on the derivative's tensors. NOT_FOUND if the model does not
+                exist. For other errors, see `has_own`.
         """
         models = self._backend.traits.models
         if not models.companions:

@@ -263,8 +263,8 @@ class AsyncClient:
         The function has the methods `gradient`, `jacobian` and `hessian`. The client sends nothing to the server before
         the first call.
 
-        `output` is the name of the output. It is required if the model has several outputs. `parameters`, `version`,
-        `cast` and `timeout` apply to every call, as in `infer`."""
+        `output` is the name of the output; required if the model has several outputs. `parameters`, `version`, `cast`
+        and `timeout` apply to every call, as in `infer`."""
         return AsyncModelFunction(self, arguments)
 
     @brief_coroutine

@@ -66,7 +66,7 @@ class AlikePoints:
 
 
 def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
-    """Group the points so that each group has only alike points."""
+    """Divide the points into groups of alike points."""
     groups: dict[Key, AlikePoints] = {}
     fits: dict[Key, bool] = {}
     rows = AlikePoints(NOT_A_ROW, [], [])

@@ -77,7 +77,7 @@ class AsyncModelFunction:
     async def gradient(self, *arrays: object, sens: object = None, in_wrt: int = 0) -> Array:
         """Return the gradient with respect to one input, an array of that input's length.
 
-        `sens` weights the values of the output. It is optional if the output is one number.
+        `sens` weights the values of the output; optional if the output is one number.
 
         Raises:
             ClientError: like the client's `gradient`; InvalidInput if `sens` is missing.

@@ -119,8 +119,8 @@ class Results(Sequence[Outputs]):
     def array(self, output: str = "", *, fill: float | None = None) -> Array:
         """Return one output of all points as one array, with a row for each point.
 
-        `output` is the name of the output. It is optional if there is only one output. If `fill` is set, the rows of
-        points without a result hold that number, for example NaN.
+        `output` is the name of the output; optional if there is only one output. If `fill` is set, the rows of points
+        without a result hold that number, for example NaN.
 
         Raises:
             ClientError: a point failed, and `fill` is None.

@@ -26,9 +26,8 @@ LONGEST_WAIT = 300.0
 
 If a server requires a longer wait, the client does not retry."""
 MOST_CONNECTION_TRIES = 5
-"""Maximum number of extra attempts for a point whose request could not reach the server.
-
-It is small, so a wrong address fails within seconds."""
+"""Maximum number of extra attempts for a point whose request could not reach the server; small, so a wrong address
+fails within seconds."""
 FIRST_WAIT, WAIT_GROWS_TO = 0.1, 10.0
 """Seconds before another attempt if the server does not specify a time. The wait doubles with each attempt, up to the
 second number."""

@@ -73,9 +73,8 @@ class ServerKind:
     batch: str = ""
     trust_metadata: bool = False
     form: Mapping[str, Any] | None = None
-    """A description of the server's JSON, in the format of `forms` in the configuration.
-
-    It is used for an address `json:NAME://HOST:PORT` whose NAME is not a built-in form."""
+    """A description of the server's JSON, in the format of `forms` in the configuration, for an address
+    `json:NAME://HOST:PORT` whose NAME is not a built-in form."""
 
 
 DEFAULT_LIMITS = CallLimits()

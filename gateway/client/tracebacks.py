@@ -1,4 +1,4 @@
-"""Tracebacks that start and end at the caller's line. They do not show the frames of this package.
+"""Tracebacks that start and end at the caller's line, without the frames of this package.
 
 A `raise` without an argument adds no line for its own frame. Therefore, if the traceback of an error was emptied
 before, the error has only the frames of the callers. Tracebacks omit the cause, which stays in the error's

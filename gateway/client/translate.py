@@ -229,10 +229,8 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
-    """Return the body in the parts that transports use.
-
-    For byte streams, these are the header and the rest. Raise DecodeError if a packet is incomplete, TypeError if the
-    body is text."""
+    """Return the body in the parts that transports use: for byte streams, the header and the rest. Raise DecodeError if
+    a packet is incomplete, TypeError if the body is text."""
     _refuse_text(body)
     if not isinstance(protocol.binding, StreamBinding):
         return (body,)

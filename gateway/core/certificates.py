@@ -17,7 +17,7 @@ MAX_BYTES = 2**20
 """Maximum size of a file with certificates, in bytes. Debian's bundle of all public CAs has 220 KB."""
 
 MAX_REVOCATION_BYTES = 16 * 2**20
-"""Maximum size of a file with revocation lists, in bytes. This is enough for about 400,000 certificates."""
+"""Maximum size of a file with revocation lists, in bytes; enough for about 400,000 certificates."""
 
 
 ClientCertificates = Literal["none", "optional", "required"]
@@ -135,11 +135,9 @@ def _element(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def identity(peer: Mapping[str, Any] | None) -> str:
-    """Return the principal of a verified certificate (from `SSLSocket.getpeercert`).
-
-    This is the first URI (used by SPIFFE), else the first DNS name, of its subject alternative names, else the common
-    name of its subject. The result is empty if there is no certificate, or if the name has characters that cannot be
-    printed."""
+    """Return the principal of a verified certificate (from `SSLSocket.getpeercert`): the first URI (used by SPIFFE),
+    else the first DNS name, of its subject alternative names, else the common name of its subject. The result is empty
+    if there is no certificate, or if the name has characters that cannot be printed."""
     if not peer:
         return ""
     names = peer.get("subjectAltName", ())

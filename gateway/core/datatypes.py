@@ -57,9 +57,8 @@ class Datatype(StrEnum):
 
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
-"""The members that each tensor is compared with.
-
-They are constants because Python 3.11 takes ten times as long to look them up in the class."""
+"""The members that each tensor is compared with; constants because Python 3.11 takes ten times as long to look them up
+in the class."""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 
@@ -135,11 +134,10 @@ values of INT64 or UINT64."""
 
 
 def sent_as(datatype: Datatype, carried: Collection[Datatype]) -> Datatype | None:
-    """Return the datatype in which to send a tensor in a protocol that has only the datatypes in `carried`.
-
-    This is the tensor's own datatype, or the narrowest datatype that represents all of its values (UINT8 for BOOL). The
-    result is None if the protocol has no such datatype. If two datatypes have the same size, the result is the integer.
-    For UINT16, for example, it is INT32 and not FP32."""
+    """Return the datatype in which to send a tensor in a protocol that has only the datatypes in `carried`: the
+    tensor's own datatype, or the narrowest datatype that represents all of its values (UINT8 for BOOL). The result is
+    None if the protocol has no such datatype. If two datatypes have the same size, the result is the integer. For
+    UINT16, for example, it is INT32 and not FP32."""
     if datatype in carried:
         return datatype
     wider = (Datatype.UINT8,) if datatype is Datatype.BOOL else WIDENINGS[datatype]

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 NEAR = 0.1
-"""Deadlines that are fewer seconds away have their own timers. Such a deadline can already be in the past."""
+"""Deadlines that are fewer seconds away have their own timers, even if they are already in the past."""
 GRAIN = 0.01
 """Maximum delay of other deadlines, in seconds."""
 FAR = 2.0
@@ -134,9 +134,8 @@ class Deadlines:
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
-"""The Deadlines of the event loop that used them last, and that loop.
-
-This is one value because several threads can each have a loop."""
+"""The Deadlines of the event loop that used them last, and that loop, in one value because several threads can each
+have a loop."""
 
 
 def deadlines() -> Deadlines:

@@ -98,9 +98,8 @@ DEFAULT_REASONS: dict[Status, Reason] = {
     **{reason.status: reason for reason in reversed(Reason)},
     Status.INTERNAL: Reason.MODEL_ERROR,
 }
-"""The Reason assumed for a Status that arrived without a Reason.
-
-This is the first Reason with that Status, except for INTERNAL, where it is MODEL_ERROR."""
+"""The Reason assumed for a Status that arrived without a Reason: MODEL_ERROR for INTERNAL, otherwise the first Reason
+with that Status."""
 
 
 class WrittenError(NamedTuple):

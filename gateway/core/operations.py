@@ -38,9 +38,8 @@ WORDS = {each: each.value for each in Operation}
 """The values of the operations. A lookup in this table costs a quarter of reading a member's `value`."""
 
 INFER, STREAM = Operation.INFER, Operation.STREAM
-"""The members that each request is compared with.
-
-They are constants because Python 3.11 takes ten times as long to look them up in the class."""
+"""The members that each request is compared with; constants because Python 3.11 takes ten times as long to look them up
+in the class."""
 
 SERVER_OPERATIONS = frozenset(
     {

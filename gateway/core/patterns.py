@@ -126,9 +126,8 @@ class PathTable:
         return self._find(method, path)
 
     def protocol_for_error(self, path: str) -> Protocol:
-        """Return the protocol in which to encode an error about an unknown `path`.
-
-        This is the protocol that has a pattern with the same first segment, else the listener's first protocol."""
+        """Return the protocol in which to encode an error about an unknown `path`: the protocol that has a pattern with
+        the same first segment, else the listener's first protocol."""
         first_segment = path.lstrip("/").partition("/")[0]
         return self._by_first_segment.get(first_segment, self._first)
 

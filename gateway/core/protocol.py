@@ -184,7 +184,7 @@ class Wire:
     """True if a parameter can be any JSON value (`core.types.NestedJson`)."""
     own_parameters: frozenset[str] = frozenset()
     """Parameters of requests, responses and tensors for content of its messages that other protocols lack, such as
-    `core.types.ATTACHMENT`. If only the client's or only the backend's protocol has such a parameter, the gateway
+    `core.types.ATTACHMENT`. If only the client's or only the backend's protocol has one of the parameters, the gateway
     refuses the message."""
     rows: Rows = Rows.FREE
     points: bool = False
@@ -214,12 +214,11 @@ class Models:
     joined_versions: bool = False
     """True if clients write a model and its version as one name, `M-1.0.0`."""
     companions: bool = True
-    """True if a request can name other models of the same server, such as the derivative model `M.gradient` of `M`.
-
-    It is False for a protocol without INT64, because derivative models take tensor positions as INT64."""
+    """True if a request can name other models of the same server, such as the derivative model `M.gradient` of `M`;
+    False for a protocol without INT64, because derivative models take tensor positions as INT64."""
     one_at: Callable[[str], bool] | None = None
     """Returns whether the server at an endpoint (its address as configured) has a single model and ignores the model
-    names in requests. Such a backend has no `companions`."""
+    names in requests. Backends with that server have no `companions`."""
     ready_as_a_whole: bool = False
     """True if a server reports readiness only for the server as a whole.
 
@@ -283,10 +282,8 @@ class Servers:
 
     Every exchange then takes a slot, including exchanges that do not run a model."""
     takes_many: ConcurrencyQuery | None = None
-    """The query whether a server accepts any number of concurrent calls, as a gateway does.
-
-    It is used if `max_in_flight` limits the calls to the protocol's other servers. If it is None, all servers accept
-    any number."""
+    """The query whether a server accepts any number of concurrent calls, as a gateway does; used if `max_in_flight`
+    limits the calls to the protocol's other servers. If it is None, all servers accept any number."""
     runs_to_the_end: bool = False
     """True if the server finishes a call even after the client cancels it.
 
@@ -394,10 +391,8 @@ class HttpBinding:
     The transport calls it once for equal heads, with a Message without a body. If it is None, responses are never
     streams."""
     body_wants_stream: Callable[[Message], bool] | None = None
-    """Returns whether a request's body asks for a stream.
-
-    It is called for requests whose heads do not. The transport calls it before decompression, and refuses compressed
-    bodies. If it is None, bodies never do."""
+    """Returns whether a request's body asks for a stream, for requests whose heads do not. The transport calls it
+    before decompression, and refuses compressed bodies. If it is None, bodies never do."""
     stream_framing: StreamFraming | None = None
     """Finds the start and the end of messages in a streamed body; None if the protocol does not stream bodies."""
     passthrough: "Protocol | None" = None
@@ -534,11 +529,11 @@ class Protocol:
     batches: Mapping[str, Traits] = field(default_factory=dict)
     """The possible values for a backend's `batch`, with the protocol's Traits for each value.
 
-    The first is the default. It is empty if the protocol has only one batch format."""
+    The first is the default; no values if the protocol has only one batch format."""
     payloads: tuple[str, ...] = ()
     """The possible values for a route's `payload`, which are encodings of a whole request.
 
-    The first is the default. It is empty if the protocol has only one encoding."""
+    The first is the default; no values if the protocol has only one encoding."""
     example: Example | None = None
     """Returns an example command for users that requests a model's metadata, for an address, a model and a version.
 
@@ -598,10 +593,8 @@ class Protocol:
 def without_codec(
     name: str, binding: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
-    """Return a Protocol whose five functions raise NotImplementedError.
-
-    It is used for the gateway's internal requests, which have no message, and for listeners that answer without a
-    Request."""
+    """Return a Protocol whose five functions raise NotImplementedError, for the gateway's internal requests, which have
+    no message, and for listeners that answer without a Request."""
 
     def refuse(*_: object) -> Any:
         raise NotImplementedError(f"{name} has no codec")

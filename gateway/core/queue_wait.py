@@ -25,9 +25,8 @@ PLACE_HEADER = "gateway-queue-place"
 SECONDS_HEADER = "gateway-queue-seconds"
 """The header or metadata key with the seconds that the call waited in the queue."""
 LATER = 1.0
-"""Default number of seconds after which to retry a call that got its slot too late.
-
-It is used if the duration of calls is unknown."""
+"""Default number of seconds after which to retry a call that got its slot too late, if the duration of calls is
+unknown."""
 _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 
 

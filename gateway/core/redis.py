@@ -40,7 +40,7 @@ def redis_url(url: SecretStr) -> SecretStr:
     """Return `url` if it is the URL of a Redis server; a check for settings.
 
     Raises:
-        PydanticCustomError: `url` is not such a URL, or the package is not installed.
+        PydanticCustomError: `url` is not the URL of a Redis server, or the package is not installed.
     """
     # The texts do not show the URL, because it can contain a password.
     if not url.get_secret_value().startswith(_SCHEMES):

@@ -161,9 +161,8 @@ def _with_wait(reply: Message, protocol: Protocol) -> Message:
 
 
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
-    """Return the deadline that this module must enforce.
-
-    It is None for the deadline of a gRPC call, because gRPC itself ends the call with a status."""
+    """Return the deadline that this module must enforce; None for the deadline of a gRPC call, because gRPC itself ends
+    the call with a status."""
     is_deadline_of_call = isinstance(protocol.binding, GrpcBinding) and request.deadline == message.deadline
     return None if is_deadline_of_call else request.deadline
 
@@ -246,7 +245,7 @@ async def ask_stream(
 async def _wait_for_end(replies: AsyncGenerator[Message, None]) -> None:
     """Wait for a stream to end by itself after it reported an error.
 
-    Nearly all streams end immediately, and Triton 2.51 crashes if a cancel arrives while it ends such a stream."""
+    Nearly all streams end immediately, and Triton 2.51 crashes if a cancel arrives while it ends the stream."""
     try:
         async with asyncio.timeout(SECONDS_TO_END):
             async for _ in replies:

@@ -79,7 +79,7 @@ Ready: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 async def always_ready() -> bool:
-    """Return True. This is a Ready that is always true."""
+    """Return True: a Ready that is always true."""
     return True
 
 
@@ -162,13 +162,11 @@ class ListenerCounts(typing.Protocol):
 
     @property
     def open_connections(self) -> int:
-        """The number of open connections. It is safe to read this from any thread."""
+        """The number of open connections; safe to read from any thread."""
 
     @property
     def unanswered_requests(self) -> int:
-        """The number of requests that have begun to arrive and do not have a reply yet.
-
-        It is safe to read this from any thread."""
+        """The number of requests that have begun to arrive and have no reply yet; safe to read from any thread."""
 
 
 class Listener(ListenerCounts, typing.Protocol):

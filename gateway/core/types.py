@@ -103,10 +103,10 @@ class Message(Struct, frozen=True):
       returns; empty without a certificate.
     - `record`: Records the progress of the request; UNRECORDED if nothing observes the request.
     - `principal`: The authenticated client; None if the listener has no authentication, and before authentication.
-    - `joinable`: True if the request in this message can be part of a batch. It is False if the message contains call
-      options that the batch would lose.
+    - `joinable`: True if the request in this message can be part of a batch; False if the message contains call options
+      that the batch would lose.
     - `further`: Additional headers for a backend that differ from request to request: the request id and the trace
-      context. They are separate because connectors cache the encoded `headers`, which many requests share.
+      context; separate because connectors cache the encoded `headers`, which many requests share.
     """
 
     method: str = ""
@@ -131,7 +131,7 @@ class Message(Struct, frozen=True):
 
     @property
     def body(self) -> Buffer:
-        """All parts as one buffer. They are copied only if there are several."""
+        """All parts as one buffer, copied only if there are several."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
@@ -391,9 +391,8 @@ CLASSIFICATION = "classification"
 
 
 ATTACHMENT = "brpc attachment"
-"""The parameter of a request or a response for the bytes that baidu_std sends next to a message.
-
-It is a text of one character for each byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
+"""The parameter of a request or a response for the bytes that baidu_std sends next to a message: a text of one
+character for each byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
 
 
 @frozen
@@ -584,9 +583,9 @@ class Request(Struct, frozen=True):
     distinguish. Until then, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's
     shape."""
     flaw: str = ""
-    """An error in the message that is reported later, in protocols whose servers check the model's name first
-    (UM-Bridge), so an unknown model is reported instead of this error. It can also be MissingNumbers or
-    NestedParameters. The gateway never sends a request with a flaw to a backend."""
+    """An error in the message (a text, MissingNumbers or NestedParameters) that is reported later, in protocols whose
+    servers check the model's name first (UM-Bridge), so an unknown model is reported instead of this error. The gateway
+    never sends a request with a flaw to a backend."""
     listener: str = ""
     """The name of the listener for this request."""
     protocol: str = ""
@@ -620,9 +619,8 @@ class Request(Struct, frozen=True):
 
     @property
     def client(self) -> str:
-        """Return the key that identifies the client for fair sharing.
-
-        This is its principal, or its host if there is no principal (UM-Bridge clients use a new port for every call).
+        """Return the key that identifies the client for fair sharing: its principal, or its host if there is no
+        principal (UM-Bridge clients use a new port for every call).
         """
         return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
 
@@ -645,7 +643,7 @@ class Response(Struct, frozen=True):
 
     `origin` and `schemaless` have the same meaning as in Request, with outputs instead of inputs.
 
-    `unread` is the whole reply to the client of an `unread` Request. The other fields of such a Response are unknown.
+    `unread` is the whole reply to the client of an `unread` Request. The other fields of the Response are then unknown.
     """
 
     outputs: tuple[Tensor, ...] = ()
@@ -668,7 +666,7 @@ def inference(
     deadline: float | None,
     origin: Message | None,
 ) -> Request:
-    """Return the request of an inference. It is created without keywords for the same reason as in `reply`."""
+    """Return the request of an inference, created without keywords for the same reason as in `reply`."""
     return Request(INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin)
 
 

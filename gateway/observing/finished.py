@@ -39,8 +39,8 @@ class FinishedRecords:
         """The RequestKind of each request, and its fields in OWN, one request after the other; None for requests in
         `_failed`."""
         self._failed: list[tuple[int, Record]] = []
-        """Failed requests, with their positions. They are read later, because the duration of a call whose client has
-        left is noted after the call's end."""
+        """Failed requests, with their positions; read later, because the duration of a call whose client has left is
+        noted after the call's end."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
         """The unread batches with their readers, in order."""
         self._is_timed = False

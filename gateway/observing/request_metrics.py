@@ -1,6 +1,6 @@
 """The metrics of requests, made from their Records.
 
-The gateway counts requests in batches, in which it adds up requests with the same labels. It needs no lock, because
+The gateway counts requests in batches, in which it adds up requests with the same labels. No lock is needed, because
 only the event loop's thread writes. The thread that renders the page reads single numbers and copies of lists, which
 the interpreter makes in one step. It renders the page with prometheus-client, but does not use its counters and
 histograms. They take a lock for every addition, and cost many times as much.

@@ -27,11 +27,11 @@ A policy with its own state also has (`places`)
   this is only a warning;
 - `needs_safe = "answers equal calls with one call"`: the action of the policy that needs `safe: true` on the backend,
   in the words of the error that reports a missing `safe`;
-- `other_backends = ("backend", ...)`: the keys that name additional backends. Such a policy is for routes only, whose
-  PolicyContext has access to those backends (`beside`);
+- `other_backends = ("backend", ...)`: the keys that name additional backends. Only routes can have the policy, because
+  their PolicyContext has access to those backends (`beside`);
 - `sees_one_try = True`: the policy must not be inside a policy that sends calls again;
-- `sees_fitted_requests = True`: the policy needs requests as the model gets them. Such a policy is for backends only,
-  whose PolicyContext has `models`;
+- `sees_fitted_requests = True`: the policy needs requests as the model gets them. Only backends can have the policy,
+  because their PolicyContext has `models`;
 - `not_shared = True`: several `workers` cannot share the policy's data, so the policy is an error if there are several.
 
 `gateway/assembly/registry.py` finds the modules; `timeout` is an example.

@@ -90,7 +90,7 @@ class Settings(Documented):
 
     bytes: Annotated[int, Field(ge=2**16)] = 2**28
     """Maximum memory for stored responses, in bytes. If the memory is full, the gateway evicts the least recently used
-    responses. It does not store a response that needs more than an eighth of this memory."""
+    responses. The gateway does not store a response that needs more than an eighth of this memory."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
     """Seconds that a response is stored."""
     redis: RedisSettings | None = None

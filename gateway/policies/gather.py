@@ -6,13 +6,13 @@ gateway sends them as one batch when the calls in flight have ended, when the fi
 seconds, or when the waiting requests have `rows` rows, whichever comes first. A lone client therefore never waits.
 
 Requests are similar if everything that the backend gets is equal, except the rows (`joining.key_of`). The policy
-combines only inferences, for models that take batches. It does not combine streams, requests that belong to a sequence,
-repeated attempts, or requests for models that are still unknown.
+combines only inferences, for models that take batches, and does not combine streams, requests that belong to a
+sequence, repeated attempts, or requests for models that are still unknown.
 
 If a batch fails, the gateway sends the halves of the batch, then their halves, until it has found the failing requests,
-which get their own errors. It does this only if the calls can be repeated and a row could have caused the error. A
-Budget limits these calls. For the next SECONDS_APART, the gateway batches the requests from the affected clients
-separately.
+which get their own errors. The gateway divides a batch only if the calls can be repeated and a row could have caused
+the error. A Budget limits these calls. For the next SECONDS_APART, the gateway batches the requests from the affected
+clients separately.
 
 A server's error text for a batch can quote any of its rows, so principals that share a batch do not see it.
 """

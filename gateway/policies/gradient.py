@@ -70,7 +70,7 @@ class Gradient:
 
     def given_up(self, began: float, now: float, in_flight: int) -> None:
         """Note a call that was cancelled now because no client waits for it. The time until now is a lower bound of its
-        duration. It counts if it is above the usual latency, but it never changes the usual latency itself."""
+        duration. A time above the usual latency counts, but never changes the usual latency itself."""
         if self._usual and not self._rests and now - began > self._usual:
             self.ended(began, now, in_flight)
 

@@ -1,8 +1,8 @@
 """The policy `hedge: {percentile: 95}`: a slow call gets a second attempt at another endpoint.
 The gateway uses the first response and cancels the other attempt.
 
-The policy needs `safe: true` on the backend, because both endpoints might compute the call. It does not hedge streams,
-metadata queries, or calls that belong to a sequence. It also does not hedge a call if
+The policy needs `safe: true` on the backend, because both endpoints might compute the call. The policy does not hedge
+streams, metadata queries, or calls that belong to a sequence. It also does not hedge a call if
 
 - fewer than `LEAST_KNOWN` durations of the model are known,
 - no other endpoint is free, or

@@ -80,7 +80,7 @@ def _is_one_index(tensor: Tensor) -> bool:
 
 
 def _hashable(parameters: Parameters) -> Hashable:
-    """Return a hashable text of the parameters and the types of their values, so that True differs from 1."""
+    """Return a hashable text of the parameters and the types of their values, in which True differs from 1."""
     return tuple((key, type(value), value) for key, value in sorted(parameters.items())) if parameters else ()
 
 
@@ -153,8 +153,8 @@ def _tries(requests: Sequence[Request]) -> Tries | None:
 
 
 def split(response: Response, rows: Sequence[int], wanted: Sequence[str]) -> list[Response]:
-    """Split a response into the responses to requests of `rows` rows. `wanted` has the names of the required outputs;
-    other outputs are left out. It is empty if the names are unknown.
+    """Split a response into the responses to requests of `rows` rows. `wanted` has the names of the required outputs
+    (empty if they are unknown); other outputs are left out.
 
     Raises:
         NotSplittableError: an output is missing, or its first dimension is not the number of all rows.

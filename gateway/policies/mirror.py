@@ -51,19 +51,19 @@ EQUAL, DIFFERENT, FAILED, DROPPED = "equal", "different", "failed", "dropped"
 _MIRRORED = CALLS - {Operation.STREAM}
 
 _threads = ThreadPoolExecutor(1, thread_name_prefix="mirror")
-"""The thread that compares large responses. It is separate from the thread that decodes and encodes client messages."""
+"""The thread that compares large responses, separate from the thread that decodes and encodes client messages."""
 
 _Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ToleranceSettings(Documented):
-    """Maximum distance of floats that count as equal. It is enough if one of the limits is met. If no limit is set,
-    floats must be equal. Integers, BOOL and BYTES must always be equal."""
+    """Maximum distance of floats that count as equal. Meeting one of the limits is enough. If no limit is set, floats
+    must be equal. Integers, BOOL and BYTES must always be equal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     rtol: _Limit = 0
-    """Maximum distance relative to the value of the route's own backend. It is added to `atol`."""
+    """Maximum distance relative to the value of the route's own backend, in addition to `atol`."""
     atol: _Limit = 0
     """Maximum absolute distance."""
     ulp: Annotated[int, Field(ge=0, lt=2**63)] = 0

@@ -75,7 +75,7 @@ ReportedStates: TypeAlias = Sequence[tuple[str, str, Mapping[str, object]]]
 
 
 def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[str, str, Mapping[str, object]]]:
-    """Return the place, the policy, and the part about one principal, for each state that has such a part."""
+    """Return the place, the policy, and the part about one principal, for each state that has this part."""
     found = ((place, policy, state.of_principal(name)) for place, policy, state in states)
     return [(place, policy, part) for place, policy, part in found if part is not None]
 
@@ -88,8 +88,8 @@ class StateMetric:
     labels of the place, or if the label's values are the keys of a mapping in the JSON. Numbers with the same labels,
     for example from several workers, are added.
 
-    The labels of a place are `place` and `route` (both are a route's name, or `backends.NAME`), and `backend`, which is
-    the `backend` in the state's JSON, or, if there is none, the backend that has the policy."""
+    The labels of a place are `place` and `route` (the route's name, or `backends.NAME`), and `backend`, which is the
+    `backend` in the state's JSON, or, if there is none, the backend that has the policy."""
 
     name: str
     kind: Literal["counter", "gauge"]

@@ -27,9 +27,8 @@ Outputs: TypeAlias = tuple[Tensor, ...]
 Function: TypeAlias = Callable[[Arguments, Config], Outputs | Awaitable[Outputs]]
 """Computes one operation.
 
-The arguments are the inputs in the order of the Signature, then the tensors that DERIVATIVES lists for the operation.
-They are already checked against the Signature. Raises GatewayError for values that it refuses. Any other exception
-becomes a model error."""
+The arguments, already checked against the Signature, are the inputs in its order, then the tensors that DERIVATIVES
+lists for the operation. Raises GatewayError for values that it refuses. Any other exception becomes a model error."""
 
 Stream: TypeAlias = Callable[[Arguments, Config], AsyncGenerator[Outputs, None]]
 """Like a Function, but computes any number of responses to one request."""
@@ -42,8 +41,8 @@ class Model:
     """A model.
 
     - `signature`: The Signature for tensor protocols. Empty inputs mean that the model accepts any tensors.
-    - `points`: The Signature for one-point protocols (UM-Bridge), with every size fixed. It is None if these protocols
-      cannot serve the model.
+    - `points`: The Signature for one-point protocols (UM-Bridge), with every size fixed; None if these protocols cannot
+      serve the model.
     - `configurable`: True if the model accepts the request parameter `config`.
     - `stream`: A function that yields any number of responses. If it is set, the function for `infer` refuses.
     """

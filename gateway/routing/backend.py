@@ -1,6 +1,5 @@
-"""A named backend.
-
-It is a Handler that sends each request to one of its endpoints, and repeats a failed request if that can help.
+"""A named backend: a Handler that sends each request to one of its endpoints, and repeats a failed request if that can
+help.
 
 A Backend has two parts. Its Slots choose the endpoint of a request, and the time to send it; `slots` has the variants.
 Its Sender sends single attempts. Calls and streams go through the same steps:

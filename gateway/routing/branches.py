@@ -10,11 +10,11 @@ respond.
 | load, unload, trace and log settings | only the first backend of the split |
 | anything else (metadata, configuration, ...) | the first backend of the split, then the fallbacks |
 
-The gateway continues with the next backend only after an error which means that the call did not run. This is an error
-before the gateway could send anything, a full queue, or a server that is not ready or does not have the model. After
-any other failure to respond in time, the call might have run. In this case, the gateway repeats the call only if the
-backend is `safe`. Errors of the request or of the model end the chain. A call of a sequence has no fallback, because
-the state is in one backend.
+The gateway continues with the next backend only after an error which means that the call did not run: an error before
+the gateway could send anything, a full queue, or a server that is not ready or does not have the model. After any other
+failure to respond in time, the call might have run. In this case, the gateway repeats the call only if the backend is
+`safe`. Errors of the request or of the model end the chain. A call of a sequence has no fallback, because the state is
+in one backend.
 """
 
 import asyncio

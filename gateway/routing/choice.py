@@ -1,6 +1,4 @@
-"""The choice of a call's endpoint.
-
-This is the endpoint that the strategy chooses, or another one if that endpoint is down.
+"""The choice of a call's endpoint: the endpoint that the strategy chooses, or another one if that endpoint is down.
 
 Endpoints that are down get no calls, up to a maximum share of all endpoints. If more are down, the endpoints that
 failed least recently still get calls. All endpoints can be left out only if the share is 1. In this case, calls fail

@@ -64,7 +64,7 @@ class Remembered(Generic[Known]):
         self._fetching: asyncio.Task[None] | None = None
         self._times_forgotten = 0
         self.error: GatewayError | None = None
-        """The error of the last fetch. It is None if the fetch succeeded, and before the first response."""
+        """The error of the last fetch; None if the fetch succeeded, and before the first response."""
 
     async def get(self) -> Known:
         """Return the response.
@@ -217,7 +217,7 @@ async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bo
 
 
 async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others: bool) -> None:
-    """Query all backends in parallel, so that several slow backends cost one wait.
+    """Query all backends in parallel, so several slow backends cost one wait.
 
     Once a model is known, the result omits backends that have not responded after `starting` seconds. Their queries
     continue, and later lists use the results."""

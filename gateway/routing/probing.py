@@ -4,8 +4,8 @@ The gateway uses requests of the backend's protocol to query every endpoint whet
 
 A probe takes no slot, passes no policies and does not count as client traffic. Its result goes to the endpoint's
 health. The gateway does not probe an endpoint that runs a call and cannot respond to anything else during that time
-(`LocalSlots.is_busy`), because such an endpoint is late but not dead. For the same reason, a probe without a response
-does not count if the endpoint answered a call in the meantime, or is busy with a call now.
+(`LocalSlots.is_busy`), because that endpoint is late but not dead. For the same reason, a probe without a response does
+not count if the endpoint answered a call in the meantime, or is busy with a call now.
 """
 
 import asyncio

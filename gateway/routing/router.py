@@ -6,8 +6,8 @@ to check depend on the name that the client used, for example `M-1.0.0` or `M.gr
 1. If a route names it exactly, it is that model, and the Router checks routes only for this name.
 2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, there are two readings: the
    model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with exact names, then
-   for globs. If a glob matches both, the backend decides. It gets a request for the whole name and, if it has no such
-   model, a request for the version of `M`.
+   for globs. If a glob matches both, the backend decides: the backend gets a request for the whole name and, if it has
+   no such model, a request for the version of `M`.
 3. Otherwise, if the name ends in a derivative's suffix, it is the derivative model of `M`. The Router first checks
    routes with exact names, then globs.
 4. Otherwise, it is a plain name, and the Router checks the routes in their order.
@@ -42,7 +42,7 @@ _Asked: TypeAlias = tuple[str, str, str, str, Operation, Principal | None]
 """Listener, protocol, model, version, operation and principal."""
 
 MOST_CACHED = 4096
-"""Maximum number of entries of each cache. It is limited because clients choose the names in the keys."""
+"""Maximum number of entries of each cache; limited because clients choose the names in the keys."""
 
 LONGEST_NAME = 1024
 """The maximum length of a model's name or version, in characters. The gateway puts names into caches, queues, paths and
@@ -63,10 +63,8 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 
 @frozen
 class Route:
-    """A rule that assigns requests to backends if its conditions hold.
-
-    It has Destinations by client protocol: `whole` for the model itself and `companions` for its
-    derivatives.
+    """A rule that assigns requests to backends if its conditions hold. The Destinations, by client protocol, are
+    `whole` for the model itself and `companions` for its derivatives.
 
     `joins_versions` is True if the backend's protocol writes a model and its version as one name."""
 

@@ -12,7 +12,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.waiting import WaitingCalls
 
 MOST_SEQUENCES = 4096
-"""The maximum number of sequences kept. It is limited because clients choose their ids, and might never end them."""
+"""The maximum number of sequences kept; limited because clients choose their ids, and might never end them."""
 LONGEST_SEQUENCE = 128
 """The maximum length of a text `sequence_id`, in characters, which is the same as in Triton."""
 

@@ -203,9 +203,8 @@ class LocalSlots:
             self.calls.on_wait()
 
     def is_busy(self, endpoint: Endpoint) -> bool:
-        """Return whether the endpoint runs a call and cannot respond to anything else during that time.
-
-        This is true for servers that take one call at a time, or that compute each call to its end."""
+        """Return whether the endpoint runs a call and cannot respond to anything else during that time: true for
+        servers that take one call at a time, or that compute each call to its end."""
         return self._one_at_a_time and endpoint.in_flight > 0
 
     # --- slots ---

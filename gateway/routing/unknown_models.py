@@ -49,10 +49,8 @@ class UnknownModels:
         self._visible = lru_cache(None)(self._find)  # unlimited: the configuration has few listeners and protocols
 
     def error(self, request: Request, candidates: Sequence[Conditions] = ()) -> GatewayError:
-        """Return the error for `request`.
-
-        It is INVALID_ARGUMENT if the conditions on names of one of `candidates` hold and only its inputs do not match;
-        otherwise it is NOT_FOUND."""
+        """Return the error for `request`: INVALID_ARGUMENT if the conditions on names of one of `candidates` hold and
+        only its inputs do not match, otherwise NOT_FOUND."""
         if any(each.input and each.holds_but_for_input(request) for each in candidates):
             return invalid_input(_text_for_inputs(request))
         if not request.model:

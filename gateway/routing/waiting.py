@@ -87,9 +87,8 @@ class WaitingCalls:
         return 0 < self.slots <= endpoint.in_flight
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the call whose turn it is among the calls that can use it.
-
-        Return whether there was such a call.
+        """Give a free slot of `endpoint` to the call whose turn it is among the calls that can use it. Return whether
+        there was a call.
 
         An endpoint that is left out gets no call while another endpoint is only busy and will return its slot, because
         it would fail all waiting calls one by one."""

@@ -1,6 +1,6 @@
 """Announcement of a server's address: one line `http://HOST:PORT` in a file `url-*.txt` in the folder of its job.
 
-UM-Bridge's job scripts write such files. A file without a line end might be incomplete. The gateway reads such a file
+UM-Bridge's job scripts write such files. A file without a line end might be incomplete. The gateway reads the file
 again later, and uses it if it has not changed.
 """
 

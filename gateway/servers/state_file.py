@@ -4,7 +4,7 @@ Even if the file is damaged or incomplete, every job remains known, because it h
 only a folder has no known id, and the gateway stops it.
 
 A separate thread writes the file and removes folders, one after the other, because this can take long: the folder is
-often on a network file system, so that the nodes of a cluster can see it.
+often on a network file system that the nodes of a cluster share.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ from gateway.core.frozen import frozen
 from gateway.transports.certificates import client_context
 
 MAX_REPLY = 256 * 2**20
-"""Maximum size of a response, in bytes. It is large because `/status` can have many thousand endpoints."""
+"""Maximum size of a response, in bytes; large because `/status` can have many thousand endpoints."""
 
 ASKED = "is this the admin port of a gateway?"
 """The end of an error about a response that no gateway sends."""

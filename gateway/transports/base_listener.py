@@ -12,7 +12,7 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """A Listener without the part that depends on the protocol. It takes no part in requests."""
+    """A Listener without the part that depends on the protocol, not involved in requests."""
 
     address: str
     """`host:port`, after the start."""

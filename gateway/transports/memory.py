@@ -239,7 +239,7 @@ class ClientMemory(Memory):
 
 
 class _End(weakref.ref["_Bytes"]):
-    """Calls `then` when its array is freed. This takes 0.8 us, whereas `weakref.finalize` takes 2.6 us."""
+    """Calls `then` when its array is freed, in 0.8 us, whereas `weakref.finalize` takes 2.6 us."""
 
     __slots__ = ("then",)
     then: Callable[[], None]
@@ -295,9 +295,8 @@ def machine_memory() -> int:
 
 
 def default_limit() -> int:
-    """Return the default of `limits.memory`.
-
-    This is half of the memory that this process can use, because a body is copied at most once on its way through."""
+    """Return the default of `limits.memory`: half of the memory that this process can use, because a body is copied at
+    most once on its way through."""
     return machine_memory() // 2
 
 
@@ -345,7 +344,7 @@ class ConnectionMemory:
         self._memory = memory
         self.size = 0
         self._room = UNCOUNTED
-        """The `size` above which more bytes are counted. It is the number of counted bytes plus UNCOUNTED."""
+        """The `size` above which more bytes are counted: the number of counted bytes plus UNCOUNTED."""
         self._floor = -math.inf
         """The `size` below which fewer bytes are counted."""
 

@@ -18,10 +18,9 @@ class ReplyProgress:
         self._taken = 0
 
     def is_too_slow(self, unread: int, now: float, timeouts: Timeouts) -> bool:
-        """Return whether the client, with `unread` bytes left, is too slow.
-
-        It is too slow if it read nothing for `Timeouts.write` seconds, read less than `Timeouts.rate` on average after
-        them, or needs more than `Timeouts.message` in total."""
+        """Return whether the client, with `unread` bytes left, is too slow: it read nothing for `Timeouts.write`
+        seconds, read less than `Timeouts.rate` on average after them, or needs more than `Timeouts.message` in
+        total."""
         if unread < self._unread:
             self._taken += self._unread - unread
             self._moved = now

@@ -45,9 +45,8 @@ def parts(rows: Rows) -> dict[str, Rows]:
 
 
 def settings_of_parts(settings: ListenerSettings, names: Collection[str]) -> ListenerSettings:
-    """Return the settings of the parts with these names.
-
-    They have no TLS, because the handshake is over when a part takes over."""
+    """Return the settings of the parts with these names, without TLS, because the handshake is over when a part takes
+    over."""
     return replace(settings, tls=None, shares_http1="http" in names)
 
 

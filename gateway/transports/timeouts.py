@@ -16,10 +16,8 @@ class Timeouts:
     message: float = 900.0
     """The maximum time from the end of a message's head to its end, and for the client to read a reply."""
     rate: float = 4096.0
-    """A number of bytes per second (not seconds).
-
-    It is the minimum average rate at which the rest of a message must arrive after the first `body` seconds, and at
-    which the client must read a reply after the first `write` seconds."""
+    """A number of bytes per second (not seconds): the minimum average rate at which the rest of a message must arrive
+    after the first `body` seconds, and at which the client must read a reply after the first `write` seconds."""
     handshake: float = 10.0
     """The maximum time for the complete TLS handshake, from the time when the client connects."""
     first_byte: float = 75.0
@@ -79,7 +77,6 @@ HTTP_TIMEOUTS, GRPC_TIMEOUTS = HttpEndpointTimeouts(), GrpcEndpointTimeouts()
 
 
 def connect_seconds(limit: float, deadline: float | None, now: float) -> float:
-    """Return how long a call with `deadline` can wait for a connection.
-
-    This is `limit`, but at most half of the remaining time, because the rest is reserved for another endpoint."""
+    """Return how long a call with `deadline` can wait for a connection: `limit`, but at most half of the remaining
+    time, because the rest is reserved for another endpoint."""
     return limit if deadline is None else min(limit, max(deadline - now, 0.0) / 2)

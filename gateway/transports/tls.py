@@ -9,7 +9,7 @@ ways that the protocols depend on. Therefore the protocols get a TlsTransport in
 - TLS connections of the loop cannot be half-closed. `write_eof` ends the stream. The written data is sent, then
   close_notify. Data that still arrives is dropped until the peer also closes, or until `abort`.
 - The loop waits 30 s for the peer's close_notify. `close` sends the gateway's own close_notify and closes the socket,
-  which RFC 8446, section 6.1, allows. This is because idle clients respond only when they use the connection again.
+  which RFC 8446, section 6.1, allows, because idle clients respond only when they use the connection again.
 
     accepted ── ServerHandshake ──→ TlsTransport ── connection_made ──→ the listener's protocol
     connected ─ connect ──────────→ TlsTransport ── connection_made ──→ the connector's protocol
@@ -43,9 +43,7 @@ SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
 """The maximum size of one TLS record, in bytes."""
 _MOST_EARLY = 2 * _RECORD_BYTES
-"""The maximum number of bytes that a client can send before the handshake begins.
-
-This is its first message, which is one record."""
+"""The maximum number of bytes that a client can send before the handshake begins: its first message, one record."""
 HANDSHAKE_BYTES = 100 * 2**10
 """The approximate memory of a handshake, and of a connection with TLS after it, in bytes."""
 
@@ -93,9 +91,7 @@ class Secured:
 
 @cache
 def default_tls(alpn: str = "") -> ClientTls:
-    """Return TLS with the certificates of the system.
-
-    It is created once, because reading the certificates takes 10 ms."""
+    """Return TLS with the certificates of the system, created once, because reading the certificates takes 10 ms."""
     context = client_context(alpn=(alpn,) if alpn else ())
     return ClientTls(lambda: context)
 

@@ -135,8 +135,8 @@ def _add_history(app: FastAPI, state: GatewayState) -> None:
             str, Query(max_length=LONGEST_NAME, description="The name of the part; for a route, its place.")
         ] = "",
     ) -> Response:
-        """The requests of the last hour, or only the requests for one listener, route or backend. They are kept when
-        the configuration is reloaded. Missing data means that there were no requests."""
+        """The requests of the last hour, or only the requests for one listener, route or backend. A reload of the
+        configuration keeps them. Missing data means that there were no requests."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         return _reply(request, drawn_history(state.observing.history, (kind, name)))

@@ -18,7 +18,7 @@ class ListedKey(BaseModel):
     """An API key."""
 
     id: str
-    """The key's name in lists, such as the list of `gateway keys`. It does not help to guess the key."""
+    """The key's name in lists, such as the list of `gateway keys`; no help in guessing the key."""
     principal: str
     state: Literal["valid", "expired", "revoked"]
     created: datetime | None

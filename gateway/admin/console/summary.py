@@ -41,7 +41,7 @@ class RequestSummary(BaseModel):
 
     requests: int
     of: int
-    """Number of the complete gateway's recent requests, without probes. This is 1000, plus the remainder of a batch."""
+    """Number of the complete gateway's recent requests, without probes: 1000, plus the remainder of a batch."""
     since: datetime | None
     """The end of the oldest of these requests; null if there are none."""
     failed: int

@@ -66,7 +66,7 @@ class PlaygroundListener(BaseModel):
     tls: bool
     auth: bool
     explains: bool
-    """True if the listener has `allow_explain`, so that sent requests can be explained."""
+    """True if the listener has `allow_explain`, so sent requests can be explained."""
 
 
 class PlaygroundSettings(BaseModel):

@@ -21,6 +21,6 @@ def has_more_values(text: str, most: int) -> bool:
 
 
 def _marks(text: str) -> int:
-    """Return the number of characters that precede a value. Every value except the document itself follows such a
-    character."""
+    """Return the number of characters that precede a value. Every value except the document itself follows one of these
+    characters."""
     return text.count(",") + text.count("[") + text.count("{")

@@ -1,7 +1,4 @@
-"""The routing decision for a request.
-
-It has every route in the order of evaluation, with the reasons why it does not match.
-"""
+"""The routing decision for a request: every route in the order of evaluation, with the reasons for any mismatch."""
 
 from collections.abc import Iterator, Sequence
 

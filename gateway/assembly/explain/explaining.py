@@ -4,7 +4,7 @@ A request with the header or metadata `gateway-explain: 1` records its spans, an
 `gateway-explanation`: compact JSON of at most LONGEST bytes. The explanation has these keys:
 
 - `route`, `backend`, `model`, `version`: The matching route, and the backend's names.
-- `routes`: The other routes in the order of evaluation, each with its name and the reason for the mismatch.
+- `routes`: The other routes in the order of evaluation, with their names and the reasons for the mismatch.
 - `inputs`, `outputs`: `[before, after]` for each converted tensor, with the largest error of a `cast`.
 - `spans`: The parts of the work in the order of their start, with `name`, `ms`, and their attributes.
 - `ms`: Milliseconds since the request arrived. `tries`, `status`, `reason`: The same as in the log.
@@ -49,7 +49,7 @@ class LiveExplanation:
         self._is_permitted = not needed
 
     def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
-        """Return the header of the response. It is empty for a client without the permissions."""
+        """Return the header of the response; empty for a client without the permissions."""
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:

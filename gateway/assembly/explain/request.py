@@ -1,7 +1,5 @@
-"""An explanation of one request.
-
-It has each stage of the request's processing, up to the bytes for the backend or, if sending is enabled, up to the
-response.
+"""An explanation of one request: each stage of the request's processing, up to the bytes for the backend or, if sending
+is enabled, up to the response.
 
 The request goes through a complete gateway (`assemble`). A Watch wraps the codecs and Connectors of its backends, and
 records every message to a backend and every response.

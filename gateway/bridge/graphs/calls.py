@@ -240,7 +240,7 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
     """Return a step's request.
 
     The step's request has only the deadline, headers, address and principal name of the client's request. So fair
-    queueing treats it like a request from that client. It has permission for every model that the graph calls."""
+    queueing treats it like a request from that client. The step has permission for every model that the graph calls."""
     if operation in CALLS:
         parameters = dict(step.parameters)
     else:

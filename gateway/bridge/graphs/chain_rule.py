@@ -82,10 +82,8 @@ class ChainRule:
         return np.zeros_like(self._flat(array), np.float64)
 
     async def hessian(self, first: str, second: str, sens: Array, vector: Array) -> Array:
-        """Return the product of a Hessian with `vector`, which belongs to `second`.
-
-        It is the Hessian of the output weighted by `sens`, with respect to the inputs `first` and `second`. Raises
-        GatewayError."""
+        """Return the product of a Hessian with `vector`, which belongs to `second`: the Hessian of the output weighted
+        by `sens`, with respect to the inputs `first` and `second`. Raises GatewayError."""
         back, forth = (Way(self._graph, each, self._output) for each in (first, second))
         await self._evaluate(back)
         await self._evaluate(forth)

@@ -129,7 +129,7 @@ def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
 
 @frozen
 class Reshape(Transform):
-    """The same elements in another shape. One size can be -1. It is then computed from the number of elements."""
+    """The same elements in another shape. One size can be -1, and is then computed from the number of elements."""
 
     takes = 1
     shape: tuple[int, ...]

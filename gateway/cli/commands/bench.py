@@ -35,7 +35,7 @@ SECONDS = 10.0
 IN_FLIGHT = {True: 1000, False: 16}
 """The default of --in-flight for an open and for a closed loop, if the server has no limit."""
 TURNS = ((0, 0), (1, 0), (1, 1), (0, 1))
-"""The order in which two servers get the halves of their requests, so that slow changes of the environment affect both
+"""The order in which two servers get the halves of their requests, so slow changes of the environment affect both
 equally."""
 
 

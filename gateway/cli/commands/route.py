@@ -27,7 +27,7 @@ from gateway.core.types import Headers, Request, Tensor
 from gateway.tools.printed import indented_json, printable_lines
 
 Rows: TypeAlias = tuple[tuple[Protocol, str], ...]
-"""The listener's protocols, each with the prefix of its paths."""
+"""The listener's protocols, with the prefixes of their paths."""
 
 _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 

@@ -77,7 +77,7 @@ _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 
 
 class HeadersReceived(NamedTuple):
-    """A header block of a reply has arrived. It is the reply's head or, if `ends` is True, its trailers."""
+    """A header block of a reply has arrived: the reply's head or, if `ends` is True, its trailers."""
 
     stream: Stream
     block: bytes

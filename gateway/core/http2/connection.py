@@ -1,7 +1,7 @@
 """One HTTP/2 connection, RFC 9113: the common part of `server` and `client`.
 
-The code is pure: it takes received bytes and returns events, and it takes calls and returns bytes to send. It has no
-clock, so the caller passes the time.
+The code is pure: it takes received bytes and returns events, and it takes calls and returns bytes to send. The caller
+passes the time.
 
 `receive` takes the bytes of the peer and appends to `events`. The methods of Http2Server and Http2Client queue bytes
 for the peer, and `data_to_send` returns them, as far as the peer's windows allow.
@@ -122,18 +122,15 @@ class Stream:
         """Number of data bytes that the peer must still send according to its content-length; None if it has none."""
         self.unsent: UnsentData | None = None
         self.closing: bytes | None = None
-        """The frames that end this side after `unsent`.
-
-        It is empty if the stream's last DATA frame ends it, and None if more data follows."""
+        """The frames that end this side after `unsent`; empty if the stream's last DATA frame ends it, and None if more
+        data follows."""
         self.heard = now
         """When the peer last sent data."""
         self.handler: Any = None
 
 
 class DataReceived(NamedTuple):
-    """Bytes of a stream.
-
-    They are valid until the next `receive`. `ends` is True if the stream ends with these bytes."""
+    """Bytes of a stream, valid until the next `receive`. `ends` is True if the stream ends with these bytes."""
 
     stream: Stream
     data: memoryview
@@ -196,7 +193,7 @@ class Http2Connection:
     each stream, as `opening` announces. `header_limit` is the maximum size of a header block's fields, in bytes.
     `bytes_per_credit` is the number of sent bytes that allow the peer one more frame without content.
 
-    A side implements the methods that raise NotImplementedError here. It can extend the handlers of frames (`on_data`
+    A side implements the methods that raise NotImplementedError here, and can extend the handlers of frames (`on_data`
     and the others), `dropped`, `unexpected` and `sends`, which then also call the method of this class."""
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:

@@ -106,9 +106,9 @@ def check_response(fields: list[Field]) -> ByName:
 class RequestHeads(Generic[Head]):
     """The settings and caches with which all connections of one listener read heads of requests.
 
-    `limit` is the maximum size of a block's fields, in bytes, counted in the same way as for
-    SETTINGS_MAX_HEADER_LIST_SIZE. `interpret` makes a Head from fields that `check_request` allowed. `too_large` is the
-    Head of a request whose fields exceed the limit."""
+    `limit` is the maximum size of a block's fields, in bytes, counted like SETTINGS_MAX_HEADER_LIST_SIZE. `interpret`
+    makes a Head from fields that `check_request` allowed. `too_large` is the Head of a request whose fields exceed the
+    limit."""
 
     __slots__ = ("interpret", "lengths", "limit", "remembered", "too_large")
 

@@ -83,8 +83,8 @@ def literal(name: bytes, text: bytes) -> bytes:
 class Decoder:
     """Reads the header blocks of one connection, in the order in which they arrive.
 
-    `limit` is the maximum size of a block's fields, in bytes, counted in the same way as for
-    SETTINGS_MAX_HEADER_LIST_SIZE. `table_size` is the maximum size of the peer's dynamic table, in bytes."""
+    `limit` is the maximum size of a block's fields, in bytes, counted like SETTINGS_MAX_HEADER_LIST_SIZE. `table_size`
+    is the maximum size of the peer's dynamic table, in bytes."""
 
     __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size", "is_stateless")
 

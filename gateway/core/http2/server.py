@@ -413,9 +413,8 @@ class Http2Server(Http2Connection, Generic[Head]):
             self.sends(0)
 
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
-        """Send a part of the data of such a reply.
-
-        No other part can follow while `stream.unsent` is set; DataSent reports when all data has been sent."""
+        """Send a part of the data of a reply after `send_head`. No other part can follow while `stream.unsent` is set;
+        DataSent reports when all data has been sent."""
         if stream.is_closed:
             return
         size = sum(map(len, data))

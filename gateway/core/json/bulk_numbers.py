@@ -170,8 +170,8 @@ parse_raw = _simd.parse_raw
 class _Piece:
     """The numbers of one piece of the text.
 
-    `beyond` is an error text. It is set if no 64-bit type has the range for all integers of the piece. The error
-    applies only if all literals of the whole array are integers; otherwise the array has doubles."""
+    `beyond` is an error text; set if no 64-bit type has the range for all integers of the piece. The error applies only
+    if all literals of the whole array are integers; otherwise the array has doubles."""
 
     numbers: Numbers
     beyond: str = ""

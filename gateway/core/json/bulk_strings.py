@@ -181,7 +181,7 @@ def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes
 
 
 def _step_end(piece: bytes, at: int, end: int) -> int:
-    """Return where to end a step through the content of a string, so that no character and no escape is divided."""
+    """Return where to end a step through the content of a string without dividing a character or an escape."""
     stop = at + _LONG
     if stop >= end:
         return end

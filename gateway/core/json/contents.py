@@ -160,7 +160,7 @@ _N = ord("n")
 def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
     """Return raw data of numbers or booleans as a flat JSON list, in pieces of text.
 
-    The arguments and errors are the same as for `number_pieces`."""
+    For arguments and errors, see `number_pieces`."""
     letter = LETTERS.get(datatype)
     if letter is not None and len(data) <= _FEW_WRITTEN * datatype.size:
         text = orjson.dumps(unpack(f"<{len(data) // datatype.size}{letter}", data))

@@ -417,6 +417,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""Keeps integers exact, and refuses duplicate keys.
-
-This is slower than orjson, which has already checked the grammar."""
+"""Keeps integers exact, and refuses duplicate keys; slower than orjson, which has already checked the grammar."""

@@ -30,8 +30,8 @@ def as_nan(text: Buffer, *, members: bool) -> bytes | None:
 
     If `members` is True, also replace each null that is a member of an object. Returns None if nothing was replaced, if
     a string contains the word null, or if the text has a backslash, after which a quote does not end a string. The time
-    and the memory are linear in the size of the text, whatever the number of nulls and strings. This is necessary
-    because clients choose these numbers."""
+    and the memory are linear in the size of the text, whatever the number of nulls and strings, because clients choose
+    these numbers."""
     text = bytes(text)
     if _NULL not in text or b"\\" in text:
         return None

@@ -60,8 +60,8 @@ class HttpOperation:
     """One method and path of a protocol.
 
     - `body`: The bodies that it accepts; empty if it does not accept a body.
-    - `replies`: The descriptions and bodies of replies by status, excluding errors. It is empty if every request gives
-      an error; documents then omit the operation.
+    - `replies`: The descriptions and bodies of replies by status, excluding errors; empty if every request gives an
+      error (documents then omit the operation).
     - `error`: The bodies of errors.
     - `operation`: The operation of its requests, if the statuses of errors depend on it.
     """

@@ -105,7 +105,7 @@ _RAW_PLACE = Raw(_MARK)
 def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces":
     """Return `array` as a value in a message for `write_message`.
 
-    The arguments and errors are the same as for `number_pieces`."""
+    For arguments and errors, see `number_pieces`."""
     if array.size <= _FEW and array.dtype.kind in "biuf":
         plain: list[Any] = array.tolist()
         if array.ndim == 1 and isfinite(sum(plain)):

@@ -130,9 +130,8 @@ def _write_blocks(numbers: "np.ndarray[Any, Any]") -> Iterator[Octets]:
 
 
 def _write_varints(numbers: Varints) -> Octets:
-    """Return the varints of `numbers`.
-
-    They are computed in a table with a column for each number and a row for each byte of a varint."""
+    """Return the varints of `numbers`, computed in a table with a column for each number and a row for each byte of a
+    varint."""
     places = max(1, -(-int(numbers.max()).bit_length() // 7))
     octets = np.empty((places, len(numbers)), np.uint8)
     is_used = np.ones((places, len(numbers)), np.bool_)

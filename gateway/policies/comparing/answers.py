@@ -116,7 +116,7 @@ def _compared(
 def _pairs(
     expected: Sequence[Tensor], actual: Sequence[Tensor], *, by_position: bool
 ) -> Iterator[tuple[str, Tensor | None, Tensor | None]]:
-    """Yield the pairs of outputs, each with its name, or its position if the outputs have no name."""
+    """Yield the pairs of outputs with their names, or their positions if the outputs have no name."""
     if by_position or not (_have_names(expected) and _have_names(actual)):
         for at in range(max(len(expected), len(actual))):
             old = expected[at] if at < len(expected) else None

@@ -92,8 +92,8 @@ METADATA_REQUEST = _metadata_request()
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """Return the backend's Answer to `request`.
 
-    A GraphPipe response does not state its type, so the request determines how to decode it. Outputs have no names.
-    They are in the order in which they were requested.
+    A GraphPipe response does not state its type, so the request determines how to decode it. Outputs have no names, and
+    are in the order in which they were requested.
 
     Raises:
         DecodeError: the response is malformed, or does not belong to the request.

@@ -40,9 +40,8 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`.
-
-    It is plain text for GET, which people read, and for Go's client, which prints it."""
+    """Return the response that reports `error`: plain text for GET, which people read, and for Go's client, which
+    prints it."""
     code = http_status.number(error)
     about = error_fields(error)
     text = error.message.encode("utf-8", "replace")

@@ -39,10 +39,8 @@ class GmapPlace:
 
 
 Keys: TypeAlias = Mapping[str, GmapPlace]
-"""The map and key by tensor name.
-
-It has tensors whose name is not their key (see `with_distinct_names`), and tensors of `s_b`, because a model with
-another protocol does not distinguish bytes from text."""
+"""The map and key by tensor name, for tensors whose name is not their key (see `with_distinct_names`), and tensors of
+`s_b`, because a model with another protocol does not distinguish bytes from text."""
 NO_KEYS: Keys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
@@ -81,8 +79,8 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
     Return None if `tensor` has no name or does not have exactly one element.
 
     The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, otherwise to
-    `s_b`. BYTES from `s_b` return to `s_b` even if they are UTF-8. These are BYTES without a content type that came
-    `from_gmap`, and BYTES with a place in `keys`."""
+    `s_b`. BYTES from `s_b` return to `s_b` even if they are UTF-8: BYTES without a content type that came `from_gmap`,
+    and BYTES with a place in `keys`."""
     if tensor.elements != 1 or not tensor.name:
         return None
     place = keys.get(tensor.name)

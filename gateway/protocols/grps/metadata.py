@@ -1,4 +1,4 @@
-"""Metadata as YAML text in `str_data`. It is a model's Signature, or the model list of a server.
+"""Metadata as YAML text in `str_data`: a model's Signature, or the model list of a server.
 
 Real servers respond with their own configuration. For a model, this is its entry in inference.yml, which does not list
 inputs and outputs. For the server, it is inference.yml and server.yml in one mapping.
@@ -79,7 +79,7 @@ def _write(document: Entry) -> str:
 
 
 def read_model(text: str) -> Signature:
-    """Return the Signature in a model's metadata. It has no inputs and outputs if the metadata does not list them.
+    """Return the Signature in a model's metadata, without inputs and outputs if the metadata does not list them.
 
     Raises:
         DecodeError: the text is not a YAML mapping, or has an unknown datatype or a dimension below -1.

@@ -68,10 +68,8 @@ def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Key
 
 
 class ClientMessage(Message, frozen=True):
-    """A client's message, with the fields that determine the payload of the response.
-
-    These are its own `payload` (None if it had no data), `returns_ndarray` (whether it requests an ndarray), and the
-    `keys` of its gmap."""
+    """A client's message, with the fields that determine the payload of the response: its own `payload` (None if it had
+    no data), `returns_ndarray` (whether it requests an ndarray), and the `keys` of its gmap."""
 
     payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False
@@ -128,9 +126,8 @@ def gmap_keys(*origins: Message | None) -> gmap.Keys:
 
 
 def client_payload(origin: Message | None) -> Payload | None:
-    """Return the payload that the client sent.
-
-    It is None for a message without data, and gtensors for a client of another protocol."""
+    """Return the payload that the client sent: None for a message without data, and gtensors for a client of another
+    protocol."""
     return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
 
 

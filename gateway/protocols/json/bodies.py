@@ -1,6 +1,4 @@
-"""Bodies of one template in one media type.
-
-They are read into BodyContents, and written from tensors, words and parameters.
+"""Bodies of one template in one media type, read into BodyContents, and written from tensors, words and parameters.
 
 The media type determines how the document that the template describes is written. JSON, CSV, JSON lines and form data
 all become JSON text, for the same reader. A body of any other type is one tensor or one text.
@@ -267,7 +265,7 @@ def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
 
 
 class PartsCodec(Protocol):
-    """How named parts become a body, and the reverse. It is the module `multipart` or `web_forms`."""
+    """How named parts become a body, and the reverse: the module `multipart` or `web_forms`."""
 
     def read(self, body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]: ...
 

@@ -13,9 +13,8 @@ from gateway.protocols.json.media import media_types, web_forms
 from gateway.protocols.json.media.media_types import MediaType
 
 _LONGEST_REMEMBERED = 256
-"""Maximum length of a header for which the choice is cached, in characters.
-
-It is limited because clients choose the headers."""
+"""Maximum length of a header for which the choice is cached, in characters; limited because clients choose the
+headers."""
 
 
 class Choice:
@@ -68,9 +67,8 @@ class Choice:
         return tuple(own or [each for each in self.exchanges if self._type_of(each).matches(given)])
 
     def replying(self, exchange: CompiledExchange, accept: str) -> CompiledExchange:
-        """Return the exchange that writes the response to a request that `exchange` has read.
-
-        It is `exchange` itself, or another exchange if the client accepts only the type of that one."""
+        """Return the exchange that writes the response to a request that `exchange` has read: `exchange` itself, or
+        another exchange if the client accepts only the other exchange's type."""
         if not accept:
             return exchange
         find = self._preferred if len(accept) > _LONGEST_REMEMBERED else self._replies

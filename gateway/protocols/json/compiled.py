@@ -1,7 +1,4 @@
-"""A compiled form.
-
-It has the form's exchanges, probes and model list, with the code that reads and writes their bodies.
-"""
+"""A compiled form: its exchanges, probes and model list, with the code that reads and writes their bodies."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -70,7 +67,7 @@ class CompiledExchange:
     request_headers: Headers
     origin: FormMessage
     shapes: Mapping[str, Shape]
-    """The shapes of batches that the form declares, by the names of tensors. It is empty if bodies are single rows."""
+    """The shapes of batches that the form declares, by the names of tensors; empty if bodies are single rows."""
 
     @property
     def input_nodes(self) -> tuple[Node, ...]:

@@ -56,13 +56,12 @@ ABSENT: Final = _Absent()
 class Exchange:
     """A request and its response.
 
-    - `paths`: The paths. They can contain `{model}`, `{version}`, `{id}` and other variables, whose values are ignored.
-      Any of the paths is accepted. The first path that can be filled is written.
+    - `paths`: The paths, which can contain `{model}`, `{version}`, `{id}` and other variables, whose values are
+      ignored. Any of the paths is accepted. The first path that can be filled is written.
     - `methods`: Any of the methods is accepted. The first is written.
     - `headers`, `query`: Templates by name. A name that ends in `?` is optional.
     - `request`, `response`: The templates of the bodies; ABSENT if there is no body.
-    - `stream`: One of STREAMS if the response is a stream of messages, each with the template `response`; otherwise
-      empty.
+    - `stream`: One of STREAMS if the response is a stream of messages with the template `response`; otherwise empty.
     - `ignore_unknown`: True if members that are not in the templates are ignored (here and in the other classes). If it
       is False, they are refused.
     - `client_paths`: Additional paths for clients, which the gateway never uses upstream.

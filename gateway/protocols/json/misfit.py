@@ -8,9 +8,8 @@ from typing import TypeAlias
 from gateway.core.errors import DecodeError, ElementError, GatewayError
 
 Place: TypeAlias = tuple[int, int]
-"""The position of a body's first difference from its template.
-
-It has the depth in objects and lists, and the approximate offset in bytes."""
+"""The position of a body's first difference from its template: the depth in objects and lists, and the approximate
+offset in bytes."""
 
 TOP: Place = (0, 0)
 STRUCTURE: Place = (100, 0)
@@ -37,9 +36,8 @@ def without_frames(error: DecodeError) -> DecodeError:
 
 
 def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
-    """Return one error for a body that matches none of several `what`.
-
-    It is the first error of a type other than MisfitError, or otherwise an error that lists the deepest differences."""
+    """Return one error for a body that matches none of several `what`: the first error of a type other than
+    MisfitError, or otherwise an error that lists the deepest differences."""
     inside = next((error for error in errors if not isinstance(error, MisfitError)), None)
     if inside is not None:
         return inside

@@ -1,7 +1,4 @@
-"""The paths of a form for OpenAPI documents.
-
-They have schemas of its templates, with the datatypes and shapes of its tensors.
-"""
+"""The paths of a form for OpenAPI documents, with its templates' schemas and its tensors' datatypes and shapes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -29,9 +29,8 @@ from gateway.protocols.json.writing import NO_WORDS
 
 _SUCCESSES = frozenset({200, 201, 202})
 _LONGEST_REMEMBERED = 256
-"""Maximum length of a header for which derived values are cached, in characters.
-
-It is limited because peers choose the headers."""
+"""Maximum length of a header for which derived values are cached, in characters; limited because peers choose the
+headers."""
 
 
 class _Way:
@@ -39,7 +38,7 @@ class _Way:
 
     - `exchanges`: The exchanges that a request can belong to. All of them have the same headers and query.
     - `content_type`: The Content-Type header, if requests have a body.
-    - `path`: The path with its variables. It is empty if only clients use it.
+    - `path`: The path with its variables; empty if only clients use it.
     - `acted_upon`: Finds words in a body.
     - `replies`: Chooses the exchange of a response, from all exchanges at this path.
     """
@@ -80,9 +79,8 @@ class _Way:
 
 
 class _UnreadMessage(FormMessage, frozen=True):
-    """The origin of a request that is relayed without decoding.
-
-    It has the request's way, and the values in its headers and query."""
+    """The origin of a request that is relayed without decoding: the request's way, and the values in its headers and
+    query."""
 
     way: _Way | None = None
     words: Mapping[Word, Json] = NO_WORDS
@@ -151,10 +149,8 @@ def _has_first_model(exchange: CompiledExchange) -> bool:
 
 
 def _content_type(given: str, exchanges: Sequence[CompiledExchange]) -> tuple[tuple[bytes, bytes], ...] | None:
-    """Return the Content-Type to send with a request.
-
-    It is the request's own type if `exchanges` have that type; otherwise, it is the type of `exchanges`, if they have
-    one. Return None if the body must be decoded."""
+    """Return the Content-Type to send with a request: the request's own type if `exchanges` have that type, otherwise
+    the type of `exchanges`, if they have one. Return None if the body must be decoded."""
     parsed, first = media_types.parse(given), exchanges[0].request_type
     if all(map(_is_in_query, exchanges)):
         return ()

@@ -23,9 +23,8 @@ _LIST, _ELEMENT = 264, 72
 
 @frozen
 class RowMemory:
-    """The maximum number of bytes that each `{`, `[` and `,` of a body takes.
-
-    It is 0 if the template makes nothing of the character."""
+    """The maximum number of bytes that each `{`, `[` and `,` of a body takes; 0 if the template makes nothing of the
+    character."""
 
     brace: int = 0
     bracket: int = 0

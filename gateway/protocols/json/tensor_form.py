@@ -13,7 +13,7 @@ from gateway.protocols.json.templates import TensorPlace
 class TensorForm:
     """A tensor of a template.
 
-    - `name`: The name that a decoded tensor gets. It is empty if the form declares no tensors.
+    - `name`: The name that a decoded tensor gets; empty if the form declares no tensors.
     - `label`: Its name in errors, such as `input 'x'`.
     - `spec`: Its datatype and shape, if the form declares them.
     - `rows`: The number of row lists around it.

@@ -53,7 +53,7 @@ class BodyType:
     """The type of a body, with its decoder, its places, and a function that counts the members of a decoded value."""
 
     decode: Callable[[bytes], Any] | None
-    """It is None for a body that is one tensor, because the text of the body is the value."""
+    """None for a body that is one tensor, because the text of the body is the value."""
     leaves: tuple[Leaf, ...]
     members: Callable[[Any], int]
 

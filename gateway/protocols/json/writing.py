@@ -196,7 +196,7 @@ class _Member:
     writer: _Writer
     optional: bool
     is_there: Callable[[PlacedContents], bool] | None
-    """True if the message has content for the list or the object. It is None if the member is always written."""
+    """True if the message has content for the list or the object; None if the member is always written."""
 
 
 _CONTAINERS = Object | RowList | FixedList
@@ -433,10 +433,8 @@ _Count: TypeAlias = Callable[[PlacedContents, Shape], int]
 
 
 def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """Return the number of rows within the rows `lead`.
-
-    It is the next dimension of the tensors in them, which must be equal. `names` are the places in the rows; None means
-    all tensors."""
+    """Return the number of rows within the rows `lead`: the next dimension of the tensors in them, which must be equal.
+    `names` are the places in the rows; None means all tensors."""
     tensors, at = contents.tensors, len(lead)
     shapes = {name: tensors[name].shape for name in (tensors if names is None else names) if name in tensors}
     for name, shape in shapes.items():

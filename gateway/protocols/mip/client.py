@@ -76,7 +76,7 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """Return the Answer in one packet. It is True for a ping, otherwise a Response whose outputs have no names.
+    """Return the Answer in one packet: True for a ping, otherwise a Response whose outputs have no names.
 
     The gateway counts the outputs itself, because kubemo's server sends n-input as n-output.
 

@@ -1,7 +1,5 @@
-"""The payload of an inference.
-
-It has the counts `n-input u8 | n-output u8 | batch size u16`, then TLVs, example by example. A TLV is `type u32 | size
-u32 | data`.
+"""The payload of an inference: the counts `n-input u8 | n-output u8 | batch size u16`, then TLVs, example by example. A
+TLV is `type u32 | size u32 | data`.
 
                 tensor 0    tensor 1
     example 0     TLV         TLV           on the wire: row by row
@@ -26,7 +24,7 @@ _COPY_UP_TO = 1024
 
 @frozen
 class Column:
-    """One tensor of all examples. It has the type of its TLVs, and the data of each example, in pieces."""
+    """One tensor of all examples: the type of its TLVs, and the data of each example, in pieces."""
 
     type: int
     examples: Sequence[Sequence[Buffer]]
@@ -94,9 +92,8 @@ _TLV_COST = 256
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a packet that are parsed.
-
-    These are all bytes except .npy files, which are at most copied. Counting stops above LARGE."""
+    """Return the number of bytes of a packet that are parsed: all bytes except .npy files, which are at most copied.
+    Counting stops above LARGE."""
     header, payload = message.parts
     if header[1] != PacketKind.INFERENCE:
         return len(payload)

@@ -14,10 +14,8 @@ from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 
 
 class Style(NamedTuple):
-    """The form of the tensors of one message.
-
-    It has the form of NaN and infinities (`translate.nan`), and the TLV types of numbers and of BYTES for tensors whose
-    `content_type` does not set one."""
+    """The form of the tensors of one message: the form of NaN and infinities (`translate.nan`), and the TLV types of
+    numbers and of BYTES for tensors whose `content_type` does not set one."""
 
     nan: str
     numbers: TlvType = TlvType.JSON

@@ -32,9 +32,8 @@ _PATHS = {
 
 
 def _method(request: Request) -> str:
-    """Return the method that runs the model.
-
-    It is the route's `payload`, otherwise the method of a client of this protocol, otherwise Predict."""
+    """Return the method that runs the model: the route's `payload`, otherwise the method of a client of this protocol,
+    otherwise Predict."""
     if request.translate.payload:
         return request.translate.payload
     return request.origin.called if isinstance(request.origin, ExampleMessage) else Payload.PREDICT

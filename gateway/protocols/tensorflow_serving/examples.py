@@ -47,10 +47,8 @@ _LENGTH = Struct("<I")
 
 
 class Feature(Fields, frozen=True):
-    """The values of a feature in one example.
-
-    It has the number of the list with the values, their number, and their bytes. Numbers are in their wire format,
-    texts in the raw form of BYTES."""
+    """The values of a feature in one example: the number of the list with the values, their number, and their bytes.
+    Numbers are in their wire format, texts in the raw form of BYTES."""
 
     kind: int
     count: int

@@ -28,9 +28,8 @@ from gateway.protocols.tensorflow_serving.results import read_result, write_resu
 from gateway.protocols.tensorflow_serving.schema import METHOD_NAMES, SERVING_DEFAULT, Payload
 
 TASKS = "MultiInference tasks"
-"""The parameter with the tasks of a MultiInference.
-
-It is JSON, a list of pairs of a method and a signature. Clients are unlikely to use this name."""
+"""The parameter with the tasks of a MultiInference: JSON, a list of pairs of a method and a signature. Clients are
+unlikely to use this name."""
 
 _SPEC, _INPUT = 1, 2
 _RESULT, _RESPONSE_SPEC = 1, 2
@@ -40,9 +39,7 @@ _METHODS = {name: method for method, name in METHOD_NAMES.items()}
 
 @frozen
 class Task:
-    """One task of a MultiInference.
-
-    It has `classify` or `regress`, and the signature, which is empty for the default."""
+    """One task of a MultiInference: `classify` or `regress`, and the signature, which is empty for the default."""
 
     method: str
     signature: str

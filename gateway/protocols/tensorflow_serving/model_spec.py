@@ -25,8 +25,8 @@ _SHORT = 256
 class Servable:
     """The fields of a ModelSpec.
 
-    `version` is the digits of a version, a label, or empty. `signature` is the signature in the message. It is empty if
-    the server selects it."""
+    `version` is the digits of a version, a label, or empty. `signature` is the signature in the message; empty if the
+    server selects it."""
 
     model: str = ""
     version: str = ""

@@ -1,4 +1,4 @@
-"""PredictRequest and PredictResponse are the messages with named tensors. Each is read and written in one pass.
+"""PredictRequest and PredictResponse are the messages with named tensors, read and written in one pass.
 
 | field of      | PredictRequest | PredictResponse |
 |---------------|----------------|-----------------|
@@ -59,10 +59,8 @@ RAW_RESPONSE = replace(RESPONSE, field=in_content)
 
 
 class PredictMessage(Message, frozen=True):
-    """The origin of a request or a response that came in a message of `kind`.
-
-    It is written again in the same form for a peer of this protocol, because some servers and clients read only typed
-    lists, or only `tensor_content`."""
+    """The origin of a request or a response that came in a message of `kind`. A peer of this protocol gets the same
+    form, because some servers and clients read only typed lists, or only `tensor_content`."""
 
     kind: PredictKind = REQUEST
 

@@ -106,7 +106,7 @@ def _decode_status(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _small(message: Message) -> Buffer:
-    """Return the body of a request without tensors. Raises DecodeError if the body is too large for such a request."""
+    """Return the body of a request without tensors. Raises DecodeError if the body is too large."""
     body = message.body
     if len(body) > Allowance.ALWAYS:
         raise DecodeError(f"the request has {len(body)} bytes; expected at most {Allowance.ALWAYS} without tensors")

@@ -87,7 +87,7 @@ _LIST_NAMES = {
 }
 
 _SINGLE = {_FLOAT: I32, _DOUBLE: I64}
-"""The wire type of an element that is not packed. It is VARINT for numbers that are not listed."""
+"""The wire type of an element that is not packed; VARINT for numbers that are not listed."""
 
 _FIELDS = TensorFields(
     {
@@ -337,10 +337,8 @@ def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
 
 
 def parsed_size(message: Buffer) -> int:
-    """Return the number of bytes of a TensorProto that are parsed.
-
-    These are all bytes except packed FP32 and FP64, and `tensor_content` of numbers. Counting stops above LARGE. Raises
-    DecodeError if the TensorProto is malformed."""
+    """Return the number of bytes of a TensorProto that are parsed: all bytes except packed FP32 and FP64, and
+    `tensor_content` of numbers. Counting stops above LARGE. Raises DecodeError if the TensorProto is malformed."""
     size = 0
     for number, wire_type, start, value, end in fields(message):
         if number == DTYPE and message[value:end] == _STRING_DTYPE:

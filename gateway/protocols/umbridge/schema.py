@@ -16,7 +16,7 @@ CALLS = {
 PATHS = {operation: f"/{call}" for call, operation in CALLS.items()}
 
 INPUT_SIZES, OUTPUT_SIZES, MODEL_INFO = PARTS = ("InputSizes", "OutputSizes", "ModelInfo")
-"""The three requests for a model's metadata. Each is a path, and the `part` of a Request."""
+"""The three requests for a model's metadata, as the path and as the `part` of a Request."""
 
 SIZES_KEYS = {INPUT_SIZES: "inputSizes", OUTPUT_SIZES: "outputSizes"}
 """The key of each response."""

@@ -27,10 +27,8 @@ _PAYLOAD_FORMATS = {
 
 
 def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
-    """Return a `:predict` or `:explain` request.
-
-    It is in the route's `payload` format, otherwise in the V1 client's format, otherwise in rows. Inputs that cannot be
-    rows become columns."""
+    """Return a `:predict` or `:explain` request, in the route's `payload` format, otherwise in the V1 client's format,
+    otherwise in rows. Inputs that cannot be rows become columns."""
     _refuse_parameters_of_tensors(request)
     tensor_format, named = _tensor_format(request)
     if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):

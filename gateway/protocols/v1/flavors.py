@@ -8,7 +8,7 @@ from gateway.core.types import ServerInfo
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
 GATEWAY = "gateway"
-"""Another gateway. It has the paths of both server types, whatever its listener's server type is."""
+"""Another gateway, with the paths of both server types, whatever its listener's server type is."""
 
 MARK = b"gateway-flavor"
 """The header that distinguishes a gateway's response to `GET /` from KServe's."""

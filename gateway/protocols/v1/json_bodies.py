@@ -42,7 +42,7 @@ from gateway.protocols.v1.tensors import (
 class Body:
     """The contents of a body, with tensors in one of the two formats, and its other `members`.
 
-    `tensor_error` is the reason why a value is JSON text and not a tensor. It is empty if all values are tensors."""
+    `tensor_error` is the reason why a value is JSON text and not a tensor; empty if all values are tensors."""
 
     tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]
@@ -108,10 +108,8 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
 
 @frozen
 class _Split:
-    """A body before its tensors are made.
-
-    It has the text or the array of each tensor by name (for named rows, of each row), and the other members of the
-    body."""
+    """A body before its tensors are made: the text or the array of each tensor by name (for named rows, of each row),
+    and the other members of the body."""
 
     tensor_format: TensorFormat
     tensors: Iterable[tuple[str, Any]]
@@ -404,7 +402,7 @@ def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: 
 
 
 def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
-    """Return a JSON object of keys and texts, in pieces, so that large texts are not copied."""
+    """Return a JSON object of keys and texts, in pieces, without copying large texts."""
     pieces = [*chain.from_iterable((b",%b:" % write(key), *texts) for key, texts in members)]
     if not pieces:
         return (b"{}",)

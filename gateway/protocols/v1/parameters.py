@@ -17,9 +17,8 @@ from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_N
 
 
 class BodyMessage(Message, frozen=True):
-    """A message with tensors, and the data for the response or for the request to a V1 backend.
-
-    It has the format, whether the tensors are named, and the other members by key."""
+    """A message with tensors, and the data for the response or for the request to a V1 backend: the format, whether the
+    tensors are named, and the other members by key."""
 
     tensor_format: TensorFormat = TensorFormat.ROWS
     named: bool = False
@@ -27,7 +26,7 @@ class BodyMessage(Message, frozen=True):
     in_parameters: frozenset[str] = frozenset()
     """The parameters that are keys of the object `parameters`."""
     tensor_error: str = ""
-    """The reason why the values are JSON texts and not a tensor. It is empty if they are a tensor."""
+    """The reason why the values are JSON texts and not a tensor; empty if they are a tensor."""
     event_mode: str = ""
     """The mode of the CloudEvent in the response; empty for an ordinary response."""
 

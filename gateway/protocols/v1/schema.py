@@ -46,7 +46,7 @@ EXPLANATION = BodyKeys("explanations", "outputs", "explanation")
 
 
 class Payload:
-    """The values of a route's `translate.payload`. They are the format of requests to the backend."""
+    """The values of a route's `translate.payload`: the format of requests to the backend."""
 
     ROWS = "rows"
     NAMED_ROWS = "named_rows"

@@ -7,7 +7,7 @@ from gateway.core.types import ServerInfo
 TRITON, MLSERVER, KSERVE = "triton", "mlserver", "kserve"
 """The names that these servers report in their server metadata."""
 OPENVINO = "openvino"
-"""OpenVINO Model Server. It has the binary tensor data extension without listing it, and decodes image files itself."""
+"""OpenVINO Model Server, which has the binary tensor data extension unlisted, and decodes image files itself."""
 BINARY = "binary"
 """Any other server whose metadata lists the binary tensor data extension, such as another gateway."""
 PLAIN = "plain"
@@ -15,8 +15,8 @@ PLAIN = "plain"
 TYPED = "typed"
 """A plain server that reads only typed `contents` over gRPC.
 
-It ignores raw contents, and runs the model without data. AMD's server does this. It is detected by its name. TorchServe
-also does this. It has no server metadata, so its `flavor` must be set."""
+It ignores raw contents, and runs the model without data. AMD's server does this, and is detected by its name.
+TorchServe also does this, but has no server metadata, so its `flavor` must be set."""
 
 BINARY_EXTENSION = "binary_tensor_data"
 

@@ -24,9 +24,8 @@ def _classify(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _greatest_probability(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return the softmax of each row's greatest score.
-
-    It is computed in FP64, where the difference of two FP32 numbers is finite."""
+    """Return the softmax of each row's greatest score, computed in FP64, where the difference of two FP32 numbers is
+    finite."""
     differences = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
     total: NDArray[Any] = np.exp(differences).sum(axis=1, keepdims=True)
     return (1.0 / total).astype(np.float32)

@@ -92,9 +92,8 @@ class ReportedLoads:
 
     @property
     def usual_call(self) -> float:
-        """The load of a call at a server without a report.
-
-        This is the mean of the other servers, or 1 if there are no other servers."""
+        """The load of a call at a server without a report: the mean of the other servers, or 1 if there are no other
+        servers."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:

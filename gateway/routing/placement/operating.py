@@ -81,10 +81,8 @@ class OperatedLoader(Loader):
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
 
     async def unload_at(self, model: str, endpoint: Endpoint) -> None:
-        """Unload a model on one endpoint.
-
-        It gets no more calls there, and the server finishes its current calls. If models are loaded on demand, the next
-        call for the model loads it again if no other server has it.
+        """Unload a model on one endpoint. The model gets no more calls there, and the server finishes its current
+        calls. If models are loaded on demand, the next call for the model loads it again if no other server has it.
 
         Raises:
             GatewayError: NOT_FOUND if the endpoint does not have it, or the server's error.

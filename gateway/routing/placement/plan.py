@@ -224,9 +224,8 @@ class ServerCapacities:
         room.take(step.placement.model, step.placement.wanted_by)
 
     def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
-        """Yield the replicas to unload because a server exceeds its limits.
-
-        These are the least recently used replicas without calls."""
+        """Yield the replicas to unload because a server exceeds its limits: the least recently used replicas without
+        calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
             while room.is_exceeded and unused:

@@ -69,7 +69,7 @@ class ReplicaReport:
 
 @frozen
 class PlacedModel:
-    """One model, for reports. `last_used` is on the backend's clock. It is None before the first call."""
+    """One model, for reports. `last_used` is on the backend's clock; None before the first call."""
 
     model: str
     versions: tuple[str, ...]
@@ -133,16 +133,15 @@ class ModelReplica:
         sent the last finished call."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
-        """The inputs and outputs that the server reports.
-
-        It is None if the server was not queried for them since it has the model."""
+        """The inputs and outputs that the server reports; None if the server was not queried for them since it has the
+        model."""
         self.why = ""
         self.until = 0.0
         self.failures = 0
         """Failures since its last answered call."""
         self.in_flight = 0
         self.idle: asyncio.Event | None = None
-        """Set when its last call has ended. It is None before the first caller waits for that."""
+        """Set when its last call has ended; None before the first caller waits for that."""
         self.has_lied = False
         """True if it is FAILED because the server lists the model but does not have it."""
         self.is_unsure = False
@@ -205,13 +204,10 @@ class Placement:
         self.model = model
         self.places: dict[Endpoint, ModelReplica] = {}
         self.choice: EndpointChoice | None = None
-        """The choice among the endpoints with the model.
-
-        It is None if no endpoint has the model, and before the first `Placements.chosen`."""
+        """The choice among the endpoints with the model; None if no endpoint has the model, and before the first
+        `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
-        """The choice for each version.
-
-        It is None if all endpoints have the same versions, or do not report versions."""
+        """The choice for each version; None if all endpoints have the same versions, or do not report versions."""
         self.calls = 0
         self.waiting = 0
         """The number of calls that wait for an endpoint with the model."""
@@ -224,7 +220,7 @@ class Placement:
         self.not_before = 0.0
         """The time from which this gateway can try to load the model, because another gateway is loading it now."""
         self.wanted_by = ""
-        """The client whose call was the first to wait for the load. It is empty if loads per client are not limited."""
+        """The client whose call was the first to wait for the load; empty if loads per client are not limited."""
         self.wanted_since = 0.0
         """The time since which calls wait for this model without an endpoint."""
 

@@ -1,7 +1,5 @@
-"""The log of commands that run a server.
-
-It is written to standard error with one line per record, as text for people or as a JSON object. The traceback of an
-unexpected error follows the text, or is the member `error`.
+"""The log of commands that run a server, written to standard error with one line per record, as text for people or as a
+JSON object. The traceback of an unexpected error follows the text, or is the member `error`.
 """
 
 import logging

@@ -9,7 +9,7 @@ from typing import Any
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the event loop's thread can request its turn from a thread that encodes or decodes.
 
-With Python's default of 5 ms, it never makes such a request to a thread that releases the interpreter more often, for
+With Python's default of 5 ms, it never requests its turn from a thread that releases the interpreter more often, for
 microseconds. Threads release it in this way when numpy converts numbers. With Python's default, writing 12 million FP32
 as JSON blocked the loop for 150 to 300 ms; with this value, it blocks the loop for 20 ms."""
 

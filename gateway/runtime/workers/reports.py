@@ -223,9 +223,8 @@ def _counters() -> Mapping[str, Sequence[StateMetric]]:
 
 
 class Processes(Collector):
-    """The system's statistics for several processes, in the form for one process.
-
-    They are sums, the earliest start, and the lowest limit of files. The CPU time of ended processes stays included."""
+    """The system's statistics for several processes, in the form for one process: sums, the earliest start, and the
+    lowest limit of files. The CPU time of ended processes stays included."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids

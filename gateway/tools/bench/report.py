@@ -198,7 +198,7 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 def _histogram(histogram: LatencyHistogram) -> dict[str, Any]:
-    """Return the histogram's figures and its buckets, each with the minimum and the maximum duration and the count."""
+    """Return the histogram's figures and its buckets with their minimum and maximum duration and their count."""
     return {
         "count": histogram.count,
         **_figures(histogram),

@@ -104,7 +104,7 @@ class LocalRun:
 
 
 class ProcessesRun:
-    """A Run shared by several processes, each with a part of the plan."""
+    """A Run whose plan is divided among several processes."""
 
     def __init__(self, job: LoadJob, processes: int) -> None:
         self._job = job

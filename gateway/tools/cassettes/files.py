@@ -18,7 +18,7 @@ _LONGEST_HEADER = 2**16
 
 def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Iterator[tuple[int, Entry]]:
     """Yield each entry of a recording with its line number. A last line without an end is incomplete, because the
-    recording was interrupted. This function skips such a line, and reports it to `on_cut`.
+    recording was interrupted. This function skips the line, and reports it to `on_cut`.
 
     Raises:
         CassetteError: the file is unreadable, is not a recording, or a line is malformed; the text names file and line.

@@ -2,7 +2,7 @@
 protocol; docs/conformance.md, "Add a check", explains how to add one.
 
 A check is a function that sends a few requests to a server under test. It returns if the replies are right. Otherwise
-it calls `fail`, `deviate`, `not_applicable` or `not_tested`, each with a reason.
+it calls `fail`, `deviate`, `not_applicable` or `not_tested` with a reason.
 """
 
 import fnmatch

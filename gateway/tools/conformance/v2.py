@@ -1,5 +1,5 @@
 """Checks of V2 that are the same over REST and over gRPC. The servers of `v2_rest` and `v2_grpc` speak for them: they
-send the requests, and read the replies. Each has a table of these checks with the section and the rule of its
+send the requests, and read the replies. Both modules have a table of these checks with the section and the rule of its
 specification."""
 
 from collections.abc import Callable, Mapping, Sequence

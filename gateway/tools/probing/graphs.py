@@ -40,7 +40,7 @@ async def graph_misfits(
     config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess
 ) -> Mapping[str, GraphMisfit | None]:
     """Return mismatches by graph name; None for a graph without a mismatch. Metadata for the models of the graph's
-    steps is requested as for a client with `access`, within `seconds` for each graph."""
+    steps is requested with a client's `access`, within `seconds` for each graph."""
     assembly = _assembled(config, protocols)
     await assembly.discovery.start()
     assembly.start()

@@ -15,7 +15,7 @@ def parse_address(text: str) -> Address:
     """Return the Address in `text`. Connections use all addresses of a name, in turn.
 
     Raises:
-        ValueError: `text` is not such an address. The error has the fault and the expected form.
+        ValueError: `text` is not a gRPC address. The error has the fault and the expected form.
     """
     try:
         return _parsed(text)

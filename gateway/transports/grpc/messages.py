@@ -52,7 +52,7 @@ class MessageReader:
 
         Raises:
             DecodeError: the prefix is invalid.
-            TooLargeError: the message exceeds the limit. It is raised when the message's prefix has arrived.
+            TooLargeError: the message exceeds the limit; raised when the message's prefix has arrived.
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for it.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:

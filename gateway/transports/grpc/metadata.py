@@ -78,9 +78,8 @@ def _armoured(text: bytes) -> bytes:
 
 
 def unarmoured(name: bytes, text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the values of one field whose name ends in `-bin`.
-
-    They are split at commas, and decoded whether they are padded or not.
+    """Yield the values of one field whose name ends in `-bin`, split at commas, and decoded whether they are padded or
+    not.
 
     Raises:
         DecodeError: a value is not base64.

@@ -14,9 +14,8 @@ Packet = tuple[Buffer, Buffer]
 SCRATCH_BYTES = 64 * 2**10
 
 _DISCARD = memoryview(bytearray(2**20))
-"""The buffer for dropped bytes of all connections.
-
-It is large because some clients (brpc's) fail their next calls while more than 64 MiB of their bytes are unread."""
+"""The buffer for dropped bytes of all connections; large because some clients (brpc's) fail their next calls while more
+than 64 MiB of their bytes are unread."""
 
 _JOINED = 64 * 2**10
 """Up to this number of bytes, one copy costs less than one more write."""
@@ -32,7 +31,7 @@ def write(transport: asyncio.WriteTransport, message: Message) -> None:
 
 
 class PacketReader:
-    """Splits the bytes that arrive in `buffer` into packets. It does no I/O.
+    """Splits the bytes that arrive in `buffer` into packets, without I/O.
 
     `buffer` is `scratch` while messages are small enough for it. All connections of a loop can share it, because the
     loop calls `received` immediately after it has filled the buffer. A larger message gets its own buffer, which grows

@@ -1,6 +1,4 @@
-"""Errors of grps over brpc.
-
-They are in the GrpsMessage of a response, or in the meta of its frame as a brpc error number.
+"""Errors of grps over brpc: in the GrpsMessage of a response, or in the meta of its frame as a brpc error number.
 
 For clients, the gateway uses the meta for errors that occur before it reads a GrpsMessage.
 """

@@ -29,10 +29,8 @@ _PREDICT = backend_method(INFER)
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request of an inference, or None if the gateway must decode the frame.
-
-    This is the case for a malformed frame, another method, a payload that is not plain protobuf, or a missing model
-    name on a listener with a default model."""
+    """Return the request of an inference, or None if the gateway must decode the frame: for a malformed frame, another
+    method, a payload that is not plain protobuf, or a missing model name on a listener with a default model."""
     frame = _plain_frame(message)
     if frame is None or _operation(frame.meta) is not INFER:
         return None

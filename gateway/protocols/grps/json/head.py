@@ -39,9 +39,8 @@ _SUCCESS = re.compile(
 # Each word with the position of a letter that is rare in bodies.
 _MODEL = (b'"model"', 1)
 _ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
-"""Members that the gateway reads and a real server skips.
-
-These are names in lowerCamelCase, and the specification's own name of `flat_float64`."""
+"""Members that the gateway reads and a real server skips: names in lowerCamelCase, and the specification's own name of
+`flat_float64`."""
 _STRINGS = 64
 """Maximum number of strings of a body for which checking each for an alias costs less than searching the body."""
 _BARE = ((b"NaN", 0), (b"Infinity", 7))

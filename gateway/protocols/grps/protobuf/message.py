@@ -193,9 +193,8 @@ _COPIED_FIELDS = frozenset(ELEMENTS[datatype] for datatype in RAW)
 
 
 def parsed_size(body: Buffer) -> int:
-    """Return the number of bytes of a GrpsMessage that are parsed.
-
-    These are all bytes except packed FP32 and FP64 elements, which are at most copied. Counting stops above LARGE."""
+    """Return the number of bytes of a GrpsMessage that are parsed: all bytes except packed FP32 and FP64 elements,
+    which are at most copied. Counting stops above LARGE."""
     size = 0
     try:
         for number, length in _field_sizes(memoryview(body)):

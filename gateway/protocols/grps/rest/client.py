@@ -125,10 +125,9 @@ def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessa
 
 
 def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
-    """Return the message of a body with type `application/octet-stream`.
-
-    It is bin_data, unless the body is a GrpsMessage in JSON. In a stream, the GrpsMessage can be any message. Outside
-    of streams, it can only be an error, for which the C++ server repeats the request's content type."""
+    """Return the message of a body with type `application/octet-stream`: bin_data, unless the body is a GrpsMessage in
+    JSON. In a stream, the GrpsMessage can be any message. Outside of streams, it can only be an error, for which the
+    C++ server repeats the request's content type."""
     if not begins_object(body) or not (is_stream or len(body) <= _MAX_ERROR_SIZE):
         return bin_data_message(body)
     try:

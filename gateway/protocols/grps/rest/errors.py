@@ -1,4 +1,4 @@
-"""Errors of grps-rest. They are a JSON GrpsMessage to clients, and any body from backends."""
+"""Errors of grps-rest: a JSON GrpsMessage to clients, and any body from backends."""
 
 import re
 

@@ -43,7 +43,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def wants_stream(message: Message) -> bool:
-    """Return True, so that bodies are not collected."""
+    """Return True, so bodies are not collected."""
     return True
 
 

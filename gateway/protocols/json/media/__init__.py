@@ -2,6 +2,6 @@
 
 They determine how the document that a template describes is written, and which responses a client accepts.
 
-CSV, JSON lines and form data are converted to JSON text of the same document, which is read like all other JSON. They
-are written from such text.
+CSV, JSON lines and form data are converted to JSON text of the same document, which is read like all other JSON, and
+are written from JSON text.
 """

@@ -187,7 +187,7 @@ def _cell_pieces(
 
 
 def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[bytes]:
-    """Yield the rows of these columns, separated by commas. They are JSON lists, or, if `names` is set, objects."""
+    """Yield the rows of these columns, separated by commas, as JSON lists, or, if `names` is set, as objects."""
     if names is None:
         before, end = ["],[", *[","] * (len(columns) - 1)], "]"
     else:
@@ -267,9 +267,8 @@ _SORTS: dict[_Convert, str] = {_numbers: "number", _booleans: "boolean (true or 
 
 
 def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
-    """Return the function that converts the cells of each column.
-
-    It is chosen by the column's kind, or by the form of all its cells."""
+    """Return the function that converts the cells of each column, chosen by the column's kind, or by the form of all
+    its cells."""
     unknown = {at for at, kind in enumerate(kinds) if kind is None}
     looks: dict[int, _Convert] = {}
     for batch in rows.batches() if unknown else ():

@@ -1,4 +1,4 @@
-"""Splits CSV (RFC 4180) into cells. It does so in blocks with numpy, and row by row to explain an error."""
+"""Splits CSV (RFC 4180) into cells, in blocks with numpy, and row by row to explain an error."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Cell: TypeAlias = bytes
 _MOST_CELLS = 2**20
 """Maximum number of cells of a row. Each becomes an object, temporarily."""
 BLOCK = 2**17
-"""Number of bytes to split in one step. It is limited for the same reason."""
+"""Number of bytes to split in one step, limited for the same reason."""
 _QUOTE, _COMMA, _LINE_FEED, _RETURN = b'",\n\r'
 NOT_STRUCTURE = bytes(set(range(256)) - set(b",\n"))
 _SEPARATOR = 0xFF
@@ -33,7 +33,7 @@ _Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 @frozen
 class CsvBatch:
-    """Some rows, each with `width` cells. It has the cells without their quotes, and which cells have quotes."""
+    """Some rows of `width` cells: the cells without their quotes, and which cells have quotes."""
 
     cells: list[str]
     quoted: _Flags

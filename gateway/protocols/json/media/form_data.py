@@ -88,9 +88,8 @@ _SIZES[[*b'\b\t\n\f\r"\\']] = 2
 
 
 def _size_as_json(content: Buffer) -> int:
-    """Return the number of bytes of a JSON string of `content`.
-
-    It is a text with escapes, because a file can be a text in a response, or otherwise base64."""
+    """Return the number of bytes of a JSON string of `content`: a text with escapes, because a file can be a text in a
+    response, or otherwise base64."""
     sizes = (
         int(_SIZES[np.frombuffer(content[at : at + _PIECE], np.uint8)].sum()) for at in range(0, len(content), _PIECE)
     )

@@ -1,6 +1,4 @@
-"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5).
-
-They have named fields, each a text.
+"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields, each a text.
 
 The gateway refuses a name that occurs twice. A percent sign without two hexadecimal digits means itself, as in the
 standard.

@@ -68,9 +68,8 @@ def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Pro
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
-    """Return a ModelInferRequest.
-
-    It is typed if the client's request is typed. Otherwise it is raw, which every server type except TYPED reads."""
+    """Return a ModelInferRequest: typed if the client's request is typed, otherwise raw, which every server type except
+    TYPED reads."""
     if request.version:
         check_version(request.version, target)
     if request.outputs:

@@ -1,4 +1,4 @@
-"""V2 parameters in gRPC. They are a `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
+"""V2 parameters in gRPC: a `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
 
 from reprlib import repr as shown
 

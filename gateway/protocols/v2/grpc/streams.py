@@ -6,9 +6,8 @@ stream continues with the next request.
 A client whose request has the parameter `triton_enable_empty_final_response` counts responses until one has the
 parameter `triton_final_response: true`. Exactly one response must have it. If no response or several responses have it,
 the client assigns the responses to its next request to this request, or the reverse. No codec knows whether a response
-is the last one. Therefore such a client gets `triton_final_response: false` on each response, and an empty final
-response with true, as from a decoupled Triton model. Other clients get the backend's `triton_final_response`, if there
-is one.
+is the last one. Therefore the client gets `triton_final_response: false` on each response, and an empty final response
+with true, as from a decoupled Triton model. Other clients get the backend's `triton_final_response`, if there is one.
 """
 
 from gateway.core.protobuf.schema import Protobuf, parse

@@ -1,4 +1,4 @@
-"""The messages with tensors, ModelInferRequest and ModelInferResponse. Each is read and written in one pass.
+"""The messages with tensors, ModelInferRequest and ModelInferResponse, read and written in one pass.
 
 Each entry of `inputs` or `outputs` has a tensor's name, datatype and shape. The data of all tensors are either raw or
 typed. Raw data are bytes fields after the entries, one for each entry and in their order (`raw_input_contents`,
@@ -244,7 +244,7 @@ def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
 
 
 _read_head = lru_cache(256)(_read_entry)
-"""This is for entries without contents, of which clients send few different ones.
+"""Reads entries without contents, of which clients send few different ones.
 
 The cache saves 1 of 2 us for each tensor, which is 2% of a request."""
 
@@ -273,8 +273,8 @@ _NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY, _CONTENTS_KEY = map(key, (1, 2, 3, _CONTEN
 class InferenceHead(Struct, frozen=True):
     """The fields of an inference except its tensors.
 
-    `outputs` are the outputs that a request asks for. `reader` is the server that gets the message. It is None for a
-    client, which has all parameter types."""
+    `outputs` are the outputs that a request asks for. `reader` is the server that gets the message; None for a client,
+    which has all parameter types."""
 
     model: str
     version: str

@@ -47,7 +47,7 @@ _FIELDS = {
 no specific data type")."""
 
 _UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
-"""The wire type of one element that is not packed. It is VARINT for the other fields."""
+"""The wire type of one element that is not packed; VARINT for the other fields."""
 
 _BYTES_KEY = _BYTES << 3 | LENGTH
 _KEYS = {number: key(number) for number in _FIELD_NAMES}

@@ -28,14 +28,13 @@ def read_reply(reply: Message, limits: Limits) -> JsonObject:
 
 
 def read_string(document: JsonObject, key: str) -> str:
-    """Return the string at `key`. It is empty if `key` is absent or null. Raises DecodeError for anything else."""
+    """Return the string at `key`; empty if `key` is absent or null. Raises DecodeError for anything else."""
     return checked_string(document.get(key), key)
 
 
 def checked_string(given: object, key: str) -> str:
-    """Return `given`, the value of `key`.
-
-    It is empty if it is absent (UNSET) or null. Raises DecodeError for anything else."""
+    """Return `given`, the value of `key`, or an empty string if it is absent (UNSET) or null. Raises DecodeError for
+    anything else."""
     if isinstance(given, str):
         return given
     if given is not None and given is not UNSET:
@@ -44,7 +43,7 @@ def checked_string(given: object, key: str) -> str:
 
 
 def read_list(document: JsonObject, key: str) -> list[Any]:
-    """Return the array at `key`. It is empty if `key` is absent or null. Raises DecodeError for anything else."""
+    """Return the array at `key`; empty if `key` is absent or null. Raises DecodeError for anything else."""
     entries = document.get(key)
     if entries is not None and not isinstance(entries, list):
         raise DecodeError(f"{key} must be a list, not {shown(entries)}")

@@ -19,10 +19,8 @@ OWN_EXTENSIONS = (BINARY_EXTENSION, "parameters")
 """The extensions that the gateway always has over REST, by Triton's names."""
 
 GATEWAY_INFER = "gateway_infer"
-"""A parameter of model metadata that only gateways read and write (MLServer's metadata also has `parameters`).
-
-It is False for a model without `infer` that has derivative models, such as a UM-Bridge model that supports only
-Gradient."""
+"""A parameter of model metadata that only gateways read and write (MLServer's metadata also has `parameters`); False
+for a model without `infer` that has derivative models, such as a UM-Bridge model that supports only Gradient."""
 
 
 # --- client side ---

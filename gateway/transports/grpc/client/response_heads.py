@@ -31,7 +31,7 @@ class ResponseHead:
     """The fields of one header block.
 
     - `http_status`: The HTTP status; 0 in blocks without a status, such as trailers.
-    - `status`: The gRPC status. It is None in blocks without a gRPC status, such as the head of a reply with messages.
+    - `status`: The gRPC status; None in blocks without a gRPC status, such as the head of a reply with messages.
     - `text`: The error's text, usually UTF-8.
     """
 

@@ -32,7 +32,7 @@ from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, ConnectionMemory, Memory, waiting_bytes
 
 _LARGE_WINDOW = 2**23
-"""The size of the window for a large message, in bytes. It is larger than the usual window."""
+"""The size of the window for a large message, in bytes; larger than the usual window."""
 
 _GRACE = 0.05
 """Delay after its deadline until the connection ends a unary call, in seconds.
@@ -48,7 +48,7 @@ AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Mess
 @frozen
 class Method:
     """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of requests
-    and replies. `refuse` creates the reply to a request that failed unexpectedly. It is None for gRPC's own services.
+    and replies. `refuse` creates the reply to a request that failed unexpectedly; None for gRPC's own services.
     `record` is None if there are no observers."""
 
     name: str
@@ -439,7 +439,7 @@ class StreamCall(ServerCall):
         self._held_bytes = 0
         self._ended = False
         self._idle_since: float | None = None
-        """The time since which all requested replies are complete. It is None while a reply is missing."""
+        """The time since which all requested replies are complete; None while a reply is missing."""
         self._messages_pulled = 0
         self._is_cut_off = False
         """True if the client could not send everything, because the listener drains."""

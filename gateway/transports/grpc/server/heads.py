@@ -25,9 +25,8 @@ _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1
 
 @frozen
 class RequestFault:
-    """The reason why a request is refused because of its head.
-
-    It has a gRPC status, or an HTTP status for a client that does not use gRPC."""
+    """The reason why a request is refused because of its head, with a gRPC status, or an HTTP status for a client that
+    does not use gRPC."""
 
     text: str
     status: Status = Status.OK

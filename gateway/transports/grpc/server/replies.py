@@ -28,10 +28,8 @@ _KNOWN = frozenset(Status)
 
 
 def trailers(reply: Message) -> bytes:
-    """Return the header block that ends a call.
-
-    It has the status of `reply`, its body as the error's text if the status is not 0, and its headers that gRPC can
-    carry."""
+    """Return the header block that ends a call, with the status of `reply`, its body as the error's text if the status
+    is not 0, and its headers that gRPC can carry."""
     if not reply.status:
         raw = reply.headers.raw
         return _ended_well(tuple(raw)) if raw else _PLAIN_END

@@ -234,7 +234,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
 
     def _check_order(self) -> None:
         """Refuse a reply that the peer sent before its system had received any part of the request, because it is a
-        second reply to an earlier request. If the peer sends such a reply later, it looks like the right reply."""
+        second reply to an earlier request. If the peer sends the second reply later, it looks like the right reply."""
         if not self._is_tls and self._unconfirmed.count() >= self._request_size:
             self._observer.distrust()
             raise malformed("reply came before the request had arrived, so it belongs to another request")

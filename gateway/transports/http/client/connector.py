@@ -102,8 +102,8 @@ class HttpConnector:
         message has no limit.
 
         On a `passthrough` route, a client can send a body with a method for which RFC 9110 defines none (GET, DELETE,
-        ...). The connector closes the connection after such a request, because a server that ignores the body would
-        read it as the next request.
+        ...). The connector closes the connection after the request, because a server that ignores the body would read
+        it as the next request.
 
         Raises:
             TransportError: like `exchange`, also after some messages; UNIMPLEMENTED if there is no `stream_framing`.

@@ -38,7 +38,7 @@ class HttpPool:
 
     @property
     def keeps(self) -> bool:
-        """True if connections stay open after their exchange. It is False while the endpoint is distrusted."""
+        """True if connections stay open after their exchange; False while the endpoint is distrusted."""
         return not self.is_cautious or self._is_trusted_again()
 
     def take(self) -> HttpClientConnection | None:

@@ -1,4 +1,4 @@
-"""Reads one reply of an endpoint. It takes bytes and returns a Message. It uses no sockets."""
+"""Reads one reply of an endpoint from bytes and returns a Message, without sockets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -158,9 +158,8 @@ class ReplyReader:
         self.body_buffer = arriving.unfilled
 
     def _end_parsing(self, error: Exception, data: memoryview | bytes) -> None:
-        """Handle the end of parsing.
-
-        It ends at bytes after a complete reply, because a callback raised an error, or because the data is not HTTP/1.
+        """Handle the end of parsing: at bytes after a complete reply, because a callback raised an error, or because
+        the data is not HTTP/1.
         """
         if self.message is not None:
             self.keep_alive = False

@@ -90,15 +90,14 @@ class HeadWriter:
 
 @lru_cache(1024)
 def _length_line(size: int) -> bytes:
-    """Return the Content-Length line. It is cached, because the bodies of a model usually have few sizes."""
+    """Return the Content-Length line, cached because the bodies of a model usually have few sizes."""
     return b"Content-Length: %d\r\n" % size
 
 
 @lru_cache(256)
 def _timeout_line(seconds: float) -> bytes:
-    """Return the timeout line.
-
-    It is cached, because a model's calls usually have the same time limit and leave immediately."""
+    """Return the timeout line, cached because a model's calls usually have the same time limit and leave
+    immediately."""
     return b"Request-Timeout: %.3f\r\n" % min(seconds, _MAX_SECONDS)
 
 

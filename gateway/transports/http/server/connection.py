@@ -65,8 +65,7 @@ _NONE: frozenset[bytes] = frozenset()
 class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     """Serves one client.
 
-    `_head` and `_dispatch` belong to the request that is being received or served. They are None until its head is
-    parsed."""
+    `_head` and `_dispatch` belong to the request that is being received or served; None until its head is parsed."""
 
     HEAD_NAME, BODY_NAME = "the request's head", "the request's body"
 
@@ -87,9 +86,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         """The task that serves the request, if that takes time."""
         self._half_close: HalfClose | None = None
-        """Detects whether a client that has ended its side still waits for its reply.
-
-        It is None before the client has ended its side."""
+        """Detects whether a client that has ended its side still waits for its reply; None before the client has ended
+        its side."""
         self._stream: StreamedReplyWriter | None = None
         """The writer of the reply, if the reply is streamed."""
         self._record = UNRECORDED

@@ -38,9 +38,8 @@ class SizedBody:
 
     @property
     def room(self) -> memoryview | None:
-        """The buffer for the rest of the body, which the caller fills and reports with `filled`.
-
-        It is None for small bodies, and until the first bytes of a large body have arrived."""
+        """The buffer for the rest of the body, which the caller fills and reports with `filled`; None for small bodies,
+        and until the first bytes of a large body have arrived."""
         if self._arriving is None or self._size < _LARGE:
             return None
         self._arriving.reserve()

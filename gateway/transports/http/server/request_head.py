@@ -139,7 +139,7 @@ class HeadReader:
 
     @property
     def version(self) -> str:
-        """The HTTP version in the request, such as `1.1`. It can be unknown."""
+        """The HTTP version in the request, such as `1.1`, which can be unknown."""
         version: str = self._parser.get_http_version()
         return version
 
@@ -191,7 +191,7 @@ class RequestHead:
     """The head of a request.
 
     `length` is the size of the body in bytes; None for a chunked body. `keep_line` is the Connection line of a reply
-    that keeps the connection. It is empty for HTTP/1.1, which keeps connections by default."""
+    that keeps the connection; empty for HTTP/1.1, which keeps connections by default."""
 
     __slots__ = (
         "accepted_coding",

@@ -1,4 +1,4 @@
-"""One byte stream to an endpoint. It has one call at a time, or many if replies have a tag (`Framing.tag`)."""
+"""One byte stream to an endpoint, with one call at a time, or many if replies have a tag (`Framing.tag`)."""
 
 import asyncio
 import os

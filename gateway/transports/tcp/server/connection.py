@@ -48,8 +48,8 @@ connection can have in flight. The request that exceeds this is still begun, and
 class TcpContext(ConnectionContext):
     """The data that all connections of one listener share.
 
-    `max_in_flight` is the maximum number of requests of one connection in flight. It is more than one only if replies
-    have a tag."""
+    `max_in_flight` is the maximum number of requests of one connection in flight; more than one only if replies have a
+    tag."""
 
     protocol: Protocol
     exchange: Exchange
@@ -90,7 +90,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._next_turn: asyncio.Handle | None = None
         """Continues with the messages that waited when the connection's turn was over."""
         self._ends_at = math.inf
-        """The time when the connection ends if no request is in flight. It is finite while the listener drains."""
+        """The time when the connection ends if no request is in flight; finite while the listener drains."""
 
     @property
     def protocol(self) -> str:

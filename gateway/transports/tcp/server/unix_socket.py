@@ -1,4 +1,4 @@
-"""The file of a unix socket. It is created, replaced if no process listens on it any longer, and removed at the end."""
+"""The file of a unix socket: created, replaced if no process listens on it any longer, and removed at the end."""
 
 import errno
 import os
