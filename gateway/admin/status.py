@@ -58,7 +58,7 @@ class EndpointStatus(BaseModel):
     endpoint is not down, or is down because probes fail."""
     load: float | None = None
     """The last load that the server reported, which `balance: least_load` compares. The unit is the same for all
-    servers of the backend. None if there is no recent report, or if `balance` has another value."""
+    servers of the backend. None without a recent report, or if `balance` has another value."""
     drain: DrainStatus | None = None
     """Null if the endpoint is not being drained."""
 

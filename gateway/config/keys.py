@@ -289,7 +289,7 @@ def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class MetricsConfig(Keys):
-    """`/metrics` on the health port, for Prometheus. If there is no health port, the gateway counts nothing."""
+    """`/metrics` on the health port, for Prometheus. Without a health port, the gateway counts nothing."""
 
     enabled: Flag = True
     """Count requests, and serve the page."""
@@ -664,8 +664,8 @@ class Config(Keys):
     permissions: PermissionSets = Field(default_factory=dict)
     """Sets of permissions by name, each a list of permitted operations."""
     principals: PrincipalEntries = Field(default_factory=dict)
-    """Permissions of principals, by the name of a principal or a glob. The entry with the exact name applies; if there
-    is none, the first glob that matches. Principals without an entry have no permissions."""
+    """Permissions of principals, by the name of a principal or a glob. The entry with the exact name applies, or
+    otherwise the first glob that matches. Principals without an entry have no permissions."""
     health: HealthConfig | None = None
     """The health port, for probes and Prometheus; off if absent."""
     scaler: ScalerConfig | None = None

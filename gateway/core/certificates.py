@@ -138,8 +138,7 @@ def identity(peer: Mapping[str, Any] | None) -> str:
     """Return the principal of a verified certificate (from `SSLSocket.getpeercert`).
 
     This is the first URI (used by SPIFFE), else the first DNS name, of its subject alternative names, else the common
-    name of its subject. The result is empty if there is no certificate, or if the name has characters that cannot be
-    printed."""
+    name of its subject. The result is empty without a certificate, or if the name has unprintable characters."""
     if not peer:
         return ""
     names = peer.get("subjectAltName", ())

@@ -57,8 +57,8 @@ _Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ToleranceSettings(Documented):
-    """Maximum distance of floats that count as equal. It is enough if one of the limits is met. If no limit is set,
-    floats must be equal. Integers, BOOL and BYTES must always be equal."""
+    """Maximum distance of floats that count as equal. It is enough if one of the limits is met. Without a limit, floats
+     must be equal. Integers, BOOL and BYTES must always be equal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -150,7 +150,7 @@ class MirrorRecord(Record, gc=False, eq=False):
         self.told |= {"outcome": outcome, **why}
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the header fields of any record, and the mark. If there is no id, the id header is left out."""
+        """Return the header fields of any record, and the mark. Without an id, the id header is left out."""
         fields = super().forwarded_fields(span)
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
 

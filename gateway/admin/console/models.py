@@ -95,7 +95,7 @@ class ModelSignature(BaseModel):
     versions: list[str]
     platform: str
     route: str | None
-    """The route whose `signature` replaces the server's signature; null if there is none."""
+    """The route whose `signature` replaces the server's signature, or null."""
     unknown: str
     """The reason why everything except the inputs is unknown, or empty."""
 

@@ -35,7 +35,7 @@ class ListedRequest(BaseModel):
     """The first 256 characters of the model's name in the request; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The last called backend. `out_protocol` and `endpoint` also refer to the last call. Empty if there was no call,
+    """The last called backend. `out_protocol` and `endpoint` also refer to the last call. Empty without a call,
     and for a graph, whose steps have their own backends."""
     out_protocol: str
     endpoint: str

@@ -45,7 +45,7 @@ class BackendTraffic(BaseModel):
     waiting: int
     """Calls that wait for a free slot."""
     slots: int
-    """Maximum number of calls in flight; 0 if there is no limit."""
+    """Maximum number of calls in flight; 0 if unlimited."""
     queue: int
     """Maximum number of waiting calls."""
     starts_servers: bool

@@ -94,7 +94,7 @@ class ReportedLoads:
     def usual_call(self) -> float:
         """The load of a call at a server without a report.
 
-        This is the mean of the other servers, or 1 if there are no other servers."""
+        This is the mean of the other servers, or 1 without other servers."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:

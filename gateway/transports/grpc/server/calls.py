@@ -49,7 +49,7 @@ AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Mess
 class Method:
     """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of requests
     and replies. `refuse` creates the reply to a request that failed unexpectedly. It is None for gRPC's own services.
-    `record` is None if there are no observers."""
+    `record` is None without observers."""
 
     name: str
     answer: Answer | None = None
