@@ -38,7 +38,7 @@ class Observing:
         self._finished_steps = FinishedRecords()
         """Passes on the records of graph steps.
 
-        They are counted, but are not requests of clients, so they are not in the access log."""
+        They are counted, but are not client requests, so they are not in the access log."""
         self._all_finished = WeakSet((self._finished, self._finished_steps))
         """This object, and the objects of earlier configurations with requests in flight."""
         self.counters = Counters()

@@ -219,7 +219,7 @@ class ListenerConfig(Keys):
     """Authentication of clients; a client has the permissions of its principal. Default: no authentication, and every
     client has all permissions."""
     tls: ListenerTlsConfig | None = None
-    """TLS for connections from clients of the listener. Default: no TLS."""
+    """TLS for connections from the listener's clients. Default: no TLS."""
     cors: CorsConfig | None = None
     """Origins of web pages that can call the listener from browsers. Default: browsers block the responses for pages of
     other origins."""

@@ -248,7 +248,7 @@ class LocalSlots:
         return self.free(plain, tried, choice)
 
     def no_other_is_free(self) -> GatewayError:
-        """Return the error of a request that must go to an endpoint that it has not tried."""
+        """Return the error for a request that must go to an endpoint that it has not tried."""
         return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free; try again later")
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:

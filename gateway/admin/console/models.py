@@ -120,7 +120,7 @@ class ModelLists:
         return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)), without)
 
     def _renewed(self, sides: Mapping[str, BackendSide]) -> list[BackendModels]:
-        """Return the lists of these backends, and keep the lists of backends that have not changed."""
+        """Return the lists of these backends, and keep the lists of unchanged backends."""
         before, self._lists = self._lists, {}
         for name, side in sides.items():
             kept = before.get(name)

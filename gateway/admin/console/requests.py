@@ -43,7 +43,7 @@ class ListedRequest(BaseModel):
     reason: str
     """Empty for requests that succeeded."""
     fault: Literal["", "caller", "server"]
-    """Who caused the error; empty for requests that succeeded."""
+    """The party that caused the error; empty for requests that succeeded."""
     code: int
     """The protocol's own status of the response; 0 if the protocol has no such status."""
     cache: str

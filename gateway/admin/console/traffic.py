@@ -86,7 +86,7 @@ class Traffic(BaseModel):
     errors: int
     """Number of requests that ended with an error. If the number grows, `/api/errors` has new errors."""
     shedding: int
-    """What the gateway refuses because it is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
+    """The refusals while the gateway is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
     requests with a body."""
     listeners: dict[str, ListenerTraffic]
     backends: dict[str, BackendTraffic]

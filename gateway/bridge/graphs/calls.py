@@ -32,7 +32,7 @@ GRAPH = STEP_PROTOCOL
 """The protocol name of step requests, and of graphs as backends. This protocol has no messages."""
 
 CONFIG = "config"
-"""The parameter of an UM-Bridge call that can determine the vector sizes of a model."""
+"""The parameter of an UM-Bridge call that can determine a model's vector sizes."""
 
 _NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN, Reason.MODEL_NOT_FOUND})
 """Reasons for refusing a call before it runs."""
@@ -269,7 +269,7 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
 
 @contextmanager
 def _recorded(asked: Request, destination: Destination) -> Iterator[Request]:
-    """Give a step's request a record of its own. The step counts at the backend that it calls, and its attempts and
+    """Give a step's request its own record. The step counts at the backend that it calls, and its attempts and
     times are added to the record of the graph's request."""
     of_graph = asked.record
     if of_graph is UNRECORDED:

@@ -50,7 +50,7 @@ class Loaded(Hashable, typing.Protocol):
 class ReportedLoad:
     """The load that a server reports.
 
-    - `load`: The load, in a unit that all servers of a backend share.
+    - `load`: The load, in a unit that all the backend's servers share.
     - `per_call`: The load that one more call adds.
     - `alone`: The load of a call that has the server to itself.
     - `in_flight`: The number of this gateway's calls there at the time of the report.

@@ -1,4 +1,4 @@
-"""Decides where to load a model and what to unload for it.
+"""Decides where to load a model and which models to unload for it.
 
 This module queries no servers and does not change the table.
 

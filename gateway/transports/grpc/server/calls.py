@@ -37,7 +37,7 @@ _LARGE_WINDOW = 2**23
 _GRACE = 0.05
 """Delay after its deadline until the connection ends a unary call, in seconds.
 
-Usually the exchange has refused the call by then, at the deadline and in the form of the protocol."""
+Usually the exchange has already refused the call, at the deadline and in the form of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
@@ -113,7 +113,7 @@ class ServerCall:
         self.arriving_since = stream.heard
         """When the message that is arriving began, or was last allowed to continue."""
         self.arrived_bytes = 0
-        """The number of its bytes that have arrived since then."""
+        """The number of its bytes that have arrived since `arriving_since`."""
         self.due: float | None = None
         """The time when the call's time is over; None if it has no deadline."""
         if head.timeout is not None:
