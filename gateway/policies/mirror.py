@@ -58,7 +58,7 @@ _Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 class ToleranceSettings(Documented):
     """Maximum distance of floats that count as equal. It is enough if one of the limits is met. Without a limit, floats
-     must be equal. Integers, BOOL and BYTES must always be equal."""
+    must be equal. Integers, BOOL and BYTES must always be equal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -136,7 +136,7 @@ class ModelLists:
 def _why_without(models: BackendModels) -> str:
     if models.is_asking:
         return f"no answer within {SECONDS_WAITED:g} s"
-    if models.error is None or models.error.status is Status.UNIMPLEMENTED:  # the protocol has no lists of models
+    if models.error is None or models.error.status is Status.UNIMPLEMENTED:  # the protocol has no model lists
         return ""
     return models.error.message
 

@@ -224,7 +224,7 @@ class StepCalls:
         Raises:
             GatewayError: the error of the query, with the name of the step.
         """
-        if operation is Operation.MODEL_READY:  # the metadata of models is cached
+        if operation is Operation.MODEL_READY:  # model metadata is cached
             self._count_call(request)
         asked = replace_struct(_asked(request, operation, model, step, ()), part=part)
         record = request.record.of_step(operation.value, model)  # not ended, because queries are not counted
