@@ -30,8 +30,8 @@ class AccessCheck:
     """Passes requests of principals with the permission `admin` to `application`.
 
     It refuses requests from web pages of other origins, because browsers send Basic credentials with requests of any
-    web page. `asked` authenticates clients and waits for issuer keys. While `asked` is None, there is no
-    authentication, and requests get only the checks of HostCheck. A reload can change `asked`."""
+    web page. `asked` authenticates clients and waits for issuer keys. While `asked` is None, authentication is off, and
+    requests get only the checks of HostCheck. A reload can change `asked`."""
 
     def __init__(self, application: ASGI, asked: Asked | None) -> None:
         self.asked = asked

@@ -54,10 +54,10 @@ class HealthServer:
     - `is_accepting` returns whether the gateway accepts requests. The server's thread calls it.
     - `backends_ready` returns whether the backends are ready. It runs on the event loop that calls `start`. If it is
       None, readiness does not depend on backends.
-    - `metrics` is the page of `/metrics`, or None if there is no page. Before the server renders the page, `count`
+    - `metrics` is the page of `/metrics`, or None. Before the server renders the page, `count`
       counts the uncounted requests, on the event loop that calls `start`.
     - `asked` authenticates clients of the metrics page, and waits for issuer keys on the same loop. If it is None,
-      there is no authentication.
+      authentication is off.
     - `tls` is the same as in ListenerSettings. The server's thread calls it.
     """
 

@@ -59,7 +59,7 @@ class KeyToRevoke(BaseModel):
 
 
 def why_fixed(state: GatewayState) -> str:
-    """Return why the keys of the gateway cannot be changed over the status API; empty if they can."""
+    """Return why the gateway's keys cannot be changed over the status API; empty if they can."""
     if state.assembly.authentication.access.file is None:
         return "the configuration names no key file; set `auth: {keys: {file: PATH}}`"
     if state.config.admin is None or state.config.admin.auth is None:

@@ -53,8 +53,8 @@ def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -
         },
     )
     async def place_model(asked: ModelToPlace) -> ModelPlaced:
-        """Load or unload a model on one server, and wait until this is done. If there is not enough capacity
-        (`max_models`, `memory`), the gateway first unloads the server's least recently used models without calls."""
+        """Load or unload a model on one server, and wait until this is done. If capacity is insufficient (`max_models`,
+        `memory`), the gateway first unloads the server's least recently used models without calls."""
         backend = backends().get(asked.backend)
         if backend is None:
             raise HTTPException(404, f"unknown backend {asked.backend!r}")

@@ -59,8 +59,8 @@ class EndpointStatus(BaseModel):
     """After this time, the gateway sends one trial call; if it gets a response, the endpoint is up again. None if the
     endpoint is not down, or is down because probes fail."""
     load: float | None = None
-    """The last load that the server reported, which `balance: least_load` compares. The unit is the same for all
-    servers of the backend. None if there is no recent report, or if `balance` has another value."""
+    """The last load that the server reported, which `balance: least_load` compares. The unit is the same for all the
+    backend's servers. None without a recent report, or if `balance` has another value."""
     drain: DrainStatus | None = None
     """Null if the endpoint is not being drained."""
 

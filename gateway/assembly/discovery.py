@@ -220,7 +220,7 @@ class EndpointCloser:
         self._give_up = release
 
     def release(self, endpoint: Endpoint) -> None:
-        """Close `endpoint` after its last call, unless a backend uses it again by then."""
+        """Close `endpoint` after its last call, unless a backend uses it again before that."""
         key = next((key for key, each in self._endpoints.items() if each is endpoint), None)
         if key is not None and not self._has(endpoint):
             del self._endpoints[key]

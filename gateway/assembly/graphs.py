@@ -68,7 +68,7 @@ class GraphRoutes:
         bridges = LazyMapping(clients, lambda client: [Bridge(settings, clients[client], side)])
 
         def destination(*of: Any) -> Destination:
-            # The backends are the backends of its steps, which have records of their own.
+            # The backends are the backends of its steps, which have their own records.
             return replace(without_policies(*of), route=f"models.{side.name}", backend="")
 
         return route(Conditions(model=side.name), bridges, destination)

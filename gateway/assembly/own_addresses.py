@@ -17,7 +17,7 @@ LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 async def resolved(host: str) -> frozenset[Ip]:
     """Return the current addresses of a host name.
 
-    The result is empty if the resolver finds none within RESOLVING_SECONDS."""
+    The result is empty if the resolver finds no address within RESOLVING_SECONDS."""
     try:
         async with asyncio.timeout(RESOLVING_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)

@@ -261,7 +261,7 @@ class Routers:
 
 
 def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
-    """Return the renamings of these pairs, or the `others` if there are no pairs."""
+    """Return the renamings of these pairs, or `others` if `pairs` is None."""
     return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
 
 

@@ -78,7 +78,7 @@ class VersionConditions:
 
 
 def rewritten(config: RouteConfig) -> Rewritten:
-    """Return the backend's names for the models of a route."""
+    """Return the backend's names for a route's models."""
     glob, template = config.match.model, config.rewrite.model
     if template is None:
         return None

@@ -146,7 +146,7 @@ class Authenticator:
 
     def __call__(self, headers: Headers, identity: str) -> Principal:
         """Return the principal of the client, based on its headers or metadata, and on the identity in its verified
-        certificate (empty if there is none). The header for keys takes precedence over Authorization. The
+        certificate (empty if missing). The header for keys takes precedence over Authorization. The
         authenticator refuses a wrong key or token even if it accepts clients without credentials.
 
         Raises:

@@ -150,7 +150,7 @@ def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
 
 
 def _common_rows(batches: Sequence[tuple[str, int]]) -> int | None:
-    """Return the number of rows that all batches have, or None if there are no batches.
+    """Return the number of rows that all batches have, or None without batches.
 
     Each batch comes with the name of its input."""
     if not batches:

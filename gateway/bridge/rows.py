@@ -60,7 +60,7 @@ async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitti
 
     Raises:
         DecodeError: the inputs have different numbers of rows, or a row does not match the model.
-        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output) if joining the outputs of the rows failed.
+        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output) if joining the rows' outputs failed.
     """
     count = max(map(len, rows.columns))
     _check_count(count, fitting.settings.max_rows)

@@ -38,8 +38,8 @@ def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
 
 
 def request(file: str, model: str) -> Request:
-    """Return the request in a file, without the data that only a client's own protocol needs. If there is no file,
-    return a request without inputs.
+    """Return the request in a file, without the data that only a client's own protocol needs. Without a file, return a
+    request without inputs.
 
     Raises:
         BadArgument, DecodeError, GatewayError: the file is unreadable, or contains no request.

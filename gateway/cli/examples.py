@@ -21,8 +21,8 @@ def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
 
     Each command requests metadata for the first model that a route for its listener and protocol names, in the version
     of this route. Commands over TLS do not check the listener's certificate. If the listener has `auth`, the command
-    sends the key or token in the shell variable KEY. The list omits listeners that require a certificate, routes whose
-    conditions no command can meet, and routes with conditions on headers, because header values can be secret."""
+    sends the key or token in the shell variable KEY. The list omits listeners that require a certificate, routes with
+    conditions that commands cannot meet, and routes with conditions on headers, because header values can be secret."""
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]
     protocols = spoken(config)
     commands = [
@@ -41,7 +41,7 @@ def _first(commands: Iterator[str]) -> list[str]:
 
 
 def _needs_certificate(config: Config, listener: ListenerConfig) -> bool:
-    """Return whether clients must present a certificate, because the printed commands have none."""
+    """Return whether clients must present a certificate, because the printed commands lack one."""
     if listener.tls is not None and listener.tls.client == "required":
         return True
     auth = listener.auth

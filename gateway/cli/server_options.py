@@ -81,7 +81,7 @@ class ServerOptions:
     insecure: Insecure = False
 
     def tls(self) -> Tls | None:
-        """Return the TLS options; None if no option is set."""
+        """Return the TLS options; None if all options are unset."""
         asked = Tls(self.ca, self.certificate, self.certificate_key, self.server_name, verify=not self.insecure)
         return None if asked == Tls() else asked
 

@@ -1,4 +1,4 @@
-"""Format the models of a server as rows of a table and as JSON."""
+"""Format a server's models as table rows and as JSON."""
 
 from typing import Any
 

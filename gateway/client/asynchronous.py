@@ -535,7 +535,7 @@ class AsyncClient:
 
     @contextmanager
     def _errors(self, seconds: float | None = None) -> Iterator[None]:
-        """Raise errors of gateway modules as ClientError."""
+        """Raise errors from gateway modules as ClientError."""
         try:
             yield
         except TimeoutError as error:

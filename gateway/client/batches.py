@@ -134,7 +134,7 @@ def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
 
 
 class NotOfRows(Exception):  # noqa: N818 - it is a finding, not an error
-    """The outputs of a batch cannot be split by point. The error's text gives the reason."""
+    """A batch's outputs cannot be split by point. The error's text gives the reason."""
 
 
 def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outputs]:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_input
 
 SERVER = "server"
-"""The name for the server in errors of gateway modules."""
+"""The name for the server in errors from gateway modules."""
 
 
 class PartialResults(Protocol):
@@ -106,7 +106,7 @@ _CLASSES: dict[Status, type[ClientError]] = {
 
 
 def as_client_error(error: Exception, address: str) -> ClientError:
-    """Return the ClientError for an error of gateway modules. A DecodeError is about the request; a fault in the
+    """Return the ClientError for an error from gateway modules. A DecodeError is about the request; a fault in the
     response is a GatewayError."""
     if isinstance(error, DecodeError | TypeError | ValueError):
         error = invalid_input(str(error))

@@ -105,7 +105,7 @@ class Results(Sequence[Outputs]):
 
         Raises:
             ClientError: the error of a failed point.
-            IndexError: the index is out of range, or there is no evaluation of the point.
+            IndexError: the index is out of range, or the point has no evaluation.
         """
         if isinstance(index, slice):
             return [self._at(each) for each in range(*index.indices(self._length))]

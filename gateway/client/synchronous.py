@@ -165,7 +165,7 @@ class Client(Waiting[AsyncClient]):
         """Same as `map.evaluations`.
 
         The client takes points and moves the progress bar in the caller's thread, because points can come from other
-        calls to the same client, and notebooks show only the output of their own thread."""
+        calls to the same client, and notebooks show only their own thread's output."""
         sent: dict[Future[SendingEnd], Sending] = {}
         ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
         calls = self._asynchronous._calls(window.arguments.timeout)

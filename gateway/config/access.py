@@ -127,7 +127,7 @@ class GrantConfig(Keys):
     """Permitted operations on models."""
 
     operations: Annotated[tuple[Permission, ...], Field(min_length=1), AfterValidator(distinct)]
-    """Permitted operations. `infer`: run models. `metadata`: read metadata of models and servers. `control`: load
+    """Permitted operations. `infer`: run models. `metadata`: read model and server metadata. `control`: load
     models and change server settings, if the listener has `allow_control`. `offline`: take a listener offline, if the
     listener has `allow_offline`. `explain`: request explanations of responses. `admin`: use the status API. `details`:
     get full errors, even if the listener has `errors: {detail: brief}`. `metrics`: read `/metrics`, if `health` has

@@ -118,7 +118,7 @@ class Node:
         return ()
 
     def child(self, step: str | int) -> "Node | None":
-        """Return the node at a key or an index; None if there is none."""
+        """Return the node at a key or an index, or None."""
         match self.value, step:
             case dict(items), str():
                 return items.get(step)

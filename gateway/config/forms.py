@@ -41,7 +41,7 @@ class ExchangeConfig(Keys):
 
     path: Texts
     """Path of the request, which can contain `{model}`, `{version}` and `{id}`; or a list of paths. The gateway accepts
-    requests of clients at all paths, and sends its own requests to the first path for which it has all values."""
+    client requests at all paths, and sends its own requests to the first path for which it has all values."""
     client_path: Texts | None = None
     """Additional paths, only for clients. The gateway sends requests that arrive at these paths to the server's
     `path`."""
@@ -74,7 +74,7 @@ class ProbeConfig(Keys):
     """GET request that checks whether a server is ready or live."""
 
     path: Texts
-    """Path of the request, or a list of paths. The gateway accepts requests of clients at all paths, and sends its own
+    """Path of the request, or a list of paths. The gateway accepts client requests at all paths, and sends its own
     requests to the first path."""
     status: Annotated[int, Field(ge=100, le=599)] = 200
     """Status of the response of a ready or live server."""
@@ -97,7 +97,7 @@ class ListingConfig(Keys):
     """GET request that clients send for the list of model names."""
 
     path: Texts
-    """Path of the request, or a list of paths. The gateway accepts requests of clients at all paths, and sends its own
+    """Path of the request, or a list of paths. The gateway accepts client requests at all paths, and sends its own
     requests to the first path."""
     response: JsonValue
     """Template of the response, with `$model` as a list item or inside one."""

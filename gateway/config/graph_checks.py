@@ -92,7 +92,7 @@ def _leads(route: RouteConfig, model: str, version: str) -> bool:
 
 
 def _nested(models: Mapping[str, Graph]) -> Iterator[Finding]:
-    """Find a graph that calls itself, directly or through other graphs; if there is none, find graphs with more than
+    """Find a graph that calls itself, directly or through other graphs; otherwise, find graphs with more than
     DEEPEST nested graphs."""
     called = {name: _graphs_called(graph, models) for name, graph in models.items()}
     heights: dict[str, int] = {}

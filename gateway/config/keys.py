@@ -219,7 +219,7 @@ class ListenerConfig(Keys):
     """Authentication of clients; a client has the permissions of its principal. Default: no authentication, and every
     client has all permissions."""
     tls: ListenerTlsConfig | None = None
-    """TLS for connections from clients of the listener. Default: no TLS."""
+    """TLS for connections from the listener's clients. Default: no TLS."""
     cors: CorsConfig | None = None
     """Origins of web pages that can call the listener from browsers. Default: browsers block the responses for pages of
     other origins."""
@@ -289,7 +289,7 @@ def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class MetricsConfig(Keys):
-    """`/metrics` on the health port, for Prometheus. If there is no health port, the gateway counts nothing."""
+    """`/metrics` on the health port, for Prometheus. Without a health port, the gateway counts nothing."""
 
     enabled: Flag = True
     """Count requests, and serve the page."""
@@ -664,8 +664,8 @@ class Config(Keys):
     permissions: PermissionSets = Field(default_factory=dict)
     """Sets of permissions by name, each a list of permitted operations."""
     principals: PrincipalEntries = Field(default_factory=dict)
-    """Permissions of principals, by the name of a principal or a glob. The entry with the exact name applies; if there
-    is none, the first glob that matches. Principals without an entry have no permissions."""
+    """Permissions of principals, by the name of a principal or a glob. The entry with the exact name applies, or
+    otherwise the first glob that matches. Principals without an entry have no permissions."""
     health: HealthConfig | None = None
     """The health port, for probes and Prometheus; off if absent."""
     scaler: ScalerConfig | None = None

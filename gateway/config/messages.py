@@ -23,7 +23,7 @@ except `@`."""
 _TIME = re.compile(r"[0-9.]+ ?(ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
 _SIZE = re.compile(r"[0-9.]+ ?([kKMGT]i?B?|B|bytes)")
 _MOST_KEYS = 8
-"""Maximum number of keys that a message lists. Messages about maps with more keys list none."""
+"""Maximum number of keys that a message lists. Messages about maps with more keys omit them."""
 
 _BOUNDS = {
     **dict.fromkeys(("most", "largest", "longest", "highest", "maximum", "max"), "max"),

@@ -185,7 +185,7 @@ class RouteConfig(Keys):
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The names of all backends of the route: its own, then the backends in `fallback`."""
+        """The names of all the route's backends: its own, then the backends in `fallback`."""
         return (*self.own_backends, *self.fallback)
 
     @property

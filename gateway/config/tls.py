@@ -18,7 +18,7 @@ class ListenerTlsConfig(Keys):
     """Absolute path of a PEM file with certificate revocation lists (CRLs), one from each CA in `client_ca` that signs
     client certificates. New handshakes with a revoked certificate fail."""
     client: ClientCertificates = "none"
-    """Whether clients need a certificate signed by a CA in `client_ca`: `required`, `optional`, or `none` (not
+    """Client certificate signed by a CA in `client_ca`: `required`, `optional`, or `none` (not
     requested)."""
 
     @property

@@ -70,7 +70,7 @@ class ModelRenaming:
         return "".join(part.text if part.capture is None else groups[part.capture] for part in self._parts)
 
     def client_name(self, name: str) -> str | None:
-        """Return a client's name that maps to the backend's `name`; None if there is no such name or it cannot be
+        """Return a client's name that maps to the backend's `name`; None if the name is missing or cannot be
         determined."""
         found = self._backend.fullmatch(name) if self._is_invertible else None
         if found is None:

@@ -11,7 +11,7 @@ from gateway.core.operations import CALLS, CONTROL_OPERATIONS, SERVER_OPERATIONS
 Permission: TypeAlias = Literal["infer", "metadata", "control", "offline", "explain", "admin", "details", "metrics"]
 """The permissions of principals.
 
-`infer`: Run models. `metadata`: Read metadata of models and servers. `control`: Load models and change server settings.
+`infer`: Run models. `metadata`: Read model and server metadata. `control`: Load models and change server settings.
 `offline`: Take a listener offline and online. `explain`: Request explanations of responses. `admin`: Use the status
 API. `details`: See backend names and addresses in errors. `metrics`: Read the metrics page on a health port with
 authentication."""

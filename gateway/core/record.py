@@ -103,7 +103,7 @@ class ListenerRecords:
     """The data that the Records of one listener's requests share: the observers that receive them when the requests
     end, and the recipients of their data. `forwards` is True if requests to backends can have headers because of the
     records. `step_observers` are the observers of the Records of graph steps. `trace` is the observer of a sampled
-    trace, which also receives the records of calls that continue after the request itself; None if there is no tracing.
+    trace, which also receives the records of calls that continue after the request itself; None without tracing.
     """
 
     observers: tuple[Observer, ...] = ()
@@ -163,7 +163,7 @@ class Record(Struct, gc=False, eq=False):
       while the request runs.
 
     `events` are the spans, if an observer or an explanation needs them (the request then `is_timed`); otherwise None.
-    `context` is the request's trace context; None if there is no tracing. `traceparent` is the client's header; empty
+    `context` is the request's trace context; None without tracing. `traceparent` is the client's header; empty
     if the header is absent. `explain` makes the header of the reply that explains the request, if the client requested
     it. `added` are additional headers of the reply. `tells` is True if the reply can have headers because of this
     record. `error_text` has the first LONGEST_TEXT characters of the error for the client.

@@ -105,7 +105,7 @@ class Exchanges:
     """The functions that a Listener calls with the messages that it receives.
 
     `ready` is the response of the transport's own health service, if it has one (gRPC), until `announce_end` is called.
-    `record` is None if there are no observers. `admit` is None if clients need no credentials."""
+    `record` is None without observers. `admit` is None if clients need no credentials."""
 
     exchange: Exchange
     stream: ExchangeStream

@@ -98,7 +98,7 @@ class Message(Struct, frozen=True):
     - `pattern`, `captures`: The Protocol's pattern that the path matched, and the decoded values of its `{captures}`.
     - `status`: The status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
-    - `received`, `deadline`: Seconds on the event loop's clock. `deadline` is None if there is no deadline.
+    - `received`, `deadline`: Seconds on the event loop's clock. `deadline` is None without a deadline.
     - `identity`: The name in the client's verified TLS certificate, in the form that `core.certificates.identity`
       returns; empty without a certificate.
     - `record`: Records the progress of the request; UNRECORDED if nothing observes the request.
@@ -171,7 +171,7 @@ class ReplyMessage(Message, frozen=True):
 class Tensor(Struct, frozen=True):
     """A named array: datatype, shape and data.
 
-    - `name`: The tensor's name; empty if the message had none.
+    - `name`: The tensor's name; empty if the message had no name.
     - `shape`: Has no negative dimension and matches `data`; the code that creates a Tensor has checked this.
     - `data`: In V2's raw format: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
     - `content_type`: The tensor's encoding in protocols that have several encodings, or empty. BYTES elements as

@@ -50,7 +50,7 @@ class RequestError:
     route: str
     backend: str
     endpoint: str
-    """The endpoint of the last attempt; empty if there was no attempt."""
+    """The endpoint of the last attempt; empty without an attempt."""
     status: str
     reason: str
     fault: Fault

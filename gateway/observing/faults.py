@@ -1,5 +1,5 @@
-"""Whose fault an error is: the caller's, if the request is invalid, forbidden or over a limit, or otherwise a server's,
-which is the model server or the gateway itself. Errors of callers do not depend on the health of servers."""
+"""The party that caused an error: the caller, if the request is invalid, forbidden or over a limit, or otherwise a
+server, which is the model server or the gateway itself. Errors of callers do not depend on the health of servers."""
 
 from functools import cache
 from typing import Literal, TypeAlias

@@ -139,7 +139,7 @@ def _is_empty(series: NDArray[np.float32]) -> bool:
 
 def quantile(latencies: Sequence[int], part: float) -> float:
     """Return the latency, in seconds, that this part of the requests did not exceed: an estimate, which is correct
-    within its bucket of LATENCY_BOUNDS. Return NaN if there are no requests, and the last bound for larger values."""
+    within its bucket of LATENCY_BOUNDS. Return NaN without requests, and the last bound for larger values."""
     wanted = part * sum(latencies)
     if not wanted:
         return math.nan

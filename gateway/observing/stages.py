@@ -55,7 +55,7 @@ class StageSums(NamedTuple):
         return type(self)(*map(sub, self, other))
 
     def means(self, requests: int) -> tuple[float, ...]:
-        """Return the mean seconds of each of STAGES for `requests` requests; NaN if there are none."""
+        """Return the mean seconds of each of STAGES for `requests` requests; NaN without requests."""
         numbers = (requests, requests, requests, self.read, self.written)
         return tuple(total / number if number else float("nan") for total, number in zip(self, numbers, strict=False))
 

@@ -126,8 +126,8 @@ class CircuitBreaker(PolicyState):
         return request.deadline is not None and self._clock() >= request.deadline - _SLACK
 
     def _had_fair_time(self, request: Request, began: float) -> bool:
-        """Return True if the call ran for half of the limit of the outer policy `timeout`, or, if there is no such
-        limit, for FAIR_SECONDS."""
+        """Return True if the call ran for half of the limit of the outer policy `timeout`, or, without a limit, for
+        FAIR_SECONDS."""
         limit = request.time_limit
         return self._clock() - began >= (FAIR_SECONDS if limit is None else limit / 2)
 

@@ -53,7 +53,7 @@ class Circuit:
         self._row = 0
         self._openings = 0
         self._recent: deque[bool] = deque(maxlen=rules.calls)
-        """Whether each of the last calls failed."""
+        """For each of the last calls, True if it failed."""
 
     @property
     def is_flawless(self) -> bool:

@@ -693,7 +693,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Return `handler` with requests combined into batches.
 
     The Handler raises:
-        GatewayError: the request's own error, or the error of its batch if the batch cannot be repeated in parts;
+        GatewayError: the request's own error, or its batch's error if the batch cannot be repeated in parts;
             DEADLINE_EXCEEDED, the request's deadline has passed; INTERNAL (invalid-output), the response to a batch
             cannot be split."""
     shown = state(settings)

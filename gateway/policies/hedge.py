@@ -88,7 +88,7 @@ class Hedges:
         return request.operation in _HEDGED and self._context.may_repeat(request) and self._context.endpoints() > 1
 
     def wait(self, request: Request) -> float | None:
-        """Return the seconds after which a second attempt begins, or None if there is none."""
+        """Return the seconds after which a second attempt begins, or None for no attempt."""
         known = self._models.get((request.model, request.operation))
         seconds = known.percentile(self._settings.percentile) if known else None
         return None if seconds is None else max(seconds, self._settings.min_delay)

@@ -150,7 +150,7 @@ class MirrorRecord(Record, gc=False, eq=False):
         self.told |= {"outcome": outcome, **why}
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the header fields of any record, and the mark. If there is no id, the id header is left out."""
+        """Return the header fields of any record, and the mark. Without an id, the id header is left out."""
         fields = super().forwarded_fields(span)
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
 

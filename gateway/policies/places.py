@@ -89,7 +89,7 @@ class StateMetric:
     for example from several workers, are added.
 
     The labels of a place are `place` and `route` (the route's name, or `backends.NAME`), and `backend`, which is the
-    `backend` in the state's JSON, or, if there is none, the backend that has the policy."""
+    `backend` in the state's JSON, or otherwise the backend that has the policy."""
 
     name: str
     kind: Literal["counter", "gauge"]

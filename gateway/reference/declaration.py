@@ -60,8 +60,8 @@ def signature(
     thread-safe. Coroutine functions run on the event loop, without a limit.
 
     Raises:
-        ValueError: there is an unknown datatype, a repeated or reserved name, or an invalid shape, there are no inputs
-            or no outputs, or `workers` is below 1.
+        ValueError: there is an unknown datatype, a repeated or reserved name, or an invalid shape, inputs or outputs
+            are missing, or `workers` is below 1.
     """
     pairs = zip(DERIVATIVES, (gradient, apply_jacobian, apply_hessian), strict=True)
     derivatives = tuple((operation, function) for operation, function in pairs if function is not None)

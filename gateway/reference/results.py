@@ -55,7 +55,7 @@ def expected_outputs(operation: Operation, arguments: Arguments, signature: Sign
 
 
 def _rows(arguments: Arguments, signature: Signature) -> int:
-    """Return the number of rows of the batched inputs, or -1 if there are no batched inputs."""
+    """Return the number of rows of the batched inputs, or -1 without batched inputs."""
     pairs = zip(arguments, signature.inputs, strict=False)  # the arguments of a derivative follow the inputs
     return next((item.shape[0] for item, spec in pairs if isinstance(item, Tensor) and is_batch(spec.shape)), -1)
 

@@ -98,7 +98,7 @@ class Branches:
                 return
             except GatewayError as error:
                 if begun or not self._goes_on(error, request, chain, at):
-                    raise _final_error(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
+                    raise _final_error(error, unreached)  # noqa: B904 - one of the two, each with its own cause
                 unreached = _unreached(error, unreached)
 
     def _chain(self, chosen: Branch, request: Request) -> tuple[Branch, ...]:
@@ -112,7 +112,7 @@ class Branches:
                 return await branch.handler(request)
             except GatewayError as error:
                 if not self._goes_on(error, request, chain, at):
-                    raise _final_error(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
+                    raise _final_error(error, unreached)  # noqa: B904 - one of the two, each with its own cause
                 unreached = _unreached(error, unreached)
         raise AssertionError("a chain has at least one backend")
 

@@ -121,7 +121,7 @@ class StartedSlots:
         return self.local.free(request, tried) if self.local.endpoints else None
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """See `Slots.wait`. If there are no endpoints, wait until a server is ready."""
+        """See `Slots.wait`. Without endpoints, wait until a server is ready."""
         local = self.local
         while True:
             if self.starter is None and not local.endpoints:
@@ -153,7 +153,7 @@ class StartedSlots:
         return request
 
     async def is_ready(self) -> bool | None:
-        """See `Slots.is_ready`. If there are no endpoints, return True if the Starter would start a server."""
+        """See `Slots.is_ready`. Without endpoints, return True if the Starter would start a server."""
         if self.local.endpoints:
             return None
         return self.starter is not None and self.starter.can_serve

@@ -168,7 +168,7 @@ class FairQueue(Generic[T]):
 
     def next(self, fits: Fits | None = None) -> Waiter[T] | None:
         """Remove and return the waiter whose turn it is, among the lines that `fits` accepts (None: all lines). Return
-        None if no line has a waiter."""
+        None if all these lines are empty."""
         while (found := self._first(fits)) is not None:
             client, line = found
             entry = self._clients[client]

@@ -79,7 +79,7 @@ class Sequences:
 
         Raises:
             GatewayError: like `place`. RESOURCE_EXHAUSTED (overloaded) if that endpoint has no free slot. UNAVAILABLE
-                if there are no endpoints.
+                without endpoints.
         """
         endpoint = self.place(request, key, choice.name)
         if endpoint is None or endpoint in tried:

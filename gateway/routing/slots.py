@@ -21,7 +21,7 @@ The endpoint is chosen in these steps:
 3. If all endpoints are full, the call waits in the queue. When a call returns its slot, the endpoint gives the slot to
    the next waiter.
 
-Endpoints can be added and removed at any time. If there are no endpoints, calls fail immediately, because it is unknown
+Endpoints can be added and removed at any time. Without endpoints, calls fail immediately, because it is unknown
 when one will come. However, if servers are started for waiting calls, calls wait in the queue for the first endpoint.
 Servers are started by an external system (`queue.wait_for_endpoints`) or by the gateway (`on_demand`).
 """
@@ -71,15 +71,15 @@ class Slots(Protocol):
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the endpoint of its sequence is full, or `tries` allows no
-                other endpoint; UNAVAILABLE if there are no endpoints, or all are down.
+                other endpoint; UNAVAILABLE without endpoints, or if all are down.
         """
 
     def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Awaitable[Endpoint]:
         """Like `free`, when it is the request's turn.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
-                there are no endpoints.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE
+                without endpoints.
         """
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
@@ -142,7 +142,7 @@ class LocalSlots:
         """The number of calls that wait for the response to another call, such as a call for the metadata of their
         model."""
         self.keeps_waiting = False
-        """True if calls wait when there are no endpoints, because an endpoint is started for them."""
+        """True if calls wait even without endpoints, because an endpoint is started for them."""
         self._on_recovery: Callable[[Endpoint], None] = _nobody
         self._on_outage: Callable[[Endpoint], None] = _nobody
         self._on_other_models: Callable[[], None] = _nobody
@@ -192,7 +192,7 @@ class LocalSlots:
     def waiting(self) -> int:
         """The number of waiting calls.
 
-        If there are no endpoints, this includes calls that wait for the response to another call."""
+        Without endpoints, this includes calls that wait for the response to another call."""
         return self.calls.number if self.serving else self.calls.number + self.joined
 
     def count_joined(self, change: int) -> None:
@@ -247,7 +247,7 @@ class LocalSlots:
         return self.free(plain, tried, choice)
 
     def no_other_is_free(self) -> GatewayError:
-        """Return the error of a request that must go to an endpoint that it has not tried."""
+        """Return the error for a request that must go to an endpoint that it has not tried."""
         return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free; try again later")
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:

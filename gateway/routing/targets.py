@@ -2,7 +2,7 @@
 
 A Target has the data about the endpoint that codecs need, including its server type.
 
-If the protocol has several server types and the configuration sets none, the gateway queries the server for its
+If the protocol has several server types and the configuration sets no type, the gateway queries the server for its
 metadata before the first call. Another server can take over the address, for example a new version of a deployment. So
 the gateway queries the server again before the next call after an outage, and also when the server refuses a call,
 because an outage between two calls leaves no other trace.
@@ -37,7 +37,7 @@ The gateway queries the server again later."""
 
 _NOTHING_TOLD = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INTERNAL, Status.UNKNOWN})
 """Errors that do not show the server type. The first two come from a server, or from a proxy in front of it, that
-requires credentials. Clients might have credentials, but this query has none."""
+requires credentials. Clients might have credentials, but this query does not."""
 
 _REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.NOT_FOUND, Status.UNIMPLEMENTED})
 """Errors in response to a message for another server type, from the server or from its own codec. Nothing was
@@ -189,7 +189,7 @@ class Targets:
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
-        """Return the server's metadata, or None if it has none.
+        """Return the server's metadata, or None.
 
         Raises GatewayError (UNAVAILABLE or DEADLINE_EXCEEDED) or _NothingReportedError."""
         try:

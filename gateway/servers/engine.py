@@ -76,11 +76,11 @@ class JobReport:
 
     state: JobState
     reason: str = ""
-    """The reason, in the engine's words (`Resources`, `NODE_FAIL`, `exit code 3`); empty if there is no reason."""
+    """The reason, in the engine's words (`Resources`, `NODE_FAIL`, `exit code 3`); empty without a reason."""
     host: str | None = None
     """The machine that the job runs on; None if unknown."""
     ends: float | None = None
-    """The time (seconds since 1970) at which the engine will stop the job; None if there is no limit."""
+    """The time (seconds since 1970) at which the engine will stop the job; None if unlimited."""
 
 
 class EngineError(Exception):

@@ -26,7 +26,7 @@ from hyperqueue import Client, Job
 from hyperqueue.ffi.protocol import ResourceRequest
 
 SECONDS = 60
-"""Maximum duration of one call, in seconds. The process then ends, even if no gateway is there to stop it."""
+"""Maximum duration of one call, in seconds. The process then ends, even without a gateway to stop it."""
 
 
 class _ReportedError(Exception):

@@ -56,7 +56,7 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
 def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLContext:
     """Return the TLS context for the handshakes of a backend's connections.
 
-    If there are no authorities, it trusts the system's authorities.
+    Without authorities, it trusts the system's authorities.
 
     Raises:
         CertificateError: a file is not readable or not usable.

@@ -31,7 +31,7 @@ def deadline_passed(*, sent: bool = False) -> TransportError:
 
 
 def seconds_left(deadline: float | None, now: float) -> float | None:
-    """Return the seconds until `deadline`; None if there is no deadline. Both arguments are on the event loop's clock.
+    """Return the seconds until `deadline`; None without a deadline. Both arguments are on the event loop's clock.
 
     Raises:
         TransportError: DEADLINE_EXCEEDED if the deadline has passed.

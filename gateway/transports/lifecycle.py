@@ -46,7 +46,7 @@ from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
-    """The phase of a connection, which depends on what it waits for. The module docstring shows their order."""
+    """The phase of a connection, based on the events that it waits for. The module docstring shows their order."""
 
     IDLE = "waiting for the next message"
     HEAD = "receiving a message's head"

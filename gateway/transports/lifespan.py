@@ -21,7 +21,7 @@ class Lifespan:
         requests, age = limits.requests_per_connection, limits.connection_age
         self._requests_left = math.inf if requests is None else requests
         self.ends_at = math.inf if age is None else now + age * uniform(1 - _JITTER, 1 + _JITTER)
-        """The time when the connection is too old; infinite if there is no limit."""
+        """The time when the connection is too old; infinite without a limit."""
         self._timer: asyncio.TimerHandle | None = None
 
     def is_last(self, now: float) -> bool:

@@ -58,7 +58,7 @@ class SheddingState(typing.Protocol):
 
     level: Level
     since: datetime | None
-    """The time when it began; None while nothing is refused."""
+    """The time when it began; None while everything is accepted."""
     refused: int
     """The number of refused connections and requests since the start."""
 
@@ -72,7 +72,7 @@ class Shedding:
     def __init__(self, lag: float, memory: float) -> None:
         self.level = Level.NOTHING
         self.since: datetime | None = None
-        """The time when it began; None while nothing is refused."""
+        """The time when it began; None while everything is accepted."""
         self.refused = 0
         """The number of refused connections and requests since the start."""
         self._lag = lag

@@ -114,7 +114,7 @@ class _Selected:
 
 class Unconfirmed:
     """The number of bytes sent over TCP that the peer's system has not acknowledged. A reply acknowledges everything
-    that its sender had received by then."""
+    that its sender had received before it."""
 
     __slots__ = ("_answer", "_ask")
 

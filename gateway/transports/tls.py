@@ -471,7 +471,7 @@ class Connecting(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.early = bytearray()
-        """Bytes that the endpoint has sent. A TLS endpoint sends none at this time."""
+        """Bytes that the endpoint has sent. A TLS endpoint does not send at this time."""
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes from the endpoint."""

@@ -277,7 +277,7 @@ def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
         model: Annotated[str, Query(max_length=LONGEST_NAME)],
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
-        """One model's signature, from the server of a backend and from the routes. `model` is the model's name on the
+        """One model's signature, from a backend's server and from the routes. `model` is the model's name on the
         server. The signature of a model graph is derived from the signatures of its models."""
         side, graph = state.assembly.backend_sides.get(backend), state.assembly.graphs.models.get(model)
         try:

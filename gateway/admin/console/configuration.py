@@ -100,7 +100,7 @@ class _Plain(yaml.CSafeDumper):
     """Writes every value in place, without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True, so no aliases are written."""
+        """Return True, to write no aliases."""
         return True
 
 

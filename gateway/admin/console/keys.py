@@ -28,7 +28,7 @@ class ListedKey(BaseModel):
     """The number of authentications with the key since the gateway started: one for each request or, on some
     connections, one for each message."""
     last_used: datetime | None
-    """The time of the last authentication with the key, in UTC; null if no client has used the key since the gateway
+    """The time of the last authentication with the key, in UTC; null if the key has been unused since the gateway
     started."""
 
 

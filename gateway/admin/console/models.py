@@ -95,7 +95,7 @@ class ModelSignature(BaseModel):
     versions: list[str]
     platform: str
     route: str | None
-    """The route whose `signature` replaces the server's signature; null if there is none."""
+    """The route whose `signature` replaces the server's signature, or null."""
     unknown: str
     """The reason why everything except the inputs is unknown, or empty."""
 
@@ -120,7 +120,7 @@ class ModelLists:
         return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)), without)
 
     def _renewed(self, sides: Mapping[str, BackendSide]) -> list[BackendModels]:
-        """Return the lists of these backends, and keep the lists of backends that have not changed."""
+        """Return the lists of these backends, and keep the lists of unchanged backends."""
         before, self._lists = self._lists, {}
         for name, side in sides.items():
             kept = before.get(name)
@@ -136,7 +136,7 @@ class ModelLists:
 def _why_without(models: BackendModels) -> str:
     if models.is_asking:
         return f"no answer within {SECONDS_WAITED:g} s"
-    if models.error is None or models.error.status is Status.UNIMPLEMENTED:  # the protocol has no lists of models
+    if models.error is None or models.error.status is Status.UNIMPLEMENTED:  # the protocol has no model lists
         return ""
     return models.error.message
 

@@ -14,7 +14,7 @@ class ExplainedReason(BaseModel):
     meaning: str
     look_at: str
     fault: Fault
-    """Who caused the error. Only errors of servers need an operator."""
+    """The party that caused the error. Only server errors need an operator."""
 
 
 def explained(reasons: Set[str]) -> dict[str, ExplainedReason]:

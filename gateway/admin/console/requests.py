@@ -35,7 +35,7 @@ class ListedRequest(BaseModel):
     """The first 256 characters of the model's name in the request; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The last called backend. `out_protocol` and `endpoint` also refer to the last call. Empty if there was no call,
+    """The last called backend. `out_protocol` and `endpoint` also refer to the last call. Empty without a call,
     and for a graph, whose steps have their own backends."""
     out_protocol: str
     endpoint: str
@@ -43,7 +43,7 @@ class ListedRequest(BaseModel):
     reason: str
     """Empty for requests that succeeded."""
     fault: Literal["", "caller", "server"]
-    """Who caused the error; empty for requests that succeeded."""
+    """The party that caused the error; empty for requests that succeeded."""
     code: int
     """The protocol's own status of the response; 0 if the protocol has no such status."""
     cache: str

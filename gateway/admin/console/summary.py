@@ -25,7 +25,7 @@ largest number of requests."""
 
 
 class Times(BaseModel):
-    """Times of requests, in seconds; null if there are no measurements."""
+    """Times of requests, in seconds; null without measurements."""
 
     requests: int
     """Number of measured requests."""
@@ -43,7 +43,7 @@ class RequestSummary(BaseModel):
     of: int
     """Number of the complete gateway's recent requests, without probes: 1000, plus the remainder of a batch."""
     since: datetime | None
-    """The end of the oldest of these requests; null if there are none."""
+    """The end of the oldest of these requests, or null."""
     failed: int
     """Number of requests with a server error."""
     rejected: int

@@ -35,7 +35,7 @@ class RouteBackend(BaseModel):
     name: str
     role: Literal["main", "fallback"]
     weight: int | None
-    """The backend's weight in a `split`; null if there is no `split`."""
+    """The backend's weight in a `split`; null without a `split`."""
 
 
 class ConfiguredRoute(BaseModel):

@@ -45,7 +45,7 @@ class BackendTraffic(BaseModel):
     waiting: int
     """Calls that wait for a free slot."""
     slots: int
-    """Maximum number of calls in flight; 0 if there is no limit."""
+    """Maximum number of calls in flight; 0 if unlimited."""
     queue: int
     """Maximum number of waiting calls."""
     starts_servers: bool
@@ -86,7 +86,7 @@ class Traffic(BaseModel):
     errors: int
     """Number of requests that ended with an error. If the number grows, `/api/errors` has new errors."""
     shedding: int
-    """What the gateway refuses because it is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
+    """The refusals while the gateway is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
     requests with a body."""
     listeners: dict[str, ListenerTraffic]
     backends: dict[str, BackendTraffic]

@@ -274,7 +274,7 @@ def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """Return the number at this position, and the position after it. The position is -1 if there is no number."""
+    """Return the number at this position, and the position after it. The position is -1 without a number."""
     value = 0
     for shift in range(0, 64, 7):
         if not 0 <= at < len(body):

@@ -50,7 +50,7 @@ class BackendNames:
 @frozen
 class StepTaken:
     """A step of a graph, the model that it calls, the values of its inputs (`x = $theta`), and the route and the
-    backends of its requests. `error` is the reason why there is no route."""
+    backends of its requests. `error` explains a missing route."""
 
     step: str
     model: str

@@ -32,7 +32,7 @@ GRAPH = STEP_PROTOCOL
 """The protocol name of step requests, and of graphs as backends. This protocol has no messages."""
 
 CONFIG = "config"
-"""The parameter of an UM-Bridge call that can determine the vector sizes of a model."""
+"""The parameter of an UM-Bridge call that can determine a model's vector sizes."""
 
 _NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN, Reason.MODEL_NOT_FOUND})
 """Reasons for refusing a call before it runs."""
@@ -224,7 +224,7 @@ class StepCalls:
         Raises:
             GatewayError: the error of the query, with the name of the step.
         """
-        if operation is Operation.MODEL_READY:  # the metadata of models is cached
+        if operation is Operation.MODEL_READY:  # model metadata is cached
             self._count_call(request)
         asked = replace_struct(_asked(request, operation, model, step, ()), part=part)
         record = request.record.of_step(operation.value, model)  # not ended, because queries are not counted
@@ -269,7 +269,7 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
 
 @contextmanager
 def _recorded(asked: Request, destination: Destination) -> Iterator[Request]:
-    """Give a step's request a record of its own. The step counts at the backend that it calls, and its attempts and
+    """Give a step's request its own record. The step counts at the backend that it calls, and its attempts and
     times are added to the record of the graph's request."""
     of_graph = asked.record
     if of_graph is UNRECORDED:

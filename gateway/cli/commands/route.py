@@ -97,7 +97,7 @@ def _decided(request: Request, config: Config, assembly: Assembly, protocols: Ma
 
 
 def _passed_path(protocol: Protocol, rows: Rows) -> str:
-    """Return the path of the protocol that passthrough routes handle instead of the protocol; empty if there is none.
+    """Return the path of the protocol that passthrough routes handle instead of the protocol; otherwise empty.
     By default, client requests of the protocol arrive at this path."""
     own = {pattern.partition(" ")[2] for pattern in protocol.patterns}
     passed = (

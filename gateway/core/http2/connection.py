@@ -119,7 +119,7 @@ class Stream:
         """True if this side can send more."""
         self.is_closed = False
         self.announced: int | None = None
-        """Number of data bytes that the peer must still send according to its content-length; None if it has none."""
+        """Number of data bytes that the peer must still send according to its content-length, or None."""
         self.unsent: UnsentData | None = None
         self.closing: bytes | None = None
         """The frames that end this side after `unsent`; empty if the stream's last DATA frame ends it, and None if more

@@ -1,6 +1,6 @@
 """HPACK: header blocks, RFC 7541. The code is pure.
 
-**Why there is no dynamic table.** A dynamic table lets each block change the meaning of later blocks. The gateway would
+**Why not a dynamic table?** A dynamic table lets each block change the meaning of later blocks. The gateway would
 have to read every block of a connection, in order, and the encoding of the same request would differ each time. Both
 sides of the gateway announce a table of size 0 (SETTINGS_HEADER_TABLE_SIZE). Once the peer applies that, the meaning of
 a block depends only on its own bytes:

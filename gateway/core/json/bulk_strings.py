@@ -112,8 +112,8 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
-    """For a piece in which no string ends, return the last comma before the next string and `stop`, or the end of that
-    string if there is no comma."""
+    """For a piece in which no string ends, return the last comma before the next string and `stop`, or otherwise the
+    end of that string."""
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:

@@ -26,9 +26,9 @@ MOST_EXAMPLE_ELEMENTS = 256
 
 @frozen
 class Media:
-    """A body of one media type. If there is no `schema`, the body is not JSON.
+    """A body of one media type. Without a `schema`, the body is not JSON.
 
-    - `example`: a valid JSON value; None if there is no example.
+    - `example`: a valid JSON value; None without an example.
     - `binary_example`, `example_headers`: the bytes of a valid body, and the headers that it needs.
     """
 
@@ -46,7 +46,7 @@ Content: TypeAlias = Mapping[str, Media]
 class Parameter:
     """A query parameter (`place` is `query`) or a header (`place` is `header`).
 
-    `example`: a value of the parameter; None if there is no example."""
+    `example`: a value of the parameter; None without an example."""
 
     place: str
     name: str

@@ -1,6 +1,6 @@
 """Read documents as values of their type (a msgspec Struct) in one pass; the texts of arrays stay texts (`Raw`).
 
-A TypedReader reads what real clients and servers write. For any other document, and for a large one, it raises a
+A TypedReader reads bodies that real clients and servers write. For any other document, and for a large one, it raises a
 DecodeError without text. The general reader (`read`) then reads the document or reports the error. Both readers must
 give the same value.
 """

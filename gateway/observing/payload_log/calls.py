@@ -77,7 +77,7 @@ class PayloadLog:
 
 class _Call:
     """A call in the payload log. The request and the response stay in memory until the record ends, because the
-    exchange needs them until then in any case. Only then, when the client has the response, does the log copy them."""
+    exchange needs them that long in any case. Only then, when the client has the response, does the log copy them."""
 
     def __init__(self, log: PayloadLog, request: Request, names: TensorNames) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""Metadata as YAML text in `str_data`: a model's Signature, or the model list of a server.
+"""Metadata as YAML text in `str_data`: a model's Signature, or a server's model list.
 
 Real servers respond with their own configuration. For a model, this is its entry in inference.yml, which does not list
 inputs and outputs. For the server, it is inference.yml and server.yml in one mapping.

@@ -53,8 +53,8 @@ class GrpsMessage(Struct, frozen=True):
 
     - gtensors: The tensors of the message.
     - str_data, bin_data: One unnamed BYTES `[1]`, for str_data with content type `text`.
-    - ndarray: One unnamed tensor of numbers, which is `untyped` in a received message. There is no tensor in protobuf,
-      which cannot carry an ndarray.
+    - ndarray: One unnamed tensor of numbers, which is `untyped` in a received message. Absent in protobuf, which cannot
+      carry an ndarray.
     - gmap: For each entry, a tensor `[1]` whose name is the key and whose datatype is the datatype of its map in
       `gmap.MAPS`. BYTES of `s_s` have content type `text`.
 

@@ -146,7 +146,7 @@ def _is_dropped(member: Member) -> bool:
 
 
 def _kept(node: Node) -> Node | None:
-    """Return the parts of `node` that the gateway acts upon, or None if there are no such parts."""
+    """Return the parts of `node` that the gateway acts upon, or None."""
     if not isinstance(node, Object):
         return node if is_acted_upon(node) else None
     members = [(each, _kept(each.node)) for each in node.members if not _is_dropped(each)]

@@ -94,7 +94,7 @@ class FormClient:
         first = self._form.exchanges[0].form
         try:
             path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
-        except GatewayError:  # there is no name for the variables in the path
+        except GatewayError:  # the request has no name for the variables in the path
             path = "/"
         return Message("GET", path)
 

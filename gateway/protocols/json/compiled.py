@@ -54,7 +54,7 @@ class CompiledExchange:
 
     - The media types are the declared types.
     - `origin`: The origin of the requests that the exchange responds to.
-    - `query`: The tensors and JSON objects in the query of its requests; None if there are none.
+    - `query`: The tensors and JSON objects in the query of its requests, or None.
     """
 
     form: Exchange

@@ -60,12 +60,12 @@ class Exchange:
       ignored. Any of the paths is accepted. The first path that can be filled is written.
     - `methods`: Any of the methods is accepted. The first is written.
     - `headers`, `query`: Templates by name. A name that ends in `?` is optional.
-    - `request`, `response`: The templates of the bodies; ABSENT if there is no body.
+    - `request`, `response`: The templates of the bodies; ABSENT without a body.
     - `stream`: One of STREAMS if the response is a stream of messages with the template `response`; otherwise empty.
     - `ignore_unknown`: True if members that are not in the templates are ignored (here and in the other classes). If it
       is False, they are refused.
     - `client_paths`: Additional paths for clients, which the gateway never uses upstream.
-    - `columns`: The request parameter with the length of each output's last dimension; empty if there is none.
+    - `columns`: The request parameter with the length of each output's last dimension; empty if unused.
     """
 
     paths: tuple[str, ...]

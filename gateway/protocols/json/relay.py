@@ -265,7 +265,7 @@ def _agreed(*names: Json) -> str | None:
 
 
 def _accept(exchange: CompiledExchange, message: Message) -> Sequence[tuple[bytes, bytes]]:
-    """Return the Accept header of a request: the client's header, or the media type for a stream."""
+    """Return a request's Accept header: the client's header, or the media type for a stream."""
     if exchange.form.stream:
         return exchange.request_headers.raw[-1:]
     accept = message.headers.get("accept")

@@ -212,8 +212,8 @@ class FormServer:
         return _state(probe, good=answer is True)
 
     def encode_error(self, error: GatewayError, request: Request | None, message: Message) -> Message:
-        """Return the response that reports `error`, in the form's template for errors, or as `{"error": text}` if there
-        is no template."""
+        """Return the response that reports `error`, in the form's template for errors, or otherwise as `{"error":
+        text}`."""
         text = error.message.encode("utf-8", "replace").decode()
         failure = next((each for each in self._form.failures if each.form.reason is error.reason), None)
         status = failure.form.status if failure else http_status.number(error)

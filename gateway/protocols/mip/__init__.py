@@ -2,7 +2,7 @@
 
 MIP has pings and inferences, and no metadata.
 
-Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. Where the specification is silent,
+Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. If the specification is silent,
 the code follows kubemo's client and server.
 """
 

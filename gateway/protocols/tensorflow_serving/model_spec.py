@@ -56,7 +56,7 @@ def is_version(version: str) -> bool:
 
 
 def read_spec(message: Buffer | None) -> Servable:
-    """Return the fields of a request's ModelSpec, which is None if the request has none.
+    """Return the fields of a request's ModelSpec, which is None if missing.
 
     The version LATEST becomes empty.
 

@@ -72,7 +72,7 @@ PREDICT_NAME = "tensorflow/serving/predict"
 _DATA_TYPES = _SCHEMA.message("tensorflow.TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
 
 DATA_TYPE_NAMES: dict[int, str] = {each.number: each.name for each in _DATA_TYPES}
-"""The names of TensorFlow's data types, by their numbers."""
+"""TensorFlow's data type names, by their numbers."""
 
 _NUMBERS = {name: number for number, name in DATA_TYPE_NAMES.items()}
 

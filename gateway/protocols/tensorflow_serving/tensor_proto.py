@@ -200,7 +200,7 @@ def _unknown_data_type(dtype: int, what: str) -> DecodeError:
 def _read_shape(given: list[Buffer], what: str) -> Shape:
     """Return the shape in the occurrences of `tensor_shape`, which protobuf joins.
 
-    If there is no occurrence, the tensor is a scalar."""
+    Without an occurrence, the tensor is a scalar."""
     if not given:
         return ()
     message = given[0] if len(given) == 1 else b"".join(given)

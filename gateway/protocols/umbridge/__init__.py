@@ -1,7 +1,7 @@
 """UM-Bridge 1.0: models for uncertainty quantification over HTTP and JSON. Every model maps vectors to vectors.
 
-Specification: https://um-bridge-benchmarks.readthedocs.io/en/docs/umbridge/lib.html ("Interface"). Where the
-specification is silent, the code follows the Python and C++ packages.
+Specification: https://um-bridge-benchmarks.readthedocs.io/en/docs/umbridge/lib.html ("Interface"). If the specification
+is silent, the code follows the Python and C++ packages.
 """
 
 from gateway.core.datatypes import NUMBERS, Datatype

@@ -125,7 +125,7 @@ def _type_and_text(error: Json) -> tuple[str, str]:
 def _reason(message: Message, type_: str) -> Reason:
     """Return the Reason that another gateway sent.
 
-    If there is none, return the Reason of the status and type, of the type, or of the status."""
+    Otherwise, return the Reason of the status and type, of the type, or of the status."""
     return (
         REASONS.get(message.headers.get(REASON_HEADER))
         or _BY_STATUS_AND_TYPE.get((message.status, type_))

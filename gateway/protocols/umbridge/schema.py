@@ -48,7 +48,7 @@ error."""
 
 CALLS_HEADER = "gateway-calls"
 MANY = "many"
-"""With this header value, the response to `/Info` shows clients of the gateway that the server accepts any number of
+"""With this header value, the response to `/Info` shows the gateway's clients that the server accepts any number of
 concurrent calls. The interface has no member for this, and other clients ignore the header."""
 
 INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode())))

@@ -20,7 +20,7 @@ _NOT_FOUND = "Not Found"
 _REASONS = {**REASONS_BY_NUMBER, 409: Reason.ABORTED}
 _PATH = re.compile(r"\S*/v1/models\S*")
 _OF_A_MODEL = re.compile(r"model|servable", re.IGNORECASE)
-"""Words in the errors of KServe, TensorFlow Serving, TorchServe and OpenVINO about a missing model."""
+"""Words in errors from KServe, TensorFlow Serving, TorchServe and OpenVINO about a missing model."""
 
 _NOT_READY = " is not ready."
 """The end of KServe's error text for a model that the server has not loaded."""

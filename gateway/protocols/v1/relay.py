@@ -1,5 +1,5 @@
-"""Relay of calls from a V1 client to a V1 server, without decoding them (`core.protocol.Relay`), for each server type
-of the listener.
+"""Relay of calls from a V1 client to a V1 server, without decoding them (`core.protocol.Relay`), for each of the
+listener's server types.
 
 The path names the model, so the router does not need the body. KServe and TensorFlow Serving use the same JSON bodies,
 except for CloudEvents, responses to columns, NaN, and errors from KServe's batcher. The gateway decodes these.

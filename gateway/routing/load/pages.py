@@ -93,7 +93,7 @@ class Page:
 class Asking:
     """Settings for fetching pages.
 
-    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint has none.
+    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint lacks one.
     - `meter`: Creates its PageMeter.
     - `interval`: The time between two fetches, in seconds.
     - `timeout`: The time limit of one fetch, in seconds.

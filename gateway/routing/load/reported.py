@@ -50,7 +50,7 @@ class Loaded(Hashable, typing.Protocol):
 class ReportedLoad:
     """The load that a server reports.
 
-    - `load`: The load, in a unit that all servers of a backend share.
+    - `load`: The load, in a unit that all the backend's servers share.
     - `per_call`: The load that one more call adds.
     - `alone`: The load of a call that has the server to itself.
     - `in_flight`: The number of this gateway's calls there at the time of the report.
@@ -92,7 +92,7 @@ class ReportedLoads:
 
     @property
     def usual_call(self) -> float:
-        """The load of a call at a server without a report: the mean of the other servers, or 1 if there are no other
+        """The load of a call at a server without a report: the mean of the other servers, or 1 without other
         servers."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 

@@ -186,7 +186,7 @@ class Loader:
         self._came_back.add(endpoint)
         self.advance_soon()
 
-    # --- decisions on what to load or unload ---
+    # --- decisions on loading and unloading ---
 
     def tick(self) -> None:
         """Check everything once: unload idle and surplus models, and load the copies that calls need."""

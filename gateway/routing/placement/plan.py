@@ -1,10 +1,10 @@
-"""Decides where to load a model and what to unload for it.
+"""Decides where to load a model and which models to unload for it.
 
 This module queries no servers and does not change the table.
 
 - A model goes to the server with the largest free capacity. If several servers have equally much, it goes to the first
   of them in rendezvous order.
-- If no server has enough free capacity, the gateway unloads models on the server whose least recently used models have
+- If all servers lack free capacity, the gateway unloads models on the server whose least recently used models have
   been unused for the longest time. The gateway first unloads surplus copies, beyond the number that the calls need. A
   model with calls in flight, or with waiting calls, stays.
 - A pinned model, or a model that was loaded less than `min_stay` seconds ago, is not unloaded for another one.
@@ -141,7 +141,7 @@ class Capacity:
     def left(self) -> float:
         """The free share of the limits.
 
-        If there are no limits, return a number that is larger for fewer loaded models."""
+        Without limits, return a number that is larger for fewer loaded models."""
         settings = self._settings
         shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:

@@ -59,7 +59,7 @@ class Questions:
         """Return every model on every server.
 
         Raises:
-            GatewayError: UNAVAILABLE if the backend has no servers, or no server has reported its models yet.
+            GatewayError: UNAVAILABLE if the backend has no servers, or before one has reported its models.
         """
         table, local = self._holders.placements, self._holders.local
         if not local.endpoints:

@@ -2,7 +2,7 @@
 
 A gateway that loads a model holds a lease on the model's name.
 
-A lease is a key with the name of its gateway, valid for LEASE_SECONDS. The gateway renews it while the load continues,
+A lease is a key with its gateway's name, valid for LEASE_SECONDS. The gateway renews it while the load continues,
 so the lease of a gateway that has stopped expires soon. A gateway that finds another gateway's lease waits until the
 lease is over, and then queries the servers for the model again. While Redis does not respond, each gateway decides by
 itself, by rendezvous hashing (`agreement`).

@@ -326,8 +326,8 @@ class PlacedSlots:
 
     async def _elsewhere(self, request: Request, error: GatewayError) -> Request | None:
         """Return the request for another endpoint with the model, if `error` means that the current endpoint does not
-        have the model; that endpoint then gets no more calls for it. Return None for other errors, and if there is no
-        other endpoint."""
+        have the model; that endpoint then gets no more calls for it. Return None for other errors, and without another
+        endpoint."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None

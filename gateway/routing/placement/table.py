@@ -170,7 +170,7 @@ class ModelReplica:
             self.idle.set()
 
     async def until_idle(self) -> None:
-        """Wait until no call is in flight here."""
+        """Wait until all calls here have ended."""
         while self.in_flight:
             self.idle = self.idle or asyncio.Event()
             self.idle.clear()

@@ -35,7 +35,7 @@ NAMES = ("health", "admin", "scaler")
 """The names of the ports, which are the same as their keys."""
 PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
 MakeApplication: TypeAlias = "Callable[[Mapping[str, Registrations]], FastAPI]"
-"""Makes the application of the admin port. Servers register at these Registrations, by the name of the backend."""
+"""Makes the application of the admin port. Servers register at these Registrations, by the backend's name."""
 
 
 class Ports:

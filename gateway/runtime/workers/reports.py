@@ -31,7 +31,7 @@ class WorkerReport:
     """The report of one worker.
 
     Values that only grow (`grown`, `counters`, `counted`) contain the increase since the previous report. `recent`
-    contains the requests since then.
+    contains the requests since that report.
 
     `grown` has refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
     `unlogged` messages of the payload log, and counts of steps of graphs. `key_uses` has, by key id, the time of the

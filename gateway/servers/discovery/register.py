@@ -53,7 +53,7 @@ class Leases:
 
     @property
     def next_end(self) -> float | None:
-        """The end of the next lease to expire; None if there are no leases."""
+        """The end of the next lease to expire; None without leases."""
         return min((lease.ends_at for lease in self._leases.values()), default=None)
 
     def __contains__(self, lease_id: str) -> bool:
@@ -78,7 +78,7 @@ class Leases:
         return self._grant(lease_id, address, seconds)
 
     def renew(self, lease_id: str, seconds: float | None = None) -> Lease:
-        """Renew the lease from now on. Raises KeyError if no lease has this id (any longer)."""
+        """Renew the lease from now on. Raises KeyError for an unknown or expired id."""
         self.expire()
         return self._grant(lease_id, self._leases[lease_id].address, seconds)
 
@@ -91,7 +91,7 @@ class Leases:
                 self._leases[lease.id] = lease
 
     def end(self, lease_id: str) -> None:
-        """End a lease. Does nothing if no lease has this id."""
+        """End a lease. Does nothing for an unknown id."""
         if lease_id in self._leases:
             del self._ids[self._place(self._leases.pop(lease_id).address)]
 

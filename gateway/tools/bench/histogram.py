@@ -35,7 +35,7 @@ class LatencyHistogram:
 
     @property
     def mean(self) -> float:
-        """The mean duration; 0 if there are no durations."""
+        """The mean duration; 0 without durations."""
         return self.sum / count if (count := self.count) else 0.0
 
     def add(self, seconds: Sequence[float]) -> None:
@@ -56,8 +56,8 @@ class LatencyHistogram:
         self.most = max(self.most, other.most)
 
     def percentile(self, percent: float) -> float:
-        """Return the duration that `percent` of all durations do not exceed, at most RELATIVE_ERROR too large; 0 if
-        there are no durations."""
+        """Return the duration that `percent` of all durations do not exceed, at most RELATIVE_ERROR too large; 0
+        without durations."""
         count = self.count
         if not count:
             return 0.0

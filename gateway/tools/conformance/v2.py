@@ -51,7 +51,7 @@ class V2Inference:
 
 
 class V2Speaker(Protocol):
-    """A server under test. `versions` and `described` are in the metadata of the model: each input and each output has
+    """A server under test. `versions` and `described` are in the model's metadata: each input and each output has
     a name, a datatype and a shape, which can be anything. `plain` is the reply to the inputs alone."""
 
     model: str
@@ -67,7 +67,7 @@ class V2Speaker(Protocol):
         """Return the reply, which must be a success."""
 
     def ask_metadata(self, model: str, version: str = "") -> Any:
-        """Return the reply to a request for the metadata of a model, which can be an error."""
+        """Return the reply to a request for a model's metadata, which can be an error."""
 
     def error(self, reply: Any) -> str:
         """Return the status or the code of an error; empty for a success."""

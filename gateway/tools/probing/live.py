@@ -169,7 +169,7 @@ def _row(route: str, backend: str, endpoint: str, model: str, answer: Answered, 
 
 
 def _name(route: RouteConfig) -> str:
-    """Return the name of the route's model at the backend; empty if the route matches several models or any model."""
+    """Return the backend's name for the route's model; empty if the route matches several models or any model."""
     if route.match.model is not None and not wildcards(route.match.model):
         settings = route_settings(route)
         return settings.model if isinstance(settings.model, str) else route.match.model

@@ -88,5 +88,5 @@ def _tells_something(answer: Answer) -> bool:
 
 
 def is_silence(error: GatewayError) -> bool:
-    """Return whether a transport error means that there was no response."""
+    """Return whether a transport error means that the server did not respond."""
     return error.reason is Reason.TIMEOUT

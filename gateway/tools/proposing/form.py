@@ -39,7 +39,7 @@ _MAIN = frozenset(
         "score", "answer", "y", "embedding", "embeddings",
     }
 )  # fmt: skip
-"""Keys whose value is the input or the output if the body has no arrays but several single values."""
+"""Keys whose value is the input or the output if the body has several single values instead of arrays."""
 _ASIDE = frozenset(
     {
         "status", "message", "success", "ok", "error", "code", "time", "took", "took_ms", "latency", "latency_ms",
@@ -274,7 +274,7 @@ class _Body:
         return self._parameter(place) if self._side == "request" else self._anything(place, "read and dropped")
 
     def _word(self, key: str | int, values: Sequence[Any], rows: int) -> str:
-        """Return the placeholder for a value with this key, such as `$id`; empty if it has none."""
+        """Return the placeholder for a value with this key, such as `$id`; otherwise empty."""
         is_text = all(isinstance(each, str) for each in values)
         if rows:
             return "$index" if key in _INDEXES and all(type(each) is int for each in values) else ""
@@ -399,7 +399,7 @@ def _columns(items: Sequence[Any]) -> int:
 
 
 def _flat(values: Sequence[dict[str, Any]]) -> str:
-    """Return the key of the flat list whose number of elements matches `shape` next to it; empty if there is none."""
+    """Return the key of the flat list whose number of elements matches `shape` next to it; otherwise empty."""
     keys = {frozenset(each) for each in values}
     if len(keys) != 1 or len(values[0]) != 2 or "shape" not in values[0]:
         return ""

@@ -16,8 +16,8 @@ Pressed = Callable[[float], str]
 
 @contextmanager
 def keyboard() -> Iterator[Pressed]:
-    """Read keys from standard input when they are pressed, without showing them. If there is no terminal, and on
-    Windows, no keys are read."""
+    """Read keys from standard input when they are pressed, without showing them. Without a terminal, and on Windows,
+    keys are not read."""
     if os.name != "posix" or not sys.stdin.isatty():
         yield _nothing
         return

@@ -64,12 +64,12 @@ class WindowFigures:
 
     @property
     def rate(self) -> float | None:
-        """Requests per second; None if there is no window."""
+        """Requests per second; None without a window."""
         return self.requests / self._seconds if self._seconds else None
 
     @property
     def error_rate(self) -> float | None:
-        """Requests per second that ended with a server error; None if there is no window."""
+        """Requests per second that ended with a server error; None without a window."""
         return self.errors / self._seconds if self._seconds else None
 
     @property
@@ -79,7 +79,7 @@ class WindowFigures:
 
     @property
     def rejected_rate(self) -> float | None:
-        """Requests per second that ended with a client error; None if there is no window."""
+        """Requests per second that ended with a client error; None without a window."""
         return self.rejected / self._seconds if self._seconds else None
 
     @property

@@ -3,7 +3,7 @@
     request_id              x-request-id; if it is missing, the digits of log_id
     trace_id, span_id       the lower half of the trace id, and the parent id, of a sampled traceparent
 
-brpc's client writes the ids of its own span into a request, and its server uses the three numbers unchanged as the span
+brpc's client writes its own span's ids into a request, and its server uses the three numbers unchanged as the span
 of the server. So span_id is the span that the request belongs to, and parent_span_id the parent of that span. A server
 records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
 """

@@ -10,10 +10,10 @@ list of objects, whose keys are the names in the header:
 Numbers keep their digits. The datatype of the tensor determines the values of a column. Without a datatype, the cells
 of the whole column determine them:
 
-- They are numbers if each cell is a JSON number, NaN, an infinity (also written as `nan` or `inf`) or empty, and no
-  cell is quoted.
-- They are booleans if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and no cell is
-  quoted.
+- They are numbers if each cell is a JSON number, NaN, an infinity (also written as `nan` or `inf`) or empty, and all
+  cells are unquoted.
+- They are booleans if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and all cells are
+  unquoted.
 - Otherwise, they are texts.
 
 Empty lines after the last row are ignored. An empty cell is NaN in a column of numbers, and the empty text in a column
@@ -39,7 +39,7 @@ from gateway.protocols.json.media.json_texts import elements
 from gateway.protocols.json.media.pieces import in_pieces
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
-"""Returns the kind of a column's datatype, by the column's name (`0`, `1`, ... if there is no header).
+"""Returns the kind of a column's datatype, by the column's name (`0`, `1`, ... without a header).
 
 Returns None if the column has no datatype."""
 
@@ -300,7 +300,7 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
 
 
 def write(text: bytes, *, header: bool) -> bytes:
-    """Return the CSV of the table in the compact JSON `text`. If there are no rows, it is empty.
+    """Return the CSV of the table in the compact JSON `text`. Without rows, it is empty.
 
     The table is a list of lists, or a list of single values, each of which is a row. If it has a header, it is a list
     of objects with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A text

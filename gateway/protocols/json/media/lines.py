@@ -51,5 +51,5 @@ def _check_lines(lines: bytes, first: int) -> None:
 def write(text: bytes) -> bytes:
     """Return the lines of the elements of the list in the compact JSON `text`.
 
-    If there are no elements, the body is empty."""
+    Without elements, the body is empty."""
     return b"".join([b"%b\n" % b"\n".join(documents) for documents in elements(text)])

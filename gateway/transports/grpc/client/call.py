@@ -71,7 +71,7 @@ class ClientCall:
         return waiter
 
     def pull(self) -> Received | None:
-        """Return the next reply, or None if no reply has arrived."""
+        """Return the next reply, or None until it arrives."""
         if not self.replies:
             return None
         reply = self.replies[0]

@@ -52,7 +52,7 @@ class GrpcPool:
     def take(self) -> GrpcClientConnection | None:
         """Return a connection that accepts a call now.
 
-        Return None if there is no such connection, or if earlier calls are waiting."""
+        Return None without an available connection, or if earlier calls are waiting."""
         if self._is_incomplete and self._ready:
             self._complete()
         return None if self._waiting else self._next()

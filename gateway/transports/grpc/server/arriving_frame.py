@@ -1,6 +1,6 @@
 """Measures how long a client takes for one frame, or for a header block in several frames.
 
-The gateway cannot interpret an incomplete frame, so no call can monitor it. The code is pure; the caller passes the
+The gateway cannot interpret an incomplete frame, so calls cannot monitor it. The code is pure; the caller passes the
 time.
 """
 
@@ -21,7 +21,7 @@ class ArrivingFrame:
 
     def __init__(self) -> None:
         self.since: float | None = None
-        """The time when it began; None if there is no incomplete frame."""
+        """The time when it began; None without an incomplete frame."""
         self._block_since: float | None = None
         """The last `block_since` from the connection."""
         self._data_bytes = 0
@@ -48,7 +48,7 @@ class ArrivingFrame:
             self.since += seconds
 
     def seconds_left(self, now: float, timeouts: Timeouts) -> float:
-        """Return the seconds until it must be complete; infinity if there is no incomplete frame.
+        """Return the seconds until it must be complete; infinity without an incomplete frame.
 
         DATA has the time limit of a message. All other frames have the time limit of a head."""
         if self.since is None:

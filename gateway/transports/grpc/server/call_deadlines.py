@@ -17,7 +17,7 @@ class CallDeadlines:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, streams: Mapping[int, Stream]) -> None:
         self.next_due = inf
-        """The time of the next ring on the loop's clock; infinity if no call has a deadline."""
+        """The time of the next ring on the loop's clock; infinity without deadlines."""
         self._loop = loop
         self._streams = streams
         self._alarm = Alarm(loop, self._ring)

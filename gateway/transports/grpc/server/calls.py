@@ -37,7 +37,7 @@ _LARGE_WINDOW = 2**23
 _GRACE = 0.05
 """Delay after its deadline until the connection ends a unary call, in seconds.
 
-Usually the exchange has refused the call by then, at the deadline and in the form of the protocol."""
+Usually the exchange has already refused the call, at the deadline and in the form of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
@@ -49,7 +49,7 @@ AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Mess
 class Method:
     """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of requests
     and replies. `refuse` creates the reply to a request that failed unexpectedly; None for gRPC's own services.
-    `record` is None if there are no observers."""
+    `record` is None without observers."""
 
     name: str
     answer: Answer | None = None
@@ -113,7 +113,7 @@ class ServerCall:
         self.arriving_since = stream.heard
         """When the message that is arriving began, or was last allowed to continue."""
         self.arrived_bytes = 0
-        """The number of its bytes that have arrived since then."""
+        """The number of its bytes that have arrived since `arriving_since`."""
         self.due: float | None = None
         """The time when the call's time is over; None if it has no deadline."""
         if head.timeout is not None:

@@ -60,7 +60,7 @@ class Site(ConnectionContext):
     heads: RequestHeads[CallHead]
     scratch: memoryview
     record: StartRecord | None
-    """Starts the records of requests that match no method; None if there are no observers."""
+    """Starts the records of requests that match no method; None without observers."""
     admit: Admit | None = None
     spoken: str = ""
     """The protocols of the listener, for error texts."""

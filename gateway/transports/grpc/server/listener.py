@@ -153,7 +153,7 @@ def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: E
 
 
 def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -> StartRecord | None:
-    """Return the function that starts the records of requests of the first protocol; None if there are no observers."""
+    """Return the function that starts the records of requests of the first protocol; None without observers."""
     protocol, start = protocols[0][0], exchanges.record
     return None if start is None else lambda message, size: start(message, protocol, size)
 

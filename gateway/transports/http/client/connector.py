@@ -106,7 +106,7 @@ class HttpConnector:
         it as the next request.
 
         Raises:
-            TransportError: like `exchange`, also after some messages; UNIMPLEMENTED if there is no `stream_framing`.
+            TransportError: like `exchange`, also after some messages; UNIMPLEMENTED without `stream_framing`.
             ValueError: HTTP cannot carry the message.
         """
         if self._stream_framing is None:

@@ -42,7 +42,7 @@ class HttpPool:
         return not self.is_cautious or self._is_trusted_again()
 
     def take(self) -> HttpClientConnection | None:
-        """Return an idle connection that its peer has left open and silent, or None if there is no such connection."""
+        """Return an idle connection that its peer has left open and silent, or None."""
         idle = self._idle
         while idle:
             connection = idle.pop()

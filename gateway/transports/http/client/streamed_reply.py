@@ -35,7 +35,7 @@ class StreamedReplyReader(ReplyReader):
         self._waiting = 0
 
     def pop(self) -> Message | None:
-        """Return the next message, with the reply's status and headers, or None if no message has arrived."""
+        """Return the next message, with the reply's status and headers, or None until it arrives."""
         if not self._arrived:
             self.news.clear()
             self._waiting = 0

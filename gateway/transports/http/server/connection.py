@@ -103,7 +103,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def renew(self, context: HttpContext) -> "asyncio.Task[None] | None":
         """Use `context` for the next request, or for the one that is still arriving.
 
-        Return the task of the request in flight, or None if there is no request in flight."""
+        Return the task of the request in flight, or None."""
         self._context = context
         self._head_reader.limit = context.limits.headers
         if self._phase is _BODY and self._head is not None:

@@ -102,7 +102,7 @@ class TcpConnector:
         return reply
 
     def _take(self) -> TcpClientConnection | None:
-        """Return an idle connection that the endpoint has left open, or None if there is no such connection."""
+        """Return an idle connection that the endpoint has left open, or None."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():

@@ -12,7 +12,7 @@ MODE = 0o660
 
 
 class UnixSocket:
-    """A bound socket at `path`, which does not listen yet, so no client can connect before its mode is set.
+    """A bound socket at `path`, which does not listen yet, so clients cannot connect before its mode is set.
 
     Raises:
         OSError: `path` is a file other than a socket, or a socket on which a process listens, or its folder does not
