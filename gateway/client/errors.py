@@ -144,6 +144,7 @@ _NO_SUCH_PATH = ("404: not found", "not found", "404 page not found")
 
 HINTS = {
     "or set `translate: {cast: round}` or `saturate` on the route": 'or call with cast="round" or cast="saturate"',
+    "; `translate: {nan: null}` on the route reads null among numbers as NaN": "",
     "`translate: {cast: round}` rounds, `{cast: saturate}` also clips": (
         'cast="round" rounds, cast="saturate" also clips'
     ),
