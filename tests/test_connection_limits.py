@@ -18,9 +18,13 @@ import pytest
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
+from gateway.core.errors import GatewayError
+from gateway.core.protocol import Limits
 from gateway.runtime.app import Gateway
 from gateway.transports import listener_connections, memory
+from gateway.transports.lifecycle import ConnectionContext, Lifecycle
 from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections, reserve
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS
 from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, infer, message, tensor
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
@@ -205,6 +209,43 @@ def test_clients_are_counted_by_address_and_forgotten_with_their_last_connection
     for each in (*open_ones, last):
         here.discard(each)
     assert not len(shared.clients)
+
+
+async def test_a_connection_whose_end_the_loop_never_reports_does_not_hold_the_end_of_its_listener(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener_connections, "LOST_SECONDS", 0.01)
+    shared = ConnectionLimit(1)
+    here = ListenerConnections("a", None, shared)
+    assert here.admit(Idle()) is Admission.ACCEPTED  # its `terminate` has no effect
+    assert await asyncio.wait_for(here.end(0), GENEROUS) == 0
+    assert (len(here), shared.open) == (0, 0)
+
+
+class LostTransport(asyncio.Transport):
+    """The loop has closed it, and reports this to nobody."""
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+    def is_closing(self) -> bool:
+        return True
+
+
+class LostConnection(Lifecycle):
+    unanswered = 0
+
+    def reject(self, error: GatewayError) -> None: ...
+    def proceed(self) -> None: ...
+
+
+async def test_an_idle_connection_whose_end_the_loop_never_reports_counts_no_longer() -> None:
+    here = ListenerConnections("a")
+    lost = LostConnection(ConnectionContext(Limits(), DEFAULT_TIMEOUTS, here))
+    lost.connection_made(LostTransport())
+    assert len(here) == 1
+    lost.expire()
+    assert len(here) == 0
 
 
 def test_a_flood_is_not_told_one_by_one() -> None:

@@ -34,6 +34,9 @@ DEFAULT_HANDSHAKES = 500
 """The maximum number of parallel TLS handshakes.
 
 They take 50 MiB together, and end within a second unless their clients stall."""
+LOST_SECONDS = 1.0
+"""How long the gateway waits, in seconds, until the event loop reports the end of terminated connections. uvloop can
+lose the report if a client closes its connection in the turn in which a signal arrives."""
 _MIN_RESERVED = 64
 _RESERVED_SHARE = 10
 
@@ -396,7 +399,12 @@ class ListenerConnections:
         for connection in list(self._open):
             with log_and_continue("closing a client's connection"):
                 connection.terminate()
-        await self._until_empty()
+        try:
+            async with asyncio.timeout(LOST_SECONDS):
+                await self._until_empty()
+        except TimeoutError:
+            for connection in list(self._open):
+                self.discard(connection)
         await asyncio.sleep(0)  # this lets exchanges that were cancelled with their connections end
         return unanswered
 
