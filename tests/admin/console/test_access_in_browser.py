@@ -110,7 +110,7 @@ def test_a_principal_has_its_permissions_limits_and_keys(context: BrowserContext
     expect(keys.locator("tbody tr")).to_contain_text("not since the start")
     assert faults_in_every_look(page) == []
     page.goto(f"{gateway.admin}/console/#/principal?of=nobody")
-    expect(permissions).to_contain_text("No entry of principals has this name")
+    expect(permissions).to_contain_text("No entry of principals matches this name")
 
 
 def test_the_configuration_is_read_again_by_a_button(context: BrowserContext, gateway: Looked) -> None:

@@ -85,5 +85,5 @@ def test_a_principal_has_its_page(context: BrowserContext, gateway: Looked) -> N
     page = opened(context, gateway, "principal?of=alice")
     expect(page.get_by_role("heading", level=1)).to_have_text("Principal alice")
     expect(page.get_by_role("main")).to_contain_text(
-        re.compile("No entry of principals has this name.*API keysNo API keys.")
+        re.compile("No entry of principals matches this name.*API keysNo API keys.")
     )
