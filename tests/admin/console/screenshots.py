@@ -79,7 +79,7 @@ def send(gateway: Looked, ends: threading.Event) -> None:
 def play(page: Page, name: str) -> None:
     """Send the request that the playground proposes; for the picture `explain` its way is shown."""
     page.locator("fieldset").first.wait_for()
-    page.wait_for_function("() => !document.body.textContent.includes('Asking')")
+    page.wait_for_function("() => !document.body.textContent.includes('Querying')")
     if name == "explain" and not page.get_by_label("Name", exact=True).count():
         page.get_by_role("button", name="range").first.click()
     elif name == "explain":
@@ -100,7 +100,7 @@ def take(page: Page, gateway: Looked) -> None:
             play(page, name)
         else:
             page.locator("main tbody tr, main .node").first.wait_for()
-        page.wait_for_function("() => !document.body.textContent.includes('Asking')")
+        page.wait_for_function("() => !document.body.textContent.includes('Querying')")
         if name == "overview":
             page.wait_for_function(
                 "() => document.querySelector('.spark path').getAttribute('d').split('L').length > 5"
