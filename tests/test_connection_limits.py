@@ -228,9 +228,6 @@ class LostTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: object = None) -> object:
         return default
 
-    def is_closing(self) -> bool:
-        return True
-
 
 class LostConnection(Lifecycle):
     unanswered = 0

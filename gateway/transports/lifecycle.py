@@ -336,9 +336,10 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def close_idle(self) -> None:
         """Close the connection, unless the next message has arrived and is still unread, because a busy loop runs its
         timers before it reads."""
-        if self._transport.is_closing():  # uvloop has lost the report of its end (`LOST_SECONDS`)
+        sock = self._transport.get_extra_info("socket")
+        if sock is None or sock.fileno() < 0:  # uvloop has lost the report of its end (`LOST_SECONDS`)
             self._context.connections.discard(self)
-        elif has_unread(self._transport.get_extra_info("socket")):
+        elif has_unread(sock):
             self._alarm.set(self._idle_seconds)
         else:
             self.close()

@@ -18,7 +18,6 @@ _NOT_FOUND = "Not Found"
 """The error for an unknown path in FastAPI, on which KServe is built."""
 
 _REASONS = {**REASONS_BY_NUMBER, 409: Reason.ABORTED}
-_PATH = re.compile(r"\S*/v1/models\S*")
 _OF_A_MODEL = re.compile(r"model|servable", re.IGNORECASE)
 """Words in errors from KServe, TensorFlow Serving, TorchServe and OpenVINO about a missing model."""
 
@@ -78,14 +77,14 @@ def lacks_path(reply: Message, model: str = "") -> bool:
     missing model mentions models, or `model`."""
     if reply.headers.get(REASON_HEADER):
         return False
-    if reply.status in (405, 501):
-        return True
-    text = _error_text(reply.body)
-    about = _PATH.sub("", text)
-    if reply.status not in (400, 404) or _OF_A_MODEL.search(about):
+    if reply.status not in (400, 404):
+        return reply.status in (405, 501)
+    words = _error_text(reply.body)[:_MAX_TEXT].split()
+    about = " ".join([word for word in words if "/v1/models" not in word])
+    if _OF_A_MODEL.search(about):
         return False
     if reply.status == 400:
-        return about != text  # TensorFlow Serving's error for an unknown path quotes the path
+        return about != " ".join(words)  # TensorFlow Serving's error for an unknown path quotes the path
     return not (model and re.search(rf"(?<!\w){re.escape(model)}(?!\w)", about))
 
 
