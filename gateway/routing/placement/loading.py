@@ -118,9 +118,8 @@ class Loader:
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement, client: str | None = None) -> None:
-        """Handle a call that waits for a model that no reachable server has.
-
-        If `client` is empty, the calls were already waiting."""
+        """Handle a call that waits for a model that no reachable server has. If `client` is empty, the calls were already
+        waiting."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
@@ -335,9 +334,8 @@ class Loader:
         return True
 
     async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
-        """Claim a model.
-
-        Return False if another gateway is loading it, or has loaded it since the servers were last queried."""
+        """Claim a model. Return False if another gateway is loading it, or has loaded it since the servers were last
+        queried."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_reported(each)}
         if not await self.agreement.claim(model, address):
@@ -422,9 +420,8 @@ class Loader:
         self._table.became(placement, place, ReplicaState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
-        """Unload a replica after its calls in flight have ended.
-
-        The wait is at most `timeout`, because a stream could continue forever."""
+        """Unload a replica after its calls in flight have ended. The wait is at most `timeout`, because a stream could
+        continue forever."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()
