@@ -118,8 +118,7 @@ class Loader:
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement, client: str | None = None) -> None:
-        """Handle a call that waits for a model that no reachable server has. If `client` is empty, the calls were already
-        waiting."""
+        """Handle a waiting call for a model that no reachable server has. An empty `client`: it already waited."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
@@ -420,8 +419,7 @@ class Loader:
         self._table.became(placement, place, ReplicaState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
-        """Unload a replica after its calls in flight have ended. The wait is at most `timeout`, because a stream could
-        continue forever."""
+        """Unload a replica after its calls in flight, or after `timeout`, because a stream could continue forever."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()
