@@ -85,10 +85,8 @@ class Loader:
         self.ask_soon: Callable[[Endpoint], Awaitable[None] | None] = lambda endpoint: None
         """Queries an endpoint for its models."""
         self.sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
-        self.loads = 0
-        """The number of successful loads."""
-        self.failed_loads = 0
-        self.unloads = 0
+        self.loads = self.failed_loads = self.unloads = 0
+        """The numbers of successful loads, failed loads, and unloads."""
 
     # --- for the backend ---
 
