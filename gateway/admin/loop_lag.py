@@ -1,4 +1,4 @@
-"""Measure event-loop lag, which shows whether something blocks the loop."""
+"""Measure event-loop lag, for the metrics page. It shows if something blocks the loop."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Serve an ASGI application with uvicorn, with limits on the number and the duration of connections."""
+"""Serve the admin port's ASGI application with uvicorn, with limits on the number and the duration of connections."""
 
 import asyncio
 import logging

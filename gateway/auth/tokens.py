@@ -1,5 +1,5 @@
 """JSON Web Tokens (JWT, RFC 7519) from issuers. A token names its issuer, whose public keys (a JWKS, RFC 7517) verify
-it.
+it. `gateway/assembly/issuer_keys.py` fetches them.
 
 Only signatures by private keys are accepted. With the algorithm `none`, anyone could forge a token. With HS256 to
 HS512, anyone who knows the public key could sign a token.

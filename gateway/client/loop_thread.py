@@ -1,4 +1,5 @@
-"""An event loop in its own thread, for callers that have no loop or are inside a running loop (notebooks)."""
+"""An event loop in its own thread, which `Client` uses for callers that have no loop or are inside a running loop
+(notebooks)."""
 
 import asyncio
 import os

@@ -1,4 +1,5 @@
-"""One request of a `map`: its points, its attempts, and the result for each point."""
+"""One request of a `map`: its points, its attempts, and the result for each point. `map.Window` plans it;
+`map.evaluations` runs it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,6 +1,7 @@
 """Methods that take the arguments of a class.
 
-The class declares the arguments once, and each method shows them in its signature.
+The class declares the arguments once, and each method shows them in its signature. `map`, `as_completed`, `model` and
+`Client` itself use this.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Turns: the client's limit on calls in flight; additional calls wait."""
+"""The client's limit on calls in flight: each ModelServer has one Turns, at which additional calls wait."""
 
 import asyncio
 from types import TracebackType

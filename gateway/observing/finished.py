@@ -1,4 +1,5 @@
-"""Passes completed requests to their readers: the access log, the metrics and the status."""
+"""Passes completed requests to their readers: the access log, the metrics and the status.
+`gateway/assembly/observing.py` connects the readers."""
 
 import asyncio
 import logging

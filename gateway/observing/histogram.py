@@ -1,4 +1,4 @@
-"""The buckets of a histogram on the metrics page."""
+"""The buckets of a histogram on the metrics page, for `request_metrics`."""
 
 from collections.abc import Mapping, Sequence
 from math import inf

@@ -1,4 +1,5 @@
-"""Create a Record for each request on a listener."""
+"""Create a Record for each request on a listener. `gateway/assembly/observing.py` makes a Recording for each
+listener."""
 
 from collections.abc import Callable, Sequence
 from itertools import cycle

@@ -1,4 +1,4 @@
-"""Convert exceptions of models to client errors without tracebacks."""
+"""Convert exceptions of models to client errors, which contain no traceback."""
 
 import logging
 

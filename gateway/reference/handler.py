@@ -1,4 +1,4 @@
-"""A Handler that answers requests with sample models."""
+"""A Handler that answers requests with sample models. `gateway/assembly/reference.py` serves it."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,5 +1,5 @@
-"""The configuration in use as lines of YAML. Each warning of `gateway check` and each error of a failed reload is
-attached to the line that it concerns.
+"""`/api/configuration`: the configuration in use as lines of YAML. Each warning of `gateway check` and each error of a
+failed reload is attached to the line that it concerns.
 
 The lines show the effective configuration, with all defaults and with masked secrets. The console does not show the
 file itself, because it can contain secrets.

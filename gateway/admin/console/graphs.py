@@ -1,4 +1,5 @@
-"""Model graphs: the positions of their boxes and arrows in the diagram, and the number of calls of their steps."""
+"""`/api/graphs`: the positions of the boxes and arrows in the diagrams of model graphs, and the number of calls of
+their steps."""
 
 from collections.abc import Mapping
 from typing import Literal

@@ -1,4 +1,4 @@
-"""The backend models and their signatures, as their servers report them, and the model graphs.
+"""`/api/models`: the backend models and their signatures, as their servers report them, and the model graphs.
 
 The gateway queries servers when a user opens the page, and stores their responses for a minute. Client requests do not
 wait for these queries.

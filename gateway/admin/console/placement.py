@@ -1,5 +1,5 @@
-"""For each backend with `placement`, a table of models by servers: which server has loaded which model, and how many
-calls each model got."""
+"""`/api/placement`: for each backend with `placement`, a table of models by servers: which server has loaded which
+model, and how many calls each model got."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,5 +1,4 @@
-"""The topology of the configuration: listeners, routes and backends, and their connections. Only a reload changes the
-topology."""
+"""`/api/topology`: listeners, routes and backends, and their connections. Only a reload changes the topology."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime

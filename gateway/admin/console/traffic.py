@@ -1,5 +1,5 @@
-"""The current traffic: counts since the gateway started, from which the page computes rates, and the numbers of calls
-in flight and waiting calls."""
+"""`/api/traffic`: counts since the gateway started, from which the page computes rates, and the numbers of calls in
+flight and waiting calls."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

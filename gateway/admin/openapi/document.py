@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document of a listener: its paths with their prefixes, described by their protocols.
 
-`api` creates it for each request. The statuses and bodies of errors come from the protocol's `encode_error`. The
-document omits paths whose requests always fail.
+`api` and the command `gateway openapi` create it. The statuses and bodies of errors come from the protocol's
+`encode_error`. The document omits paths whose requests always fail.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Selects the exchange that reads a message, by the message's media type.
+"""Selects the exchange that reads a message, by the message's media type. `server`, `client` and `relay` use it.
 
 Also selects the exchange for the response, by the types that the client accepts.
 """

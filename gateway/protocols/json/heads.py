@@ -1,4 +1,5 @@
-"""Headers and query parameters for which a form declares templates."""
+"""Headers and query parameters for which a form declares templates. `compiled` creates a HeadFields; `server`, `client`
+and `relay` read and write with it."""
 
 from collections.abc import Mapping
 from typing import TypeAlias

@@ -3,7 +3,7 @@
 JSON does not define these literals, and msgspec refuses them, but the gateway accepts them in tensors.
 
 Before msgspec reads the text a second time, each literal is replaced by a string with a prefix, the mark. In tensors,
-the literals are then restored. Elsewhere, they are refused.
+the literals are then restored. Elsewhere, they are refused. `reading` marks the literals, and `places` restores them.
 """
 
 import re

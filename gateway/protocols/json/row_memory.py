@@ -1,4 +1,4 @@
-"""Estimates the memory that the rows of a body take while it is decoded.
+"""Estimates the memory that the rows of a body take while it is decoded, so that `reading` can refuse the body.
 
 The estimate is made from the body's text, before any row becomes an object.
 

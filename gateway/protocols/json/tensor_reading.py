@@ -1,4 +1,4 @@
-"""Reads one tensor of a body from its JSON text, in all spellings that templates can use."""
+"""Reads one tensor of a body from its JSON text, in all spellings that templates can use. `places` calls it."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error

@@ -1,4 +1,4 @@
-"""Writes one tensor as JSON text, in the spellings that templates can use."""
+"""Writes one tensor as JSON text, in the spellings that templates can use. `writing` calls it."""
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,5 +1,5 @@
 """Rows of unequal length, such as the tokens of several texts: `[[1, 2, 3], [4]]`. Together, the rows are not a tensor,
-but each row is one."""
+but each row is one. `places` finds such rows; the bridge can send them one by one."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,6 +1,6 @@
 """Media types.
 
-The module reads them (RFC 9110, section 8.3.1), compares them, and chooses the one that an Accept header prefers
+This module reads media types (RFC 9110, section 8.3.1), compares them, and finds the one that an Accept header prefers
 (section 12.5.1).
 """
 

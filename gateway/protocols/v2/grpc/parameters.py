@@ -1,4 +1,4 @@
-"""V2 parameters in gRPC: a `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
+"""V2 parameters over gRPC: a `map<string, InferParameter>`, in which an InferParameter is a oneof of five types."""
 
 from reprlib import repr as shown
 

@@ -1,4 +1,4 @@
-"""V2 parameters in JSON: an object of strings, numbers and booleans.
+"""V2 parameters over REST: a JSON object of strings, numbers and booleans.
 
 Clients and servers also write null for an absent value (KServe, MLServer), and objects and lists (MLServer accepts any
 JSON). Null counts as absent. Objects and lists remain JSON text (NestedJson), which only V2 REST can carry.
