@@ -132,7 +132,8 @@ class AdminServer:
             server_header=False,
             # Pages of other origins also cannot load responses as scripts or images.
             headers=[("Cross-Origin-Resource-Policy", "same-origin")],
-            # includes requests whose clients have left; uvicorn counts the request's own and refuses at the limit
+            # Also counts requests whose clients have disconnected. `+ 1` because uvicorn refuses a request when the limit
+            # is reached, and counts the request's own connection.
             limit_concurrency=PORT_CONNECTIONS + 1,
         )
         self._server = _Server(config)

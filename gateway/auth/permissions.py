@@ -50,7 +50,7 @@ class Principals:
         return principal
 
     def knows(self, name: str) -> bool:
-        """Return True if the configuration has an entry for this name."""
+        """Return True if the configuration contains an entry for this name."""
         return bool(self._own(name))
 
     def entry(self, name: str) -> PrincipalEntry | None:

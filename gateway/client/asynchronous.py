@@ -381,7 +381,8 @@ class AsyncClient:
     async def models(self, *, timeout: Seconds = UNSET) -> list[ModelEntry]:
         """Return the server's models.
 
-        Each entry has the name and, if the protocol reports them, the version, the state and the reason for the state.
+        Each entry contains the name and, if the protocol reports them, the version, the state and the reason for the
+        state.
 
         Raises:
             ClientError: like `infer`; Unsupported if the protocol or the server cannot list models.

@@ -1,10 +1,10 @@
 """The number of points that a map sends in one request, determined from the durations and errors of earlier requests.
 `map.Window` uses it.
 
-The client sends the first requests one at a time, so their durations are not affected by each other. Each request has
-up to GROWTH_ALONE times as many points as the previous request, until one takes about TARGET seconds. A request that
-takes longer also ends this phase. Then requests run in parallel. After that, the size grows slowly while requests are
-fast, and shrinks when requests are slow or fail.
+The client sends the first requests one at a time, so their durations are not affected by each other. Each request
+contains up to GROWTH_ALONE times as many points as the previous one, until one takes about TARGET seconds. A request
+that takes longer also ends this phase. Then requests run in parallel. After that, the size grows slowly while requests
+are fast, and shrinks when requests are slow or fail.
 """
 
 from collections.abc import Callable

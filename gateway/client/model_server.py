@@ -1,8 +1,8 @@
 """A model server as the client uses it: a connector, the codecs of its protocol, and bridges. AsyncClient calls it.
 
 For the bridges, the client takes the role of a listener's protocol. This protocol, PYTHON, has no messages, and can
-represent every tensor name and datatype. Therefore the client always adapts requests to the model's signature, if the
-server reports a reliable signature. It fetches the signature once a minute.
+represent every tensor name and datatype. If the server reports a reliable signature, the client therefore adapts all
+requests to it. It fetches the signature once a minute.
 """
 
 import asyncio

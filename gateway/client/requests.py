@@ -16,7 +16,7 @@ from gateway.core.types import Answer, Request, RequestedOutput, Signature, Tens
 from gateway.core.types import tensor as make_tensor
 
 Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
-"""The requested outputs: names, or parameters by name; None: all."""
+"""The requested outputs: their names, or parameters by name. None means all outputs."""
 
 
 def check_model(model: object) -> None:

@@ -1,8 +1,8 @@
 """The access log: one line for each request.
 
-The log makes lines from many records in one step (`finished`), collects them for a moment, and passes them to a thread
-that writes them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as much as
-hundreds of lines. Therefore, the thread wakes up rarely, and does not make the lines itself.
+The log makes lines from a batch of requests in one step (`finished`), collects them for a moment, and passes them to a
+thread that writes them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as
+much as hundreds of lines. Therefore, the thread wakes up rarely, and does not make the lines itself.
 """
 
 import asyncio

@@ -29,13 +29,13 @@ class Family:
         return word if word in UNITS else ""
 
     def counter(self) -> CounterMetricFamily:
-        """Return the counter, without samples."""
+        """Return the counter as a prometheus-client metric, without samples."""
         return CounterMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)
 
     def gauge(self) -> GaugeMetricFamily:
-        """Return the gauge, without samples."""
+        """Return the gauge as a prometheus-client metric, without samples."""
         return GaugeMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)
 
     def histogram(self) -> HistogramMetricFamily:
-        """Return the histogram, without samples."""
+        """Return the histogram as a prometheus-client metric, without samples."""
         return HistogramMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)

@@ -53,7 +53,7 @@ def signature(
 
     - `gradient(*inputs, out_wrt, in_wrt, sens)`: `sens` `[B, m_out_wrt]`, returns `[B, n_in_wrt]`;
     - `apply_jacobian(*inputs, out_wrt, in_wrt, vec)`: `vec` `[B, n_in_wrt]`, returns `[B, m_out_wrt]`;
-    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)`: `vec` `[B, n_in_wrt2]`, returns `[B, n_in_wrt1]`;
+    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)`: `vec` `[B, n_in_wrt2]`, returns `[B, n_in_wrt1]`.
 
     In these functions, `sens`, `vec` and the result are FP64, and positions are zero-based ints.
 

@@ -89,7 +89,7 @@ def _declared_tensor(result: object, spec: TensorSpec, model: str) -> Tensor:
 def _array(result: object, name: str, model: str, dtype: type | None = None) -> Array:
     """Return a copy of `result` as an array.
 
-    Text needs the dtype `object`, because numpy's own text types drop trailing NULs."""
+    Text needs the dtype `object`, because numpy's own string types drop trailing NULs."""
     try:
         return np.array(result, dtype)
     except Exception as error:  # ragged lists, and any exception of an object's own __array__

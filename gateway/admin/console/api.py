@@ -102,7 +102,7 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
             float, Query(description="The `gateway-time` of the previous response; 0 for all paths.")
         ] = 0.0,
     ) -> Response:
-        """Counts since the start, and the current numbers of calls in flight and waiting."""
+        """Counts since the gateway started, and the current numbers of calls in flight and of waiting calls."""
         await state.refresh_counts()
         counters, shedding = state.counters, state.shedding
         now = monotonic()  # after the counters, which then include everything that ended before
@@ -230,7 +230,8 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
             str, Query(max_length=LONGEST_NAME, description="A part of an id, a principal or a note.")
         ] = "",
     ) -> Response:
-        """The API keys by id, with their expiry and their last use: all keys, or keys that contain this text."""
+        """The API keys by id, with their expiry and their last use: all keys, or the keys whose id, principal or note
+        contains this text."""
         await state.refresh_counts()
         file, credentials = state.assembly.authentication.access.file, state.assembly.authentication.access.credentials
         path, keys = (None, None) if file is None else (str(file.path), file.keys)

@@ -1,5 +1,5 @@
 """`/api/traffic`: counts since the gateway started, from which the page computes rates, and the numbers of calls in
-flight and waiting calls."""
+flight and of waiting calls."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -84,7 +84,7 @@ class Traffic(BaseModel):
     """An identifier that changes when `/api/topology` or `/api/configuration` changes."""
     ready: bool
     errors: int
-    """Number of requests that ended with an error. If the number grows, `/api/errors` has new errors."""
+    """Number of requests that ended with an error. If the number grows, `/api/errors` returns new errors."""
     shedding: int
     """What the gateway refuses because it is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
     requests with a body."""

@@ -8,7 +8,8 @@ _TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 def has_more_values(text: str, most: int) -> bool:
-    """Return True if a JSON document, valid or not, has more than `most` values. An empty list counts as two values."""
+    """Return True if a JSON document, valid or not, contains more than `most` values. An empty list counts as two
+    values."""
     if _marks(text) < most:
         return False
     found = at = 0

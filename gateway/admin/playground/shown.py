@@ -17,19 +17,19 @@ from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding
 from gateway.core.types import Headers, Message, Request, Response, Tensor, bytes_of
 
 LONGEST_TEXT = 64 * 2**10
-"""Maximum number of characters of a body that are shown."""
+"""Maximum length of the shown part of a body, in characters."""
 MOST_HEX = 4096
-"""Maximum number of bytes that are shown in hexadecimal."""
+"""Maximum number of bytes to show in hexadecimal."""
 MOST_VALUES = 1000
-"""Maximum number of elements of an output that are shown."""
+"""Maximum number of elements to show of an output."""
 MOST_OUTPUTS = 64
-"""Maximum number of outputs of a response that are shown."""
+"""Maximum number of outputs to show of a response."""
 LONGEST_VALUE = 1000
-"""Maximum number of characters of a BYTES element that are shown."""
+"""Maximum number of characters to show of a BYTES element."""
 LONGEST_SHOWN_NAME = 200
-"""Maximum number of characters of a name, a header or a path that are shown."""
+"""Maximum number of characters to show of a name, a header or a path."""
 LONGEST_ERROR = 2000
-"""Maximum number of characters of an error that are shown."""
+"""Maximum number of characters to show of an error message."""
 MOST_IN_FORMS = 1_000_000
 """Maximum size of a response that the page also shows in the other protocols, in bytes. A larger response is shown only
 in its own protocol."""

@@ -104,7 +104,7 @@ class _Call:
         self, stream: Callable[[Request], AsyncGenerator[Response, None]], request: Request
     ) -> AsyncGenerator[Response, None]:
         """Yield the responses of `stream`. Each response is logged before the client gets it, because the next response
-        could take long."""
+        can take a long time."""
         async with aclosing(stream(request)) as responses:
             async for response in responses:
                 self._numbered += 1
@@ -115,7 +115,7 @@ class _Call:
                 yield response
 
     def ended(self, record: Record) -> None:
-        """Observe the end of the request."""
+        """Log the call when its Record ends."""
         response, self._response = self._response, None
         if record.status != OK:
             self._log_error(record)

@@ -29,7 +29,7 @@ class Sink(typing.Protocol):
         amount of time."""
 
     def reopen(self) -> None:
-        """Open the file again, if the sink is a file."""
+        """Reopen the file, if the sink is a file."""
 
     async def close(self) -> None:
         """Close the file or the connections."""

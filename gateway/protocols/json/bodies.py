@@ -349,7 +349,7 @@ class TypedBytes(OneTensor):
 
     @abstractmethod
     def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
-        """Return the body of a tensor. Raises GatewayError (INVALID_ARGUMENT) if this is not possible."""
+        """Return the body of a tensor. Raises GatewayError (INVALID_ARGUMENT) if a body cannot represent the tensor."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         form = self._form

@@ -45,7 +45,7 @@ class Choice:
         for any type. If all exchanges declare the same type, they read bodies of every type.
 
         Raises:
-            DecodeError: the body is a text in a charset other than UTF-8.
+            DecodeError: the body is text in a charset other than UTF-8.
         """
         if len(content_type) > _LONGEST_REMEMBERED:
             return self._find(content_type)

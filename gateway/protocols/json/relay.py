@@ -1,4 +1,4 @@
-"""Relays inferences without decoding between the client side and the upstream side of one form (`core.protocol.Relay`).
+"""Relays inferences from clients to servers of the same form without decoding them (`core.protocol.Relay`).
 
 A request keeps its method, path, body, Content-Type and Accept. Its headers and query are written as the form declares
 them. Headers that the form drops (`$_`) stay unchanged. If the request consists only of tensors in the query, the query
@@ -100,7 +100,7 @@ class _Path:
         """Return the `_Way` of a request with this Content-Type, or None if the request must be decoded.
 
         Raises:
-            DecodeError: the body is a text in a charset other than UTF-8.
+            DecodeError: the body is text in a charset other than UTF-8.
         """
         return (self._way if len(content_type) > _LONGEST_REMEMBERED else self._remembered)(content_type)
 
@@ -182,7 +182,7 @@ class FormRelay:
         body must be decoded.
 
         Raises:
-            DecodeError: the body is a text in a charset other than UTF-8.
+            DecodeError: the body is text in a charset other than UTF-8.
         """
         path = self._paths.get(message.pattern)
         if path is None:

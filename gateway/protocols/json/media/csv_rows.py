@@ -16,7 +16,7 @@ Cell: TypeAlias = bytes
 _MOST_CELLS = 2**20
 """Maximum number of cells in a row. The limit exists because each cell temporarily becomes an object."""
 BLOCK = 2**17
-"""Number of bytes to split in one step, limited for the same reason."""
+"""Number of bytes to split in one step. The limit exists for the same reason."""
 _QUOTE, _COMMA, _LINE_FEED, _RETURN = b'",\n\r'
 NOT_STRUCTURE = bytes(set(range(256)) - set(b",\n"))
 _SEPARATOR = 0xFF

@@ -1,4 +1,4 @@
-"""Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts, each a text or a file.
+"""Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts that contain text or a file.
 
 The reader is strict. It refuses bytes before the first part or after the last part, parts without a name, duplicate
 names, and transfer encodings. In names, quotes and line ends are written as `%22`, `%0D` and `%0A`, as in WHATWG's HTML

@@ -1,4 +1,4 @@
-"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields, each a text.
+"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields that contain text.
 
 The gateway refuses duplicate names. A percent sign without two hexadecimal digits stands for itself, as in the
 standard.
