@@ -132,8 +132,8 @@ class AdminServer:
             server_header=False,
             # Pages of other origins also cannot load responses as scripts or images.
             headers=[("Cross-Origin-Resource-Policy", "same-origin")],
-            # Also counts requests whose clients have disconnected. `+ 1` because uvicorn refuses a request when the limit
-            # is reached, and counts the request's own connection.
+            # Also counts requests whose clients have disconnected. `+ 1` because uvicorn refuses a request when the
+            # limit is reached, and counts the request's own connection.
             limit_concurrency=PORT_CONNECTIONS + 1,
         )
         self._server = _Server(config)
