@@ -22,7 +22,8 @@ from gateway.transports.shedding import SheddingState
 
 
 class GatewayState:
-    """The running gateway. A reload replaces `config`, `assembly` and `listeners`, so do not keep references to them.
+    """The running gateway. Do not keep references to `config`, `assembly` and `listeners`, because a reload replaces
+    them.
 
     - `config`: the configuration in use; `assembly`: the routes and backends made from it.
     - `ready`: True if the gateway has started and is not stopping.

@@ -381,8 +381,7 @@ class AsyncClient:
     async def models(self, *, timeout: Seconds = UNSET) -> list[ModelEntry]:
         """Return the server's models.
 
-        Each entry contains the name and, if the protocol reports them, the version, the state and the reason for the
-        state.
+        Each entry contains the name and, if the protocol reports them, the version, the state and its reason.
 
         Raises:
             ClientError: like `infer`; Unsupported if the protocol or the server cannot list models.
@@ -498,8 +497,7 @@ class AsyncClient:
         return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
 
     async def _batched(self, timeout: Seconds, model: str, version: str, are_independent: bool) -> Batched | None:
-        """Return how a model takes batches, like ModelServer.batched. Return None also if the server does not
-        respond."""
+        """Return how a model takes batches, like ModelServer.batched; None also if the server does not respond."""
         seconds = self._seconds(timeout)
         try:
             server = await self._connected(seconds)

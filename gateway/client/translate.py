@@ -173,7 +173,7 @@ def encode_error(protocol: str, error: GatewayError, request: Request | None = N
     """Return the message that reports `error` to a client.
 
     `request` is None if it was malformed. `body` is the client's packet: the error response repeats its identifying
-    numbers. If `body` is empty, the response repeats those of an example packet.
+    numbers. If `body` is empty, the response repeats the numbers of an example packet.
 
     Raises:
         ValueError: the protocol is unknown.

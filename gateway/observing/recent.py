@@ -107,9 +107,9 @@ class RecentRequests:
     def numbers(
         self, is_wanted: Callable[[RequestKind], bool], *, with_steps: bool = False
     ) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
-        """Of the last MOST_RECENT requests, return the number of each wanted kind, and the measurements as in
-        `Batch.numbers`. Older failed requests are left out, because failures would otherwise seem too frequent. If
-        `with_steps` is set, include the last calls of graph steps."""
+        """Return the number of requests of each wanted kind among the last MOST_RECENT requests, and their measurements
+        as in `Batch.numbers`. Older failed requests are left out, because failures would otherwise seem too frequent.
+        If `with_steps` is set, include the last calls of graph steps."""
         kinds: Counter[RequestKind] = Counter()
         found = [np.empty((ENDED + 1, 0))]
         for batch in (*self._all.batches, *(self._steps.batches if with_steps else ())):

@@ -143,8 +143,8 @@ def _why_without(models: BackendModels) -> str:
 
 
 async def signature(config: Config, side: BackendSide, model: str, version: str) -> ModelSignature:
-    """Return the signature of a model, which the server calls `model`. If routes declare a signature, the tensors are
-    those of the first such route.
+    """Return the signature of a model, which the server calls `model`. If routes declare a signature, return the
+    tensors that the first such route declares.
 
     Raises:
         GatewayError: the backend's error, including NOT_FOUND.

@@ -1,7 +1,7 @@
 """The paths of the playground: `/api/playground`, and below it `send`, `explain` and `snippets`.
 
-The same access rules apply to these paths as to all paths of the admin port. The playground gives its users no access
-beyond that of any client, because the request goes through the listener, which requires its own key.
+The same access rules apply to these paths as to all paths of the admin port. The playground gives its users only the
+access that every client has, because the request goes through the listener, which requires its own key.
 """
 
 import asyncio

@@ -47,7 +47,7 @@ _MOST_NAMED = 1000
 
 
 class ExternalScaler:
-    """KEDA's ExternalScaler service. `backends` and `activities` are those of the configuration in use."""
+    """KEDA's ExternalScaler service. `backends` and `activities` belong to the configuration in use."""
 
     def __init__(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
         self._backends = backends

@@ -90,7 +90,7 @@ class FormClient:
     def _ask_anything(self, request: Request) -> Message:
         """Return a GET request that runs no model.
 
-        The path is that of the first exchange, if that exchange uses another method."""
+        The request uses the path of the first exchange, if that exchange uses another method."""
         first = self._form.exchanges[0].form
         try:
             path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)

@@ -100,7 +100,7 @@ class BodyReader:
         return reading.found(self._role)
 
     def _cut(self, text: bytes) -> tuple[bytes, Mapping[str, bytes]]:
-        """Return `text` with 0 in place of each tensor that was cut out, and the tensors' texts by key."""
+        """Return `text` with 0 instead of each tensor that was cut out, and the tensors' texts by key."""
         if not self._keys or _BACKSLASH in text:
             return text, _NO_CUTS
         rest, cuts = text, {}

@@ -16,7 +16,8 @@ _MEMBER = 96
 _OPTIONAL, _REQUIRED = 32, 8
 """Memory that a missing optional member takes, and that a required member takes in addition to _MEMBER, in bytes."""
 _OBJECT, _OPEN_OBJECT = 72, 248
-"""Memory that an object takes without its members: one with declared members, and one with any members (`"$*": $*`)."""
+"""Memory that an object takes without its members: if the members are declared, and if any members are allowed (`"$*":
+$*`)."""
 _LIST, _ELEMENT = 264, 72
 
 

@@ -47,7 +47,7 @@ def take_deadline(parameters: dict[str, ParameterValue], message: Message, what:
 
 
 def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
-    """Return the parameters for the server: all except those that the gateway acts on, and except a priority of 0."""
+    """Return the parameters for the server: all except a priority of 0 and the parameters that the gateway acts on."""
     if not parameters:
         return parameters
     priority = parameters.get(PRIORITY)

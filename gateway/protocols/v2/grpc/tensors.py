@@ -162,7 +162,7 @@ def _malformed(kind: MessageKind, why: str = _MALFORMED) -> DecodeError:
 
 
 def _check_allowance(body: Buffer, kind: MessageKind) -> None:
-    """Raise DecodeError if a large message contains too much besides tensor data."""
+    """Raise DecodeError if a large message contains too much data outside of tensors."""
     allowance, message = Allowance(), memoryview(body)
     for number, wire_type, start, value, end in fields(message):
         if wire_type == LENGTH and number == TENSORS:
