@@ -1,1 +1,1 @@
-"""The operators' ports: health and metrics, and the status API."""
+"""The ports for operators: the health port with the metrics, and the admin port with the status API."""

@@ -1,7 +1,7 @@
 """Require credentials from clients of the status API and of the metrics page.
 
 There are two exceptions. Servers that register (`/register`) send their own token in the same header. Browsers load the
-page of the console without a key, because the page contains no data of the gateway, and asks the user for the key.
+console's page without a key: the page contains no gateway data, and asks the user for the key.
 """
 
 import logging
@@ -21,13 +21,14 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
-"""A function that authenticates a client, and the function to call with the issuer of a token whose key is unknown."""
+"""A function that authenticates a client, and a function to call with the issuer of a token that is signed by an
+unknown key."""
 
 _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 
 
 class AccessCheck:
-    """Passes requests of principals with the permission `admin` to `application`.
+    """Passes requests from principals with the permission `admin` to `application`.
 
     It refuses requests from web pages of other origins, because browsers send Basic credentials with requests of any
     web page. `asked` authenticates clients and waits for issuer keys. While `asked` is None, authentication is off, and
@@ -74,8 +75,8 @@ async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
 async def why_refused(
     asked: Asked, headers: Headers, identity: str, permission: Permission, port: str
 ) -> tuple[int, str] | None:
-    """Return the status and text for a client without `permission` at `port` (the port's name in permissions); None if
-    the client has the permission. `identity` is the identity in the client's certificate."""
+    """Return the status and the error message for a client without `permission` on a port; None if the client has the
+    permission. `port` is the port's name in permissions. `identity` is the identity in the client's certificate."""
     authenticator, wait_for_keys = asked
     try:
         try:

@@ -1,4 +1,4 @@
-"""`POST /cache/clear` of the status API: clears the policies `cache`."""
+"""`POST /cache/clear` of the status API: clears the caches of the policy `cache`."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 Clear: TypeAlias = Callable[[str], Awaitable[list[str]]]
-"""Clears the caches at a place, or all caches if the place is empty. Returns the places of the cleared caches."""
+"""Clears the caches of one route or backend, or all caches if the argument is empty. Returns the places whose caches
+were cleared."""
 
 
 class CachesToClear(BaseModel):
@@ -18,7 +19,7 @@ class CachesToClear(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     place: str = ""
-    """A route's name or `backends.NAME`, as in the places of policies in `/status`; empty for all caches."""
+    """A route's name or `backends.NAME`, like `place` of a policy in `/status`; empty for all caches."""
 
 
 class CachesCleared(BaseModel):
@@ -41,7 +42,7 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
         responses={404: {"description": "No `cache` has this place."}},
     )
     async def clear_caches(asked: CachesToClear | None = None) -> CachesCleared:
-        """Clear the policies `cache`: the caches at one place, or all caches. Calls in flight continue, and their
+        """Clear the caches of one route or backend, or all caches of the gateway. Calls in flight continue, and their
         responses are not stored."""
         place = "" if asked is None else asked.place
         places = await clear(place)

@@ -15,26 +15,26 @@ MOST_SECONDS = 86400.0
 
 
 class EndpointToDrain(BaseModel):
-    """The endpoint to drain, or whose drain to end."""
+    """The endpoint to drain, or whose drain ends."""
 
     model_config = ConfigDict(extra="forbid")
 
     backend: Annotated[str, Field(max_length=LONGEST_NAME)]
     endpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
-    """The endpoint's address, as in `/status`."""
+    """The endpoint's address, as shown in `/status`."""
     seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)] = 60.0
     """Maximum time to drain, in seconds. During this time, open sequences continue on the endpoint, and the endpoint's
     models move to other servers. Calls in flight are not interrupted."""
     undo: bool = False
-    """End the drain, so the endpoint gets calls again."""
+    """If true, end the drain, so the endpoint gets calls again."""
 
 
 class UnknownEndpointError(LookupError):
-    """The backend or the endpoint does not exist; the text lists the existing names."""
+    """The backend or the endpoint does not exist; the message lists the existing ones."""
 
 
 class UndrainableError(ValueError):
-    """The endpoints of this backend cannot be drained; the text has the reason."""
+    """The endpoints of this backend cannot be drained; the message explains why."""
 
 
 class Drains(typing.Protocol):

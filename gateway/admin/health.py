@@ -1,5 +1,5 @@
 """The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. Probes need no
-key. The metrics page needs a key if the configuration requires it. The port has no other paths.
+key. The metrics page needs a key if authentication is configured. The port serves no other paths.
 
 A thread with its own event loop serves the port, so probes do not fail while the main event loop is busy. The metrics
 are rendered in a third thread, so no probe waits for the metrics.
@@ -32,14 +32,14 @@ from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts
 _lines = LogLimit(logging.getLogger(__name__))
 
 STALLED_SECONDS = 30.0
-"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because the restart
-that follows ends all calls."""
+"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because kubelet then
+restarts the gateway, which ends all calls."""
 ANSWER_SECONDS = 0.5
-"""Time limit of `/readyz` for the check of the backends in the main event loop, in seconds. kubelet itself waits for 1
-s by default."""
+"""Time limit for the backend check in the main event loop that `/readyz` requests, in seconds. kubelet itself waits for
+1 s by default."""
 COUNT_SECONDS = 1.0
-"""Time limit of `/metrics` for counting the completed requests in the main event loop, in seconds. Prometheus waits for
-10 s by default."""
+"""Time limit for counting the completed requests in the main event loop, for `/metrics`, in seconds. Prometheus itself
+waits for 10 s by default."""
 LAST_RESULT_SECONDS = 30.0
 """Seconds for which the last result stays valid if a check does not finish in time."""
 
@@ -51,12 +51,12 @@ _TEXT = Headers([(b"content-type", b"text/plain; charset=utf-8")])
 class HealthServer:
     """Serves the health port.
 
-    - `is_accepting` returns whether the gateway accepts requests. The server's thread calls it.
-    - `backends_ready` returns whether the backends are ready. It runs on the event loop that calls `start`. If it is
-      None, readiness does not depend on backends.
-    - `metrics` is the page of `/metrics`, or None. Before the server renders the page, `count`
-      counts the uncounted requests, on the event loop that calls `start`.
-    - `asked` authenticates clients of the metrics page, and waits for issuer keys on the same loop. If it is None,
+    - `is_accepting` returns True if the gateway accepts requests. The server's thread calls it.
+    - `backends_ready` returns True if the backends are ready. It runs on the event loop that calls `start`. None means
+      that readiness does not depend on backends.
+    - `metrics` is the page of `/metrics`, or None. Before the server renders the page, `count` adds recently completed
+      requests to the counters, on the event loop that calls `start`.
+    - `asked` authenticates clients of the metrics page, and waits for issuer keys on the same loop. None means that
       authentication is off.
     - `tls` is the same as in ListenerSettings. The server's thread calls it.
     """
@@ -184,8 +184,8 @@ class HealthServer:
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE))) if status == 401 else reply
 
     async def _scrape(self, page: MetricsPage, message: Message) -> Message:
-        """Return the metrics. Only one page at a time is rendered, so scrapes take little time from the main event
-        loop."""
+        """Return the metrics. Only one page at a time is rendered, so that parallel scrapes do not slow down the main
+        event loop."""
 
         async def count() -> None:
             if self._count is not None and (counted := self._count()) is not None:
@@ -197,7 +197,7 @@ class HealthServer:
             return await asyncio.to_thread(page.reply, message)
 
     async def _check_backends(self, backends_ready: Callable[[], Awaitable[bool]]) -> Message:
-        """Return the response of `/readyz`. At most one check runs at a time. A check that takes too long continues, so
+        """Return the response to `/readyz`. At most one check runs at a time. A check that takes too long continues, so
         a later probe gets its result."""
 
         async def check() -> None:

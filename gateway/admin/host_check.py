@@ -1,8 +1,9 @@
-"""Refuse requests to the status API that other web pages make a browser send.
+"""Refuse requests that web pages of other origins make a browser send to the status API.
 
-A page whose host name resolves to 127.0.0.1 (DNS rebinding) could read responses. Therefore a port on loopback accepts
-only a loopback Host. A page of another origin, including another port of this machine, could make a browser send a POST
-without reading the response. Therefore the origin that a browser sends must be the origin of the request.
+A page whose host name resolves to 127.0.0.1 (DNS rebinding) could read responses. Therefore, a port on loopback accepts
+only a loopback address in the Host header. A page of another origin, including another port of this machine, could make
+a browser send a POST without reading the response. Therefore, the Origin that a browser sends must match the request's
+own Host.
 """
 
 import re
@@ -22,8 +23,8 @@ RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class HostCheck:
-    """Passes requests to `application` if their Host is loopback and they do not come from a page of another origin.
-    The responses to other requests are 421 and 403."""
+    """Passes requests to `application` if their Host is a loopback address and they do not come from a page of another
+    origin. Other requests get a 421 or 403 response."""
 
     def __init__(self, application: ASGI) -> None:
         self._application = application
@@ -52,13 +53,13 @@ async def _refuse(send: Any, status: int, why: str) -> None:
 
 
 def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
-    """Return the sign that a request comes from a web page of another origin; empty if it does not. Clients that are
-    not browsers send no origin. `scheme` is the scheme of the request, which must match the scheme of its page; empty
-    if a proxy might have changed it.
+    """Return a message that explains why a request seems to come from a web page of another origin; empty if it does
+    not. Clients other than browsers send no origin. `scheme` is the scheme of the request, which must match the scheme
+    of the page's origin; empty if a proxy might have changed it.
 
     An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
-    (Sec-Fetch-Site), which browsers send even without an Origin, must not name another site. A GET does not change
-    anything, and can come from a link."""
+    (Sec-Fetch-Site), which browsers send even without an Origin, must not name another site. A GET changes nothing, and
+    can come from a link."""
     found = dict(headers)
     origin = found.get(b"origin")
     of, mark, host = (b"", b"://", b"") if origin is None else origin.lower().partition(b"://")

@@ -1,4 +1,4 @@
-"""Measure the delay of the event loop, which shows whether something blocks it."""
+"""Measure event-loop lag, for the metrics page. It shows if something blocks the loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ WINDOW_SECONDS = 15.0
 
 
 class LoopLag:
-    """Measures the delay of a timer of the event loop, ten times a second.
+    """Measures event-loop lag, ten times a second: how late a timer fires.
 
     `longest` is safe to read from any thread. Call the other methods on the loop."""
 
@@ -24,12 +24,11 @@ class LoopLag:
 
     @property
     def longest(self) -> float:
-        """The maximum delay of the loop in the last one to two WINDOW_SECONDS, or its current delay if that is longer,
-        in seconds."""
+        """The maximum lag of the last one to two WINDOW_SECONDS, or the current lag if that is longer, in seconds."""
         return max(self._longest, self._longest_before, self._clock() - self._due)
 
     def start(self) -> None:
-        """Start to measure the running loop."""
+        """Start measuring the running loop."""
         loop = asyncio.get_running_loop()
 
         def tick() -> None:
@@ -49,7 +48,7 @@ class LoopLag:
             self._timer, self._due = None, inf
 
     def note(self, late: float) -> None:
-        """Take a measurement: the loop was `late` seconds late."""
+        """Record a measurement: the timer fired `late` seconds late."""
         if self._clock() >= self._window_ends:
             self._longest_before, self._longest = self._longest, 0.0
             self._window_ends = self._clock() + WINDOW_SECONDS

@@ -1,8 +1,8 @@
 """The metrics page, `/metrics` on the health port: counts of requests (`RequestMetrics`), the gateway's state at the
-time of the scrape (`StateMetrics`), and the process.
+time of the scrape (`StateMetrics`), and process metrics.
 
 A separate thread renders the page. The thread does not wait for the event loop, because it reads only single values of
-the running gateway, and copies of collections that the interpreter makes in one step.
+the running gateway, and copies collections in one step of the interpreter.
 """
 
 import platform
@@ -210,7 +210,7 @@ OF_STEPS = {
         "Total duration of the model calls by the steps of `models`, in seconds.",
     ),
 }  # fmt: skip
-"""By the counted event."""
+"""The metrics of graph steps, by the counted event."""
 
 WORKERS = Family("gateway_workers", "gauge", (), "Processes that serve clients.")
 WORKER_RESTARTS = Family(
@@ -239,8 +239,8 @@ FAMILIES = (
 
 
 class StateMetrics(Collector):
-    """The state of a gateway, read at collection, in another thread. `load` has the memory and the event loop delay of
-    the gateway's processes. `workers` is None for a gateway with one process."""
+    """Metrics of a gateway's current state, read in another thread at each scrape. `load` contains the memory and the
+    event-loop lag of the gateway's processes. `workers` is None for a gateway with one process."""
 
     def __init__(self, state: GatewayState, load: Callable[[], ProcessLoad], workers: Workers | None = None) -> None:
         self._state = state
@@ -248,7 +248,7 @@ class StateMetrics(Collector):
         self._workers = workers
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, because the registry does not need to collect the metrics for their names."""
+        """Return nothing: the registry would otherwise collect all metrics to learn their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -345,7 +345,7 @@ def _values(family: Family, values: Iterable[tuple[tuple[str, ...], float]]) -> 
 
 
 class MetricsPage:
-    """Renders metrics in Prometheus' text format or in OpenMetrics, whichever the client prefers."""
+    """Renders metrics in the Prometheus text format or in OpenMetrics, whichever the client prefers."""
 
     def __init__(self, *collectors: Collector, process: Collector | None = None) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -354,15 +354,15 @@ class MetricsPage:
         GCCollector(registry=self._registry)
 
     def reply(self, asked: Message) -> Message:
-        """Return the response to a scrape, within milliseconds, or within seconds if there are very many label values.
-        Safe to call on any thread. The listener compresses the response for clients that accept gzip."""
+        """Return the response to a scrape. This takes milliseconds, or seconds if there are very many label values.
+        Safe to call in any thread. The listener compresses the response for clients that accept gzip."""
         encode, content_type = choose_encoder(asked.headers.get("accept"))
         fields = Headers([(b"content-type", content_type.encode())])
         return Message(status=200, headers=fields, parts=tuple(self._parts(encode)))
 
     def _parts(self, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
-        """Yield the page, one metric at a time. If a metric comes in several parts, only the first part has
-        comments."""
+        """Yield the page, one metric at a time. If a metric is split into several parts, only the first part has the
+        metric's comments."""
         name, end = "", b""
         for metric in self._registry.collect():
             text = encode(_Only(metric))
@@ -380,7 +380,7 @@ _COMMENTS = re.compile(rb"\A(?:#[^\n]*\n)+")
 
 
 class _Only(Collector):
-    """A registry with one metric."""
+    """A registry that contains one metric."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -391,8 +391,8 @@ class _Only(Collector):
 
 
 class Metrics:
-    """The metrics of a gateway over all its configurations. `renew` applies a configuration; `stop` ends the
-    measurements."""
+    """The metrics of a gateway, which outlive a reload of the configuration. `renew` applies a configuration; `stop`
+    ends the measurements."""
 
     def __init__(self, state: GatewayState, workers: Workers | None = None) -> None:
         self.lag = LoopLag()
@@ -405,7 +405,7 @@ class Metrics:
         return ProcessLoad(PROCESS_MEMORY.used, self.lag.longest)
 
     def reader(self, config: Config) -> Reader | None:
-        """Return the reader of request counts; None if no page of the configuration shows them."""
+        """Return the reader of request counts; None if the configuration has no page that shows them."""
         return self.requests.count if _has_page(config) else None
 
     def page(self, config: Config) -> MetricsPage | None:
@@ -413,8 +413,8 @@ class Metrics:
         return self._page if _has_page(config) else None
 
     def renew(self, config: Config) -> None:
-        """Apply a configuration. Counts continue, unless the buckets have changed. Counts of removed listeners, routes,
-        backends and models end."""
+        """Apply a configuration. Counters keep their values, unless the buckets have changed. Counters of removed
+        listeners, routes, backends and models are deleted."""
         self.requests.models.renew(config.metrics.models, _named_models(config))
         self.requests.renew(config.metrics.buckets)
         routes = {*(each.name for each in config.routes), *(f"{OF_GRAPHS}{name}" for name in config.models)}
@@ -424,7 +424,7 @@ class Metrics:
             self.lag.start()
 
     def stop(self) -> None:
-        """Stop measuring the event loop."""
+        """Stop measuring event-loop lag."""
         self.lag.stop()
 
 
@@ -433,7 +433,7 @@ def _has_page(config: Config) -> bool:
 
 
 def _named_models(config: Config) -> Iterator[str]:
-    """Yield the models that routes or listeners name exactly."""
+    """Yield the model names in routes and listeners that are not globs."""
     yield from (each.model for each in config.listeners if each.model)
     for route in config.routes:
         if (model := route.match.model) is not None and not wildcards(model):

@@ -23,9 +23,9 @@ class ModelToPlace(BaseModel):
     do: Literal["load", "unload"]
     backend: Annotated[str, Field(max_length=LONGEST_NAME)]
     model: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
-    """The model's name in the backend."""
+    """The model's name on the backend's servers."""
     endpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
-    """The server's address, as in `/status`."""
+    """The server's address, as shown in `/status`."""
 
 
 class ModelPlaced(BaseModel):
@@ -35,7 +35,7 @@ class ModelPlaced(BaseModel):
 
 
 def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -> None:
-    """Add `POST /placement` to the admin port's application. `backends` returns the backends in use, by name."""
+    """Add `POST /placement` to the admin port's application. `backends` returns the current backends, by name."""
     from fastapi import HTTPException
 
     @app.get("/placement", include_in_schema=False)
@@ -53,8 +53,8 @@ def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -
         },
     )
     async def place_model(asked: ModelToPlace) -> ModelPlaced:
-        """Load or unload a model on one server, and wait until this is done. If capacity is insufficient (`max_models`,
-        `memory`), the gateway first unloads the server's least recently used models without calls."""
+        """Load or unload a model on one server, and wait for the result. If the server lacks capacity (`max_models`,
+        `memory`), the gateway first unloads the server's least recently used models that have no calls in flight."""
         backend = backends().get(asked.backend)
         if backend is None:
             raise HTTPException(404, f"unknown backend {asked.backend!r}")

@@ -1,5 +1,4 @@
-"""`/register` on the status API's port, with which model servers register themselves at backends that allow
-registration."""
+"""`/register` on the admin port: model servers register themselves at backends that allow registration."""
 
 import logging
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ class _Body(BaseModel):
 
 
 class Registration(_Body):
-    """The registration of a server for a backend's calls."""
+    """A request of a server to be added to a backend's endpoints."""
 
     backend: str
     address: str
@@ -33,7 +32,7 @@ class Registration(_Body):
 
 
 class Renewal(_Body):
-    """The renewal of a lease."""
+    """A request to renew a lease."""
 
 
 class GrantedLease(BaseModel):
@@ -50,9 +49,10 @@ BodyT = TypeVar("BodyT", bound=_Body)
 
 def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None:
     """Add `POST /register`, which grants or renews a lease, and `PUT` and `DELETE /register/LEASE`, which renew and end
-    a lease. `registrations` has the backends that allow registration, by name.
+    a lease. `registrations` contains the backends that allow registration, by name.
 
-    A request without a token gets 401. A wrong token, or a backend without registration, gets 403."""
+    A request without a token gets a 401 response. A request with a wrong token, or for a backend without registration,
+    gets a 403 response."""
 
     @app.post("/register", summary="Register a model server", openapi_extra=_body(Registration))
     async def register(request: Request) -> GrantedLease:
@@ -81,14 +81,14 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         return Response(status_code=204)
 
     def allowed(request: Request, token: str, name: str) -> Registrations:
-        """Return the backend `name`, if `token` is valid for it."""
+        """Return the backend `name`. Raise an error if `token` is not valid for it."""
         backend = registrations.get(name)
         if backend is None or not backend.allows(token):
             raise _forbidden(request)
         return backend
 
     def owner(request: Request, token: str, lease: str) -> Registrations:
-        """Return the backend that has `lease`, among the backends for which `token` is valid."""
+        """Return the backend that granted `lease`, among the backends for which `token` is valid."""
         allowed = [backend for backend in registrations.values() if backend.allows(token)]
         if not allowed:
             raise _forbidden(request)
@@ -99,7 +99,8 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
 
 
 def _body(model: type[BaseModel]) -> dict[str, object]:
-    """Return the description of the body for OpenAPI, with a bound, because the routes read the body themselves."""
+    """Return the OpenAPI description of the request body. FastAPI does not know the body, because the routes read it
+    themselves, with a size limit."""
     return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}, "required": True}}
 
 

@@ -10,12 +10,12 @@ from gateway.admin.host_check import ASGI
 MOST_BODY = 4096
 """Maximum size of a request's body, in bytes."""
 MOST_FORM = 4 * 2**20
-"""Maximum size of a form of the playground, in bytes."""
+"""Maximum size of a playground form, in bytes."""
 PLAYGROUND = "/api/playground"
 
 
 class BoundedBodies:
-    """Passes requests to `application`, and receives at most the allowed bytes of their bodies."""
+    """Passes requests to `application`, and stops receiving a body that exceeds its size limit."""
 
     def __init__(self, app: ASGI) -> None:
         self._application = app
@@ -40,8 +40,8 @@ async def read_body(request: Request) -> bytes:
     """Return the body of `request`.
 
     Raises:
-        HTTPException: the body is larger than BoundedBodies allows, or the client disconnected before the end of the
-            body, and gets no response.
+        HTTPException: the body is larger than BoundedBodies allows, or the client disconnected before it had sent the
+            whole body, so no response reaches it.
     """
     try:
         return await request.body()

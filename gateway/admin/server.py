@@ -1,4 +1,4 @@
-"""Serve an ASGI application with uvicorn, with limits on the number and the duration of connections."""
+"""Serve the admin port's ASGI application with uvicorn, with limits on the number and the duration of connections."""
 
 import asyncio
 import logging
@@ -38,9 +38,9 @@ _TOO_MANY = (
 
 
 class _ShortConnection(HttpToolsProtocol):
-    """A connection in `admitted`. The server closes it after PORT_TIMEOUTS.first_byte seconds without a byte, and
-    always after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an
-    incomplete request."""
+    """A connection, which is counted in `admitted`. The server closes it after PORT_TIMEOUTS.first_byte seconds without
+    a byte, and at the latest after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for
+    the rest of an incomplete request."""
 
     unanswered = 0  # ListenerConnections adds it to the totals of all connections
 
@@ -71,7 +71,7 @@ class _ShortConnection(HttpToolsProtocol):
 
     @property
     def awaits_client(self) -> bool:
-        """True if the gateway waits for the client to send a request, or to read the response."""
+        """Return True if the gateway is waiting for the client to send a request or read a response."""
         request: RequestResponseCycle | None = self.cycle
         return request is None or request.response_complete or request.more_body or self.flow.write_paused
 
@@ -102,8 +102,8 @@ class _Server(uvicorn.Server):
 
 
 class AdminServer:
-    """Serves one application. `access` is the part of the application that requires credentials, if there is one. `tls`
-    is the same as in ListenerSettings."""
+    """Serves one application. `access` is the part of the application that checks credentials, if any. `tls` is the
+    same as in ListenerSettings."""
 
     address: str
     """`host:port`; set by `start`."""
@@ -130,9 +130,10 @@ class AdminServer:
             access_log=False,
             lifespan="off",
             server_header=False,
-            # A page of another origin cannot load a response as a script or an image either.
+            # Pages of other origins also cannot load responses as scripts or images.
             headers=[("Cross-Origin-Resource-Policy", "same-origin")],
-            # includes requests whose clients have left; uvicorn counts the request's own and refuses at the limit
+            # Also counts requests whose clients have disconnected. `+ 1` because uvicorn refuses a request when the
+            # limit is reached, and counts the request's own connection.
             limit_concurrency=PORT_CONNECTIONS + 1,
         )
         self._server = _Server(config)
@@ -149,7 +150,7 @@ class AdminServer:
         await self._server.accepting.wait()
 
     async def stop(self) -> None:
-        """Close the port without waiting for open connections, because their requests are answered immediately."""
+        """Close the port without waiting for open connections: their requests get a response immediately."""
         if self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             await self._task

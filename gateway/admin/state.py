@@ -1,5 +1,5 @@
-"""The state of the running gateway. The Gateway sets the GatewayState. The status API, the console, the playground, the
-OpenAPI documents, the metrics page, the health port, the history and the reports of workers read it."""
+"""The state of the running gateway. The Gateway sets it. Readers are the status API, the console, the playground, the
+OpenAPI documents, the metrics page, the health port, the history and the workers' reports."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,7 +22,8 @@ from gateway.transports.shedding import SheddingState
 
 
 class GatewayState:
-    """The running gateway. A reload replaces `config`, `assembly` and `listeners`, so read them again for each report.
+    """The running gateway. Do not keep references to `config`, `assembly` and `listeners`, because a reload replaces
+    them.
 
     - `config`: the configuration in use; `assembly`: the routes and backends made from it.
     - `ready`: True if the gateway has started and is not stopping.
@@ -69,24 +70,24 @@ class GatewayState:
 
     @property
     def counters(self) -> Counters:
-        """The counters of requests, including all completed requests."""
+        """Return the request counters, up to date with all completed requests."""
         self.observing.flush()
         return self.observing.counters
 
     @property
     def recent_requests(self) -> RecentRequests:
-        """The last requests, including all completed requests."""
+        """Return the last requests, up to date with all completed requests."""
         self.observing.flush()
         return self.observing.recent
 
     @property
     def shedding(self) -> SheddingState | None:
-        """The load shedding of all processes; None if load shedding is off."""
+        """Return the load shedding of all processes; None if load shedding is off."""
         return self.own_shedding if self._workers is None else self._workers.totals.shedding()
 
     @property
     def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
-        """The counts of each step of a graph, by the names of the graph and the step, in all processes."""
+        """Return the counts of each graph step in all processes, by the names of the graph and the step."""
         others = {} if self._workers is None else self._workers.totals.graph_steps
         found = {key: Counter(counts) for key, counts in list(others.items())}
         for graph, model in self.assembly.graphs.models.items():
@@ -96,7 +97,7 @@ class GatewayState:
 
     @property
     def policy_numbers(self) -> Numbers:
-        """The numbers of the policies' metrics, of all processes."""
+        """Return the values of the policies' metrics in all processes."""
         if self._workers is not None:
             return self._workers.totals.policy_numbers()
         metrics, states = registry.policy_metrics(), self.assembly.policing.states
@@ -104,13 +105,13 @@ class GatewayState:
 
     @property
     def policy_states(self) -> ReportedStates:
-        """For each stateful policy: its place in the configuration, its name, and its state."""
+        """Return the place in the configuration, the name, and the state of each stateful policy."""
         if self._workers is not None:
             return self._workers.totals.policies()
         return [(place, name, state.status()) for place, name, state in self.assembly.policing.states]
 
     def principal_states(self, name: str) -> ReportedStates:
-        """Return, for each policy with data about this principal, the place, the policy's name, and the data."""
+        """Return the place, the policy's name, and the data for each policy that has data about this principal."""
         if self._workers is not None:
             return self._workers.principal_states(name)
         return states_of_principal(self.assembly.policing.states, name)

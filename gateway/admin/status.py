@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LastError(BaseModel):
-    """The cause of a failed call or probe of an endpoint. The gateway writes the text, which contains no part of a
+    """The cause of a failed call or probe of an endpoint. The gateway writes the message, which contains no part of a
     call's request or response."""
 
     text: str
@@ -56,26 +56,27 @@ class EndpointStatus(BaseModel):
     last_error: LastError | None
     """The last failure, even if later calls succeeded."""
     ejected_until: datetime | None
-    """After this time, the gateway sends one trial call; if it gets a response, the endpoint is up again. None if the
-    endpoint is not down, or is down because probes fail."""
+    """After this time, the gateway sends one trial call; if the endpoint responds, it is up again. None if the endpoint
+    is not down, or is down because probes fail."""
     load: float | None = None
-    """The last load that the server reported, which `balance: least_load` compares. The unit is the same for all the
-    backend's servers. None without a recent report, or if `balance` has another value."""
+    """The last load that the server reported, in a unit that all the backend's servers share. `balance: least_load`
+    compares these loads. None without a recent report, or with another `balance`."""
     drain: DrainStatus | None = None
     """Null if the endpoint is not being drained."""
 
 
 class TracingStatus(BaseModel):
-    """Tracing."""
+    """The state of tracing."""
 
     sent: int
-    """Requests whose spans the collector accepted."""
+    """Number of requests whose spans the collector accepted."""
     dropped: int
-    """Recorded requests whose spans were lost, because too many were waiting or the collector did not accept them."""
+    """Number of recorded requests whose spans were lost because too many spans were waiting or the collector did not
+    accept them."""
 
 
 MOST_CLIENTS = 20
-"""Maximum number of clients in the status of a queue."""
+"""Maximum number of clients that the status of a queue lists."""
 
 
 class ClientWaiting(BaseModel):
@@ -94,9 +95,9 @@ class QueueStatus(BaseModel):
     timeout: float | None
     """Maximum wait of a call, in seconds; null means no limit."""
     estimated_wait: float | None
-    """Estimated wait of a call that joins the end of the queue now, in seconds. The estimate is the mean time that
-    recent calls occupied a slot, times the call's position, divided by the number of slots. 0 while a slot is free,
-    null before the first call has ended."""
+    """Estimated wait of a call that joins the queue now, in seconds: the mean time that recent calls occupied a slot,
+    times the call's position, divided by the number of slots. 0 while a slot is free, null before the first call has
+    ended."""
     clients: list[ClientWaiting]
     """The clients with the largest numbers of waiting calls, up to MOST_CLIENTS."""
 
@@ -107,29 +108,29 @@ class ServerStatus(BaseModel):
     name: str
     """The name of the job."""
     id: str
-    """The engine's id of the job; empty until the engine has accepted it."""
+    """The id that the engine assigned to the job; empty until the engine has accepted it."""
     state: Literal["starting", "serving", "draining", "ending"]
     job: str
-    """The state of the job that the engine reports: `waiting`, `running` and so on."""
+    """The state of the job, as the engine reports it: `waiting`, `running` and so on."""
     reason: str
-    """The reason for the state, or empty."""
+    """The engine's reason for the state, or empty."""
     address: str
     """Empty until the server has announced itself."""
     since: datetime
     """When the job was submitted, in UTC."""
     calls: int
-    """Number of calls that the server got."""
+    """Number of calls that the server has received."""
 
 
 class BackendStatus(BaseModel):
-    """A backend: its endpoints, and the number of waiting calls."""
+    """The state of a backend, its endpoints, and its queue."""
 
     protocol: str
     max_in_flight: int
     """Maximum number of calls in flight to each endpoint; 0 means no limit."""
     waiting: int
     requests: dict[str, int] = {}
-    """Client requests since the start, by status. A request counts at the last called backend."""
+    """Client requests since the start, by status. A request counts for the backend that was called last."""
     failed: int = 0
     """Number of these requests that ended with an error that a server caused: the model server or the gateway."""
     rejected: int = 0
@@ -142,7 +143,7 @@ class BackendStatus(BaseModel):
 
 
 class ListenerStatus(BaseModel):
-    """A listener: its address, and its client protocols."""
+    """A listener: its address, protocols, and counts."""
 
     address: str
     protocols: list[str]
@@ -159,7 +160,7 @@ class ListenerStatus(BaseModel):
 
 
 class SheddingStatus(BaseModel):
-    """Load shedding."""
+    """The state of load shedding."""
 
     since: datetime | None
     """The time since which the gateway refuses new work, in UTC; null while it accepts work."""
@@ -168,7 +169,7 @@ class SheddingStatus(BaseModel):
 
 
 class PolicyStatus(BaseModel):
-    """The state of a policy, such as the models that a `circuit_breaker` refuses, the calls that a `concurrency_limit`
+    """The state of a policy, such as the models that a `circuit_breaker` blocks, the calls that a `concurrency_limit`
     counts, the requests that a `rate_limit` refused, or the differences that a `mirror` found."""
 
     place: str
@@ -179,7 +180,7 @@ class PolicyStatus(BaseModel):
 
 
 class LoadError(BaseModel):
-    """The errors of a failed reload. `text` has one error per line; `errors` has them as a list."""
+    """The errors of a failed reload. `text` contains one error per line; `errors` is a list of the same errors."""
 
     text: str
     at: datetime
@@ -188,12 +189,12 @@ class LoadError(BaseModel):
 
 
 class ConfigurationStatus(BaseModel):
-    """The configuration that is in use."""
+    """The configuration in use."""
 
     loaded_at: datetime
     """The time of the last successful read and validation, in UTC."""
     reloads: int
-    """Number of changes since the start."""
+    """Number of configuration changes since the gateway started."""
     last_error: LoadError | None
     """The reason why the last reload failed; `null` if it succeeded."""
 
@@ -202,9 +203,9 @@ class CertificateStatus(BaseModel):
     """The TLS files that listeners, ports and backends with equal settings use."""
 
     used_by: list[str]
-    """The places in the configuration that use the files."""
+    """The parts of the configuration that use the files."""
     certificate: str | None
-    """The file of the certificate; null for a backend without a client certificate."""
+    """The certificate file; null for a backend without a client certificate."""
     expires: datetime | None
     """The expiry of the certificate in use, in UTC."""
     error: str | None
@@ -212,7 +213,7 @@ class CertificateStatus(BaseModel):
 
 
 class GatewayStatus(BaseModel):
-    """The complete gateway."""
+    """The state of the whole gateway."""
 
     version: str
     ready: bool
@@ -222,7 +223,7 @@ class GatewayStatus(BaseModel):
     listeners: dict[str, ListenerStatus]
     backends: dict[str, BackendStatus]
     policies: list[PolicyStatus] = []
-    """The policies with a state."""
+    """The stateful policies."""
     last_errors: list[RequestError] = []
     """The last requests that ended with an error, newest first."""
     tracing: TracingStatus | None = None
@@ -232,10 +233,10 @@ class GatewayStatus(BaseModel):
 
 
 class Reloaded(BaseModel):
-    """The configuration has been reloaded."""
+    """Response to a successful reload."""
 
     changes: list[str]
-    """The changes, and the differences that need a restart; empty if the file matches the configuration in use."""
+    """The applied changes, and the changes that need a restart; empty if the file matches the configuration in use."""
 
 
 class ConfigurationError(BaseModel):
@@ -259,11 +260,11 @@ class NotReloaded(BaseModel):
 
 
 Reload: TypeAlias = Callable[[], Awaitable[Reloaded | NotReloaded]]
-"""Reads the configuration again."""
+"""A function that reads the configuration again and applies it."""
 
 
 def listener_status(listener: ListenerConfig, counts: ListenerCounts, requests: RequestCounts) -> ListenerStatus:
-    """Return the status of a listener. `requests` has the numbers of its requests."""
+    """Return the status of a listener. `requests` counts its requests."""
     return ListenerStatus(
         address=counts.address,
         protocols=list(listener.protocols),
@@ -275,7 +276,7 @@ def listener_status(listener: ListenerConfig, counts: ListenerCounts, requests: 
 
 
 def backend_status(backend: Backend, requests: RequestCounts) -> BackendStatus:
-    """Return the status of `backend`. `requests` has the numbers of the backend's client requests."""
+    """Return the status of `backend`. `requests` counts the backend's client requests."""
     return BackendStatus(
         protocol=backend.protocol.name,
         max_in_flight=backend.max_in_flight,
@@ -351,9 +352,9 @@ def application(
     configuration: Callable[[], object] | None = None,
     refresh_counts: Callable[[], Awaitable[None]] | None = None,
 ) -> "FastAPI":
-    """Return an application with `GET /status`, with `POST /reload` if there is a `reload`, with `GET /config` if there
-    is a `configuration`, and with its OpenAPI description at `/openapi.json`."""
-    # Imported here because the import takes a fifth of a second, and commands without an admin port do not need it.
+    """Return an application that serves `GET /status` and its OpenAPI document at `/openapi.json`. It also serves `POST
+    /reload` if `reload` is set, and `GET /config` if `configuration` is set."""
+    # Imported here because the import takes 0.2 s, and commands without an admin port do not need it.
     from fastapi import FastAPI
 
     from gateway.admin.request_body import BoundedBodies
@@ -363,7 +364,7 @@ def application(
 
     @app.get("/status", summary="The state of the gateway")
     async def read() -> GatewayStatus:
-        """Listeners, backends, endpoints, queues, certificates and the last errors."""
+        """The state of listeners, backends, endpoints, queues and certificates, and the last errors."""
         if refresh_counts is not None:
             await refresh_counts()
         return status()

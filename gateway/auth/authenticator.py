@@ -1,4 +1,5 @@
-"""Authenticate a client by a key or token in its message, or by its certificate."""
+"""Authenticate a client by the key or token in its message, or by its certificate. Each listener with `auth` has an
+Authenticator."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +16,8 @@ from gateway.core.principal import Principal
 from gateway.core.types import Headers
 
 MOST_REMEMBERED = 4096
-"""Maximum number of cached valid credentials. Invalid credentials are never cached, so clients cannot fill memory with
-them."""
+"""Maximum number of cached valid credentials. Invalid credentials are never cached, so clients cannot fill the memory
+with them."""
 
 _LONGEST_KEPT = 128
 """Maximum size of a credential that is cached unchanged, in bytes. For longer credentials, which are tokens, a digest
@@ -26,8 +27,8 @@ _NEVER = float("inf")
 
 
 class KeyUse:
-    """The uses of an API key since the gateway started: the `number` of authentications, and the time of the `last`
-    authentication, in seconds since 1970."""
+    """The use of an API key since the gateway started: the `number` of authentications, and the time of the `last` one,
+    in seconds since 1970."""
 
     __slots__ = ("last", "number")
 
@@ -37,28 +38,29 @@ class KeyUse:
 
 
 Found: TypeAlias = tuple[Principal, float, KeyUse | None]
-"""The principal of a credential, its expiry time in seconds since 1970, and the uses of a key; None for a token."""
+"""The principal of a credential, the credential's expiry time in seconds since 1970, and the KeyUse of a key (None for
+a token)."""
 
 
 VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
-"""The data of a token: the principal's name, the names of permission sets, and its expiry time, in seconds since
+"""The data of a token: the principal's name, the names of permission sets, and the expiry time in seconds since
 1970."""
 
 VerifyToken: TypeAlias = Callable[[bytes], VerifiedToken | None]
-"""Verifies a token and returns its data; None for a credential that does not have the format of a token. Raises
-GatewayError for an invalid token, and `UnknownKeyError`."""
+"""A function that verifies a token and returns its data, or None for a credential that is not in the format of a token.
+Raises GatewayError for an invalid token, and UnknownKeyError if the token's key is unknown."""
 
 
 class Credentials:
     """The API keys, tokens and certificates that authenticate the clients of one configuration.
 
-    - `principals`: Returns the principal with a name.
+    - `principals`: Returns the principal with a given name.
     - `verify`: Verifies tokens; None if the configuration has no issuer.
     - `certificates`: Globs of identities in certificates, with their principal names. The first match counts. `*` in
       the name is replaced with the identity.
     - `header`: The name of the header for keys.
     - `clock`: Returns the time in seconds since 1970.
-    - `uses`: The uses of each used key, by its id. A new configuration takes over the previous configuration's dict.
+    - `uses`: The KeyUse of each used key, by id. A new configuration takes over the previous configuration's dict.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Credentials:
         self._certificates = tuple(certificates)
         self._keys: KeyFile | None = None
         self.on_change: list[Callable[[], None]] = []
-        """Called when cached credentials might no longer be valid."""
+        """Functions to call when cached credentials might no longer be valid."""
 
     def use_keys(self, keys: KeyFile | None) -> None:
         """Accept only these keys from now on."""
@@ -106,12 +108,12 @@ class Credentials:
         return self.principals.find(entry.principal), ends, self.uses.setdefault(entry.id, KeyUse())
 
     def add_uses(self, id: str, last: float, number: int) -> None:
-        """Add the uses of a key in another process; `last` in seconds since 1970."""
+        """Add the uses of a key in another process. `last` is in seconds since 1970."""
         use = self.uses.setdefault(id, KeyUse())
         use.last, use.number = max(use.last, last), use.number + number
 
     def of_certificate(self, identity: str) -> Principal | None:
-        """Return the principal of the identity in a verified certificate; None if no glob matches it."""
+        """Return the principal for the identity in a verified certificate; None if no glob matches."""
         for glob, name in self._certificates:
             if fnmatchcase(identity, glob):
                 return self.principals.find(name.replace("*", identity))
@@ -121,7 +123,7 @@ class Credentials:
 class Authenticator:
     """The authentication of one listener's clients. Safe to call from several threads.
 
-    `keys`, `tokens` and `certificates` tell whether the listener accepts this kind of credential. `anonymous` is the
+    `keys`, `tokens` and `certificates` are True if the listener accepts this kind of credential. `anonymous` is the
     principal for clients without credentials; it is empty if credentials are required."""
 
     def __init__(
@@ -137,7 +139,7 @@ class Authenticator:
         self._certificates = certificates
         self._by_header: dict[bytes, Found] = {}
         self._by_authorization: dict[bytes, Found] = {}
-        """The principal of each valid header, and the expiry time."""
+        """The principal and the expiry time for each valid Authorization header."""
         credentials.on_change.append(self._forget)
 
     def __len__(self) -> int:
@@ -145,9 +147,9 @@ class Authenticator:
         return len(self._by_header) + len(self._by_authorization)
 
     def __call__(self, headers: Headers, identity: str) -> Principal:
-        """Return the principal of the client, based on its headers or metadata, and on the identity in its verified
-        certificate (empty if missing). The header for keys takes precedence over Authorization. The
-        authenticator refuses a wrong key or token even if it accepts clients without credentials.
+        """Return the principal of the client. `headers` are its headers or metadata; `identity` comes from its verified
+        certificate and is empty without one. The header for keys takes precedence over Authorization. A wrong key or
+        token is refused even if the listener accepts clients without credentials.
 
         Raises:
             GatewayError: UNAUTHENTICATED.
@@ -185,7 +187,7 @@ class Authenticator:
         return self._credentials.of_key(credential)
 
     def _without(self, identity: str) -> Principal:
-        """Return the principal of a client without a key or token."""
+        """Return the principal of a client that sent no key or token."""
         if identity and self._certificates:
             principal = self._credentials.of_certificate(identity)
             if principal is not None:

@@ -1,7 +1,6 @@
 """Add and revoke keys in a key file, for `gateway keys` and the status API.
 
-The file is replaced in one step, and only its owner can read it. If several processes change the file, they wait for
-each other.
+The file is replaced atomically, and only its owner can read it. Processes that change the file wait for each other.
 """
 
 import fcntl
@@ -22,7 +21,7 @@ _PAUSE = 0.02
 
 
 class UnknownKeyIdError(LookupError):
-    """The file has no key with this `id`."""
+    """The file contains no key with this `id`."""
 
     def __init__(self, file: Path, id: str) -> None:
         super().__init__(f"no key in {file} has the id {id!r}")
@@ -33,7 +32,8 @@ def add_key(file: Path, principal: str, expires: datetime | None, note: str) -> 
     """Add a new random key to `file`, which is created if it does not exist. Return the key, and its entry.
 
     Raises:
-        KeyFileError: the file has errors, or would become too large; another process does not finish its change.
+        KeyFileError: the file contains errors, or would become too large, or another process does not finish its
+            change.
         OSError: the file cannot be written.
     """
     key, entry = new_key(principal, expires, note)
@@ -42,11 +42,11 @@ def add_key(file: Path, principal: str, expires: datetime | None, note: str) -> 
 
 
 def revoke_key(file: Path, id: str) -> KeyEntry:
-    """Revoke the key with this id, and return its entry. If the key was already revoked, the time of the revocation
-    does not change.
+    """Revoke the key with this id, and return its entry. If the key was already revoked, the recorded time of
+    revocation does not change.
 
     Raises:
-        UnknownKeyIdError: the file has no such key.
+        UnknownKeyIdError: the file contains no such key.
         KeyFileError, OSError: like `add_key`.
     """
     now = datetime.now(UTC).replace(microsecond=0)
@@ -67,7 +67,7 @@ def revoke_key(file: Path, id: str) -> KeyEntry:
 
 
 def _change(file: Path, change: Callable[[Sequence[KeyEntry]], list[KeyEntry]]) -> None:
-    file = file.resolve()  # keep a symbolic link
+    file = file.resolve()  # do not replace a symbolic link
     with _locked(file.parent):
         is_new = not file.exists() or not file.stat().st_size
         content = write_keys(change(() if is_new else read_keys(file).entries)).encode()

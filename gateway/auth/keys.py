@@ -1,8 +1,8 @@
 """API keys, and the file with their digests.
 
-A key is `gw_` and 32 random bytes in base64url. The file has only its SHA-256 digest. A slow hash, as passwords need,
-would not add security, because trying 2^256 keys is impossible, however fast each attempt is. A key is looked up by its
-digest, so the duration of a lookup reveals nothing about other keys.
+A key is `gw_` and 32 random bytes in base64url. The file contains only its SHA-256 digest. Unlike passwords, keys do
+not need a slow hash: nobody can try 2^256 keys, however fast each attempt is. Keys are looked up by digest, so the
+duration of a lookup reveals nothing about other keys.
 """
 
 import re
@@ -25,13 +25,13 @@ MAX_FILE = 16 * 2**20
 """Maximum size of a key file, in bytes; about 60,000 keys."""
 
 _ID = 12
-"""Number of characters of a key's digest that serve as the key's name in lists."""
+"""Number of characters of a key's digest that serve as the key's id in lists."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class KeyFileError(Exception):
-    """The key file is unreadable or invalid. The text gives the reason, and contains no digest."""
+    """The key file is unreadable or invalid. The message gives the reason, and contains no digest."""
 
 
 def _digest(text: str) -> str:
@@ -61,7 +61,7 @@ class KeyEntry(BaseModel):
 
     @property
     def id(self) -> str:
-        """The key's name in lists, which does not help to guess the key."""
+        """The name of the key in lists. It does not help an attacker to guess the key."""
         return self.sha256[:_ID]
 
     def why_invalid(self, now: datetime) -> str:
@@ -79,7 +79,7 @@ class _File(BaseModel):
 
 @frozen
 class KeyFile:
-    """The keys of a file."""
+    """The keys in a file."""
 
     entries: tuple[KeyEntry, ...]
     by_digest: Mapping[bytes, KeyEntry]
@@ -90,7 +90,7 @@ class KeyFile:
 
 
 def key_file(entries: Iterable[KeyEntry]) -> KeyFile:
-    """Return the KeyFile of these entries. Raises KeyFileError if a key is listed twice."""
+    """Return a KeyFile with these entries. Raises KeyFileError if a key is listed twice."""
     listed = tuple(entries)
     by_digest = {bytes.fromhex(entry.sha256): entry for entry in listed}
     if len(by_digest) != len(listed):
@@ -125,11 +125,11 @@ def read_keys(path: Path) -> KeyFile:
 
 
 def parse_keys(content: bytes) -> KeyFile:
-    """Return the keys in YAML or JSON: `keys:` with a list of `{sha256, principal, created, expires, revoked, note}`,
-    of which the first two are required.
+    """Return the keys in a YAML or JSON text: `keys:` with a list of `{sha256, principal, created, expires, revoked,
+    note}`. The first two fields are required.
 
     Raises:
-        KeyFileError: the content has another format. The text names the position, but contains no values.
+        KeyFileError: the content has another format. The message gives the position, but contains no values.
     """
     try:
         # BaseLoader leaves every scalar as text, so a principal `no` or an id `12e4` does not change.
@@ -150,6 +150,6 @@ def parse_keys(content: bytes) -> KeyFile:
 
 
 def write_keys(entries: Iterable[KeyEntry]) -> str:
-    """Return the text of a file with these entries."""
+    """Return the content of a file with these entries."""
     rows = [entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True) for entry in entries]
     return yaml.dump({"keys": rows}, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)

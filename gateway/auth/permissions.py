@@ -10,7 +10,7 @@ BUILT_IN: Mapping[str, tuple[Grant, ...]] = {
     "use": (Grant(frozenset({"infer", "metadata"})),),
     "all": (EVERYTHING,),
 }
-"""Sets of permissions that every configuration has."""
+"""Permission sets that every configuration includes."""
 
 _MOST_REMEMBERED = 4096
 """Maximum number of cached principals, because token issuers choose their names."""
@@ -18,17 +18,17 @@ _MOST_REMEMBERED = 4096
 
 @frozen
 class PrincipalEntry:
-    """An entry of `principals`: a name or a glob of names, and the names of its sets of permissions."""
+    """An entry of `principals`: a name or a glob of names, and the names of its permission sets."""
 
     pattern: str
     sets: tuple[str, ...]
 
 
 class Principals:
-    """Makes Principals from names.
+    """Creates the Principal for a name.
 
-    - `sets`: the sets of permissions by name, in addition to BUILT_IN.
-    - `named`: the names of the permission sets of each principal's name or glob of names.
+    - `sets`: the configured permission sets by name, in addition to BUILT_IN.
+    - `named`: the names of the permission sets for each principal name or glob of names.
     """
 
     def __init__(self, sets: Mapping[str, tuple[Grant, ...]], named: Mapping[str, Iterable[str]]) -> None:
@@ -37,8 +37,8 @@ class Principals:
         self._made: dict[tuple[str, frozenset[str]], Principal] = {}
 
     def find(self, name: str, claimed: Iterable[str] = ()) -> Principal:
-        """Return the principal of this name. The principal has the permissions of its own entry, or otherwise of the
-        first glob that matches, and the configured permission sets that `claimed` lists."""
+        """Return the principal with this name. It has the permissions of the entry with its name, or of the first glob
+        that matches, and also the configured permission sets that `claimed` lists."""
         key = name, frozenset(each for each in claimed if each in self._sets)
         principal = self._made.get(key)
         if principal is None:
@@ -50,17 +50,17 @@ class Principals:
         return principal
 
     def knows(self, name: str) -> bool:
-        """Return True if the configuration has an entry for this name."""
+        """Return True if the configuration contains an entry for this name."""
         return bool(self._own(name))
 
     def entry(self, name: str) -> PrincipalEntry | None:
-        """Return the entry with exactly this name, or otherwise the entry of the first glob that matches."""
+        """Return the entry with exactly this name, or the first entry whose glob matches."""
         globs = (glob for glob in self._named if fnmatchcase(name, glob))
         pattern = name if name in self._named else next(globs, None)
         return None if pattern is None else PrincipalEntry(pattern, self._named[pattern])
 
     def grants(self, name: str) -> tuple[Grant, ...]:
-        """Return the grants of a set of permissions. Raises KeyError if the name is unknown."""
+        """Return the grants of a permission set. Raises KeyError if the name is unknown."""
         return self._sets[name]
 
     def _own(self, name: str) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""JSON Web Tokens (JWT, RFC 7519) from issuers. Each token is verified with the public keys (a JWKS, RFC 7517) of the
-issuer that it names.
+"""JSON Web Tokens (JWT, RFC 7519) from issuers. A token names its issuer, whose public keys (a JWKS, RFC 7517) verify
+it. `gateway/assembly/issuer_keys.py` fetches them.
 
 Only signatures by private keys are accepted. With the algorithm `none`, anyone could forge a token. With HS256 to
 HS512, anyone who knows the public key could sign a token.
@@ -33,12 +33,12 @@ _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 
 @frozen
 class Rules:
-    """The claims that tokens must have, and the claims that name the principal and the permissions.
+    """The claims that an issuer's tokens must contain, and the claims that determine the principal and the permissions.
 
     - `principal`: the claim that names the principal; `prefix` comes before its value.
-    - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty if not used.
-      Dots select claims inside objects: `realm_access.roles`.
-    - `leeway`: maximum difference of clocks, in seconds.
+    - `permissions`: the claim that contains names of permission sets, as a list or as words in a string; empty if not
+      used. Dots select claims inside objects: `realm_access.roles`.
+    - `leeway`: the maximum clock difference, in seconds.
     """
 
     issuer: str
@@ -61,7 +61,7 @@ class Identity:
 
 
 class KeySetError(Exception):
-    """The JWKS is invalid; the text gives the reason."""
+    """The JWKS is invalid; the message gives the reason."""
 
 
 @frozen
@@ -80,7 +80,7 @@ def parse_key_set(content: bytes) -> KeySet:
     """Return the public keys in a JWKS, except keys with a use other than signatures, or with an unknown type.
 
     Raises:
-        KeySetError: the content is not a JWKS, has more than MOST_KEYS keys, or has no usable key.
+        KeySetError: the content is not a JWKS, contains more than MOST_KEYS keys, or contains no usable key.
     """
     try:
         data = json.loads(content)
@@ -110,7 +110,7 @@ def _public_key(row: Mapping[str, Any]) -> PublicKey:
 
 
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
-"""The members of a private key, which are ignored in a file that has them by mistake."""
+"""The members of a private key. They are ignored in a file that contains them by mistake."""
 
 
 def is_token(credential: bytes) -> bool:
@@ -119,11 +119,11 @@ def is_token(credential: bytes) -> bool:
 
 
 def issuer_of(token: bytes) -> str:
-    """Return the issuer that a token names. This only selects the keys and rules for verifying the token; it does not
-    verify anything.
+    """Return the issuer that a token names. The issuer only selects the keys and rules that verify the token; this
+    function verifies nothing.
 
     Raises:
-        GatewayError: UNAUTHENTICATED, the token is too long or malformed, or names no issuer.
+        GatewayError: UNAUTHENTICATED if the token is too long or malformed, or names no issuer.
     """
     if len(token) > LONGEST_TOKEN:
         raise refused(f"it is longer than {LONGEST_TOKEN} bytes; request one with fewer claims")
@@ -142,8 +142,8 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
     """Return the identity that a token proves.
 
     Raises:
-        GatewayError: UNAUTHENTICATED, the token is malformed, expired, not yet valid, not from this issuer, not for
-            this audience, or its signature is wrong.
+        GatewayError: UNAUTHENTICATED if the token is malformed, expired, not yet valid, not from this issuer or not for
+            this audience, or if its signature is wrong.
         UnknownKeyError: the token's key is not in `keys`.
     """
     if len(token) > LONGEST_TOKEN:
@@ -202,7 +202,7 @@ def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
 
 
 def _claim(claims: Any, path: str) -> Any:
-    # First the whole name, because names such as `https://example.org/roles` contain dots themselves.
+    # Look up the whole name first, because names such as `https://example.org/roles` contain dots.
     if isinstance(claims, dict) and path in claims:
         return claims[path]
     for step in path.split("."):

@@ -1,4 +1,4 @@
-"""The address of a server in the form that client users write: a URL whose scheme is the protocol.
+"""A server's address as users of the client write it: a URL whose scheme is the protocol.
 
 | address | meaning | |---|---| | `v2-rest://host:8000` | protocol, host and port; over HTTP also a path prefix for
 every request | | `v2-rest+tls://host:8000` | the same over TLS | | `json:mlflow://host:5000` | a JSON form: a built-in
@@ -22,7 +22,7 @@ _SCHEMES_OF_TLS = ("https", "grpcs", "tcps")
 
 @frozen
 class ServerAddress:
-    """A protocol, and the address in the form that its transport reads."""
+    """A protocol, and the server's address in the format of the protocol's transport."""
 
     protocol: str
     address: str
@@ -34,7 +34,7 @@ class ServerAddress:
 
 
 def named_protocol(address: str) -> str:
-    """Return the protocol that `address` names in its scheme, or an empty string."""
+    """Return the protocol in the scheme of `address`, or an empty string."""
     scheme, separator, _ = address.partition("://")
     return scheme.partition(TLS_MARK)[0] if separator else ""
 
@@ -42,8 +42,8 @@ def named_protocol(address: str) -> str:
 def split_address(address: str, protocol: str, transports: "dict[str, str]", *, tls: bool) -> ServerAddress:
     """Return the ServerAddress in `address`.
 
-    `protocol` is the value of the argument `protocol`, or empty. `transports` maps each protocol to its transport.
-    `tls` turns on TLS even if the address does not.
+    `protocol` is the client's argument of that name, or empty. `transports` maps each protocol to its transport. `tls`
+    turns on TLS even if the address does not.
 
     Raises:
         ValueError: the address names no protocol, an unknown protocol, or a protocol that differs from `protocol`.
@@ -88,4 +88,4 @@ def _expected(address: str, names: Iterable[str]) -> str:
 
 
 _EXAMPLES = {"grpcs": "v2-grpc+tls", "https": "v2-rest+tls", "tcp": "mip", "tcps": "mip+tls", "unix": "mip"}
-"""An example protocol for the addresses of each scheme."""
+"""An example protocol for each address scheme."""

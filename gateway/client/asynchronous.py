@@ -1,4 +1,4 @@
-"""The client for programs with an event loop."""
+"""The client for programs that run an event loop."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -52,13 +52,13 @@ class AsyncClient:
     graphpipe or mip, or a JSON form, `json:FORM`: a built-in form such as `json:mlflow`, or a form that `kind`
     describes.
 
-    - `timeout`: Maximum duration of a call from its turn on, in seconds, including the wait for a connection. For a
-      stream, the maximum wait for each response. None: no limit. If the client sends this limit to the server, it waits
-      up to half a second longer, so the server can explain a timeout.
-    - `headers`: Sent with every request (gRPC: as metadata). `key`: An API key. The client sends it as `Authorization:
+    - `timeout`: Maximum duration of a call, in seconds, including the wait for a connection, but not the wait for its
+      turn. For a stream, the maximum wait for each response. None: no limit. If the client sends this limit to the
+      server, it waits up to half a second longer, so that the server can explain a timeout.
+    - `headers`: Headers of every request (gRPC: metadata). `key`: An API key. The client sends it as `Authorization:
       Bearer KEY`, or over brpc in brpc's field for credentials. MIP supports neither `headers` nor `key`.
-    - `tls`: The CA, certificates and names for TLS. It enables TLS. `+tls` in the address also does, with the default
-      settings.
+    - `tls`: The CA, certificates and names for TLS. Setting it enables TLS. So does `+tls` in the address, with the
+      default settings.
     - `limits`: Maximum size of a response, maximum number of parallel calls, and maximum number of calls that wait for
       their turn. By default, the number of waiting calls and their waiting time are unlimited.
     - `kind`: Facts about the server in addition to its protocol.
@@ -90,14 +90,14 @@ class AsyncClient:
         self.arguments: dict[str, Any] = {**vars(arguments), "timeout": timeout}
         """The constructor's arguments, by name."""
         self.address = self._settings.place.address
-        """The address in the form that the transport reads, without the protocol."""
+        """The address in the format of the transport, without the protocol."""
         self.protocol = self._settings.place.protocol
         """The name of the protocol."""
         models = self._settings.protocol.traits.models
         self.names_models = models.named
         """True if every request of the protocol names a model."""
         self.fits_to_metadata = models.trusted_metadata or self._settings.kind.trust_metadata
-        """True if numbers without a datatype get the datatype in the model's metadata without a setting."""
+        """True if numbers without a datatype get the datatype in the model's metadata by default."""
         self.timeout = timeout
         self._server: ModelServer | None = None
         self._opening = asyncio.Lock()
@@ -127,7 +127,7 @@ class AsyncClient:
         removes the batch dimension from the outputs.
 
         An array keeps its datatype, or gets the model's datatype if that can represent every value. Otherwise `cast`
-        selects what happens: "refuse", "round" (half to even; an error if a value is out of range), or "saturate" (also
+        selects what happens: "refuse", "round" (half to even; out-of-range values are an error), or "saturate" (also
         clips). Python numbers and lists have no datatype, so the client checks each number.
 
         `outputs` are the names of the requested outputs. By default, the client requests all outputs. `parameters` stay
@@ -208,9 +208,9 @@ class AsyncClient:
           None: up to 4096 if the server declares a `max_batch_size`, otherwise 1. For a generator, None always means 1.
         - `retries`: Maximum number of times that the client repeats a point if the server asks for a later attempt. The
           client waits for the time that the server specifies. If the connection fails, the client repeats the point up
-          to five times. If a point might have run, the client repeats it only if it was in a batch that failed.
-        - `errors`: "raise" raises the first final error: the client starts no more points, and waits for the points in
-          flight. "return" stores all errors in the `errors` of the results.
+          to five times. The client repeats a point that might have run only if it was in a failed batch.
+        - `errors`: "raise" raises the first final error; the client first waits for the points in flight, and starts no
+          more points. "return" stores all errors in the `errors` of the results.
         - `progress`: Show a progress bar with evaluations per second, failures, and repeated attempts. True: a tqdm
           bar, in terminals and notebooks. You can also pass a function that takes tqdm's arguments and returns a bar.
         - `resume`: A file with the results of earlier runs of this map. The client creates the file if it does not
@@ -240,9 +240,9 @@ class AsyncClient:
     async def as_completed(self, arguments: MapArguments) -> AsyncGenerator[Evaluation, None]:
         """Like `map`, but yield each evaluation when it ends.
 
-        Its attributes are `index`, `point`, `outputs`, `error` and `tries`. The client starts new points only while the
-        caller requests the next evaluation, and stores no evaluations. Closing the generator cancels the points in
-        flight.
+        An evaluation's attributes are `index`, `point`, `outputs`, `error` and `tries`. The client starts new points
+        only while the caller requests the next evaluation, and stores no evaluations. Closing the generator cancels the
+        points in flight.
 
         Raises:
             ClientError: like `map`, after the points in flight have ended.
@@ -283,12 +283,11 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """Return the gradient of the output at position `out_wrt` with respect to the input at position `in_wrt`, in
-        the direction of `sens`, which has the length of that output: `sens` times the Jacobian. The gradient has the
-        length of that input.
+        """Return the gradient of the output at position `out_wrt` with respect to the input at position `in_wrt`, as
+        `sens` times the Jacobian. `sens` has the length of that output. The gradient has the length of that input.
 
         Over UM-Bridge, this is an operation of the protocol. For other protocols, the client calls the model
-        `MODEL.gradient`. Inputs and the other arguments are the same as in `infer`.
+        `MODEL.gradient`. The inputs and the other arguments are the same as in `infer`.
 
         Raises:
             ClientError: like `infer`; Unsupported if the model has no gradient.
@@ -382,7 +381,7 @@ class AsyncClient:
     async def models(self, *, timeout: Seconds = UNSET) -> list[ModelEntry]:
         """Return the server's models.
 
-        Each entry has the name and, if the protocol reports them, the version, the state and the reason for the state.
+        Each entry contains the name and, if the protocol reports them, the version, the state and its reason.
 
         Raises:
             ClientError: like `infer`; Unsupported if the protocol or the server cannot list models.
@@ -425,7 +424,7 @@ class AsyncClient:
 
     @brief_coroutine
     async def ask(self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET) -> Answer:
-        """Send a canonical request (`gateway.core.types`) and return the response, for programs that already have one.
+        """Send a canonical request (`gateway.core.types`) and return the response, for programs that use these types.
 
         Raises:
             ClientError: like `infer`.
@@ -486,7 +485,7 @@ class AsyncClient:
         return f"<{type(self).__name__} {self.protocol} {self.address}>"
 
     def _repr_html_(self) -> str:
-        """Return the HTML that notebooks show. This sends nothing to the server."""
+        """Return the HTML that notebooks show. Sends nothing to the server."""
         seconds = "any time" if self.timeout is None else f"{self.timeout:g} s"
         rows = [["protocol", self.protocol], ["address", self.address], ["time limit of a call", seconds]]
         if self._server is not None:
@@ -494,18 +493,18 @@ class AsyncClient:
         return html_table(["", "closed" if self._is_closed else "open"], rows, "model client")
 
     def _calls(self, timeout: Seconds) -> ClientCalls:
-        """Return the functions for `map`; `timeout` limits its metadata requests."""
+        """Return the functions that `map` calls; `timeout` limits their metadata requests."""
         return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
 
     async def _batched(self, timeout: Seconds, model: str, version: str, are_independent: bool) -> Batched | None:
-        """Return the batches of a model, like ModelServer.batched. Also return None if the server does not respond."""
+        """Return how a model takes batches, like ModelServer.batched; None also if the server does not respond."""
         seconds = self._seconds(timeout)
         try:
             server = await self._connected(seconds)
             async with asyncio.timeout(seconds):
                 return await server.batched(model, version, are_independent=are_independent)
         except (ClientError, GatewayError, TimeoutError):
-            return None  # the first point reports the error
+            return None  # the request for the first point reports the error
 
     async def _derivative(self, request: Request, cast: Cast, timeout: Seconds) -> Array:
         response = await self.ask(request, cast=cast, timeout=timeout)
@@ -549,8 +548,8 @@ LONGEST_GRACE = 0.5
 
 
 def _grace(seconds: float) -> float:
-    """Return the seconds that the client waits beyond the time limit that it reports to the server.
+    """Return how long the client waits beyond the time limit that it reports to the server, in seconds.
 
-    In this time, a gateway can send its timeout error. The error states how long the call waited for a free slot and,
-    if the gateway never sent the call, when to retry."""
+    In this time, a gateway can send its timeout error, which states how long the call waited for a free slot. If the
+    gateway never sent the call, the error also states when to retry."""
     return min(0.25 * seconds, LONGEST_GRACE)

@@ -1,9 +1,10 @@
-"""The number of points of a map in one request, determined by request durations and errors.
+"""The number of points that a map sends in one request, determined from the durations and errors of earlier requests.
+`map.Window` uses it.
 
-The client sends the first requests one at a time, so their durations are not affected by each other. Each request has
-up to GROWTH_ALONE times as many points as the previous request, until one takes about TARGET seconds. A request that
-takes longer ends this phase: other requests start in parallel. After that, the size grows slowly while requests are
-fast, and shrinks when requests are slow or fail.
+The client sends the first requests one at a time, so their durations are not affected by each other. Each request
+contains up to GROWTH_ALONE times as many points as the previous one, until one takes about TARGET seconds. A request
+that takes longer also ends this phase. Then requests run in parallel. After that, the size grows slowly while requests
+are fast, and shrinks when requests are slow or fail.
 """
 
 from collections.abc import Callable
@@ -12,22 +13,22 @@ from time import monotonic
 TARGET = 0.1
 """Target duration of a request of several points, in seconds.
 
-A map waits up to this long for its last request. If a model takes longer for one point, each request has one point."""
+At its end, a map waits about this long for its last request. If a single point takes longer, each request contains one
+point."""
 GROWTH_ALONE, GROWTH = 8, 2
-"""Maximum growth factors of the size: while a single request is in flight, and while several are."""
+"""Maximum growth factors of the size: while the client sends one request at a time, and while several are in flight."""
 PARTS = 8
 """Number of parts into which the client splits the points of a failed request."""
 MOST_ROWS = 4096
 """Default maximum number of points in one request, because larger requests save nothing."""
 MOST_BYTES = 2**20
-"""Maximum bytes of inputs, or of outputs, in one request of several points, because larger requests save nothing."""
+"""Maximum bytes of inputs or outputs in one request of several points, because larger requests save nothing."""
 
 
 class BatchSize:
     """Determines `rows`, the number of points in the next request, which is at most `most`.
 
-    `target` replaces TARGET if the time limit of calls is not much longer than TARGET. `clock` returns the time in
-    seconds."""
+    Pass `target` if the time limit of calls is not much longer than TARGET. `clock` returns the time in seconds."""
 
     def __init__(self, most: int, target: float = TARGET, clock: Callable[[], float] = monotonic) -> None:
         self.rows = 1
@@ -43,14 +44,14 @@ class BatchSize:
         """Number of requests that failed although each of their points has a result."""
 
     def stop(self, most: int = 1) -> None:
-        """Limit requests to `most` points."""
+        """Limit requests to `most` points from now on."""
         self._most = min(self._most, most)
         self.rows = min(self.rows, self._most)
         self._is_alone = self._is_alone and self._most > 1
 
     @property
     def is_one(self) -> bool:
-        """Return True if every request has one point from now on."""
+        """Return True if every later request contains one point."""
         return self._most == 1
 
     def begun(self) -> None:
@@ -74,7 +75,7 @@ class BatchSize:
             return  # a request of an earlier size, or a part of a failed request
         if seconds >= self._target:
             self._is_alone = False
-            # In the worst case, the server has computed the requests in flight one after the other.
+            # In the worst case, the server ran the requests in flight one after the other.
             if seconds > 2 * in_flight * self._target:
                 self.rows = max(1, self.rows // 2)
             return
@@ -84,15 +85,16 @@ class BatchSize:
         self.rows = grown
 
     def failed(self, rows: int) -> None:
-        """Record that a request of several rows has failed. The client sends its points again in parts, and calls
-        `decided` at the end."""
+        """Record that a request of several rows has failed. The map then sends its points again in parts, and calls
+        `decided` when all of them have ended."""
         self._undecided += 1
         self.rows = max(1, min(self.rows, rows // PARTS))
 
     def decided(self, rows: int, *, is_at_fault: bool) -> None:
         """Record that all points of a failed request have ended.
 
-        `is_at_fault` is True if every point succeeded in another request, so the failed request was too large."""
+        `is_at_fault` is True if every point succeeded in another request, so the size of the failed request was at
+        fault."""
         self._undecided -= 1
         if is_at_fault:
             self._at_fault += 1

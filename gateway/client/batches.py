@@ -2,7 +2,7 @@
 
 Points are alike if they have the same inputs with the same datatypes and shapes, without the batch dimension. Only
 alike points share a request, and only if rows are independent. The server declares this with a `max_batch_size`, or the
-caller with `batch`. The client also checks the outputs, because these declarations can be wrong.
+caller with `batch`. Such declarations can be wrong, so the client also checks the outputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ from gateway.core.types import Response, Shape, Signature, Tensor, TensorSpec
 
 TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
 """Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by the
-size of a float in bytes. The differences arise because processors add in another order, and GPUs round FP32 to 10 bits
-(TF32)."""
+size of a float in bytes. Differences arise because processors add values in a different order, and GPUs round the
+mantissa of FP32 values to 10 bits (TF32)."""
 
 Key: TypeAlias = tuple[object, ...]
 """The names, dtypes and shapes that the points of one batch share."""
@@ -33,7 +33,7 @@ NOT_A_ROW: Key = ()
 
 @dataclass(frozen=True)
 class Batched:
-    """A model that takes batches."""
+    """A model that takes batches, and its limits."""
 
     signature: Signature
     most: int | None = None
@@ -43,7 +43,7 @@ class Batched:
 
 
 def can_join_rows(signature: Signature) -> bool:
-    """Return True if the first dimension of every input and output can be the batch."""
+    """Return True if the first dimension of every input and output can be the batch dimension."""
     outputs = [each.shape[:1] == (-1,) for each in signature.outputs]
     return bool(signature.inputs and outputs) and all(outputs) and all(map(_has_rows, signature.inputs))
 
@@ -57,7 +57,7 @@ class AlikePoints:
     """Points that can share a request."""
 
     key: Key
-    """The name, dtype and shape of each input, and whether its numbers have no datatype; NOT_A_ROW if the client must
+    """The name, dtype and shape of each input, and True if its numbers have no datatype; NOT_A_ROW if the client must
     send each point alone."""
     at: list[int]
     """The indices of the points."""
@@ -75,7 +75,7 @@ def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
     for at, point in enumerate(points):
         arrays: tuple[Array, ...]
         if type(point) is np.ndarray and point.dtype is dtype and point.shape == shape:
-            arrays = (point,)  # like the previous point: most points are rows of one array
+            arrays = (point,)  # like the previous point: most points are rows of the same array
         else:
             key, arrays = _read(point)
             fit = fits.get(key)
@@ -124,7 +124,7 @@ def _is_row(signature: Signature, name: object, shape: Any) -> bool:
 
 
 def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
-    """Return the inputs of alike points, stacked with a batch dimension."""
+    """Return the inputs of alike points, stacked along a batch dimension."""
     names, untyped, count = rows.key[::4], rows.key[3::4], len(rows.at)
     found = []
     for name, is_plain, column in zip(names, untyped, zip(*rows.arrays, strict=True), strict=True):
@@ -133,17 +133,17 @@ def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-class NotOfRows(Exception):  # noqa: N818 - it is a finding, not an error
-    """A batch's outputs cannot be split by point. The error's text gives the reason."""
+class NotOfRows(Exception):  # noqa: N818 - a finding, not an error
+    """A batch's outputs cannot be split by point. The message gives the reason."""
 
 
 def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outputs]:
     """Return the outputs of each point, as parts of the batch's arrays.
 
     Raises:
-        NotOfRows: an output does not have one row for each point. Also if its rows have a size that the signature
-            leaves open, because the server might have padded them to the longest row. If only the caller declares the
-            rows independent, sizes that the inputs have are accepted.
+        NotOfRows: an output does not have one row for each point, or its rows have a size that the signature leaves
+            open: the server might have padded them to the longest row. If only the caller declared the rows
+            independent, sizes that also occur in the inputs are accepted.
     """
     signature = batched.signature
     sizes = set() if batched.is_declared else {1, *(size for array in rows.arrays[0] for size in array.shape)}
@@ -171,7 +171,7 @@ def _free_sizes(shape: Shape, expected: Shape) -> list[int]:
 
 
 def check_same(alone: Outputs, row: Outputs) -> None:
-    """Check that a point has the same outputs in its own request and in a batch.
+    """Check that a point has the same outputs in its own request as in a batch.
 
     Raises:
         NotOfRows: the outputs differ.

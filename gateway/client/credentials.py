@@ -1,4 +1,4 @@
-"""Headers of every request to a server: credentials, and headers that a proxy on the way requires."""
+"""The headers of every request to a server: credentials, and headers that an intermediate proxy requires."""
 
 from collections.abc import AsyncGenerator, Mapping
 
@@ -17,8 +17,7 @@ def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeader
     API key.
 
     Raises:
-        ValueError: `headers` has an Authorization and `key` is set as well, or a name or a value is not valid text for
-            a header.
+        ValueError: `headers` contains Authorization although `key` is set, or a name or value is not valid in a header.
     """
     raw = tuple((_encoded(name).lower(), _encoded(value)) for name, value in (headers or {}).items())
     if key is None:
@@ -30,13 +29,13 @@ def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeader
 
 def _encoded(text: str) -> bytes:
     if not text.isascii() or not text.isprintable() or text != text.strip() or not text:
-        # The text can be a secret.
+        # The value can be a secret.
         raise ValueError("a header's name and value must be printable ASCII without blanks around them")
     return text.encode()
 
 
 def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
-    """Check that messages of a protocol can carry these headers.
+    """Check that a protocol's messages can carry these headers.
 
     Raises:
         ValueError: the messages cannot carry the headers.
@@ -51,7 +50,8 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
 class FixedHeaders:
     """A Connector that adds headers to the messages of another Connector.
 
-    On a byte stream, the only header is the credential, which goes into the message's field for credentials."""
+    On a byte stream, the only possible header is the credential, which goes into the message's field for
+    credentials."""
 
     def __init__(self, connector: Connector, protocol: Protocol, headers: RawHeaders) -> None:
         self._connector = connector

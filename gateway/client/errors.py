@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_input
 
 SERVER = "server"
-"""The name for the server in errors from gateway modules."""
+"""How error messages from gateway modules refer to the server."""
 
 
 class PartialResults(Protocol):
@@ -22,7 +22,7 @@ class PartialResults(Protocol):
 
 
 class ClientError(Exception):
-    """A call failed. `str(error)` is a sentence with the cause.
+    """A call failed. `str(error)` is a sentence that states the cause.
 
     - `status`: The class of the error as a canonical gRPC code, for every protocol.
     - `reason`: The cause, more specific than `status`. Most protocols do not report the cause; the client then assumes
@@ -67,7 +67,7 @@ class NotFound(ClientError):
 
 
 class InvalidInput(ClientError):
-    """The request is invalid. The text names the tensor or parameter, its value and the expected value."""
+    """The request is invalid. The message states the tensor or parameter, its value and the expected value."""
 
 
 class Refused(ClientError):
@@ -76,7 +76,7 @@ class Refused(ClientError):
 
 
 class Unsupported(ClientError):
-    """The model, the server or the protocol does not have the operation."""
+    """The model, the server or the protocol does not support the operation."""
 
 
 class ServerError(ClientError):
@@ -88,7 +88,7 @@ class BadReply(ServerError):
 
 
 class OtherResults(ValueError):
-    """The `resume` file of a map has the results of another map."""
+    """The `resume` file contains the results of a different map."""
 
 
 _CLASSES: dict[Status, type[ClientError]] = {
@@ -106,8 +106,8 @@ _CLASSES: dict[Status, type[ClientError]] = {
 
 
 def as_client_error(error: Exception, address: str) -> ClientError:
-    """Return the ClientError for an error from gateway modules. A DecodeError is about the request; a fault in the
-    response is a GatewayError."""
+    """Return the ClientError for an error from gateway modules. A DecodeError concerns the request; faults in the
+    response raise a GatewayError."""
     if isinstance(error, DecodeError | TypeError | ValueError):
         error = invalid_input(str(error))
     assert isinstance(error, GatewayError)
@@ -130,7 +130,7 @@ def timed_out(seconds: float, address: str) -> Timeout:
 
 
 def _in_words_of_the_client(text: str, address: str) -> str:
-    """Return `text` without references to configuration files, which a client does not have."""
+    """Return `text` without advice about configuration files, which a client does not have."""
     text = text.replace(f"backend {SERVER!r} at {address}", address).replace(f"backend {SERVER!r}", address)
     if text.strip().lower() in _NO_SUCH_PATH:
         return f"{address}: {text.strip()}: it may speak another protocol; `gateway probe {address}` finds out which"
@@ -140,7 +140,7 @@ def _in_words_of_the_client(text: str, address: str) -> str:
 
 
 _NO_SUCH_PATH = ("404: not found", "not found", "404 page not found")
-"""The texts of web servers (aiohttp, FastAPI and many others, Go) for an unknown path."""
+"""The messages of web servers for an unknown path: aiohttp, FastAPI and many others, Go."""
 
 HINTS = {
     "or set `translate: {cast: round}` or `saturate` on the route": 'or call with cast="round" or cast="saturate"',
@@ -164,4 +164,4 @@ HINTS = {
         "a gateway estimates it, with `translate: {derivatives: {method: central}}` on the model's route"
     ),
 }
-"""Advice for configuration files in the bridge's errors, and the client's advice instead."""
+"""Advice about configuration files in the bridge's errors, and the client's replacement for it."""

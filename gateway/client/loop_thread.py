@@ -1,4 +1,5 @@
-"""An event loop in its own thread, for callers without a loop, or in a running loop (notebooks)."""
+"""An event loop in its own thread, which `Client` uses for callers that have no loop or are inside a running loop
+(notebooks)."""
 
 import asyncio
 import os
@@ -12,7 +13,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for any number of threads, until it is stopped.
+    """Runs coroutines on behalf of any number of threads, until it is stopped.
 
     `stop` then awaits `at_end` in the loop, cancels the remaining tasks, and closes the loop.
 
@@ -33,7 +34,7 @@ class LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run `coroutine` and return its result, or raise its exception.
 
-        An interrupt of the caller (Ctrl-C) cancels the coroutine.
+        A KeyboardInterrupt (Ctrl-C) in the caller cancels the coroutine.
 
         Raises:
             RuntimeError: the loop is stopped, or the caller runs in a different process from the one that created the
@@ -71,7 +72,7 @@ class LoopThread:
             raise RuntimeError("the client closed during the call") from None
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run `coroutine`, which releases resources.
+        """Run `coroutine`, which should release resources.
 
         If the loop is stopped, do nothing. The garbage collector can call this in any thread. In the loop's own thread,
         this method does not wait."""

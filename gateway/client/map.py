@@ -1,4 +1,5 @@
-"""The evaluation of one model at many points: which points are in flight, and how many share a request."""
+"""The evaluation of one model at many points: which points are in flight, and how many points share a request.
+`Client.map` and `as_completed` use it."""
 
 import asyncio
 import logging
@@ -29,10 +30,10 @@ FOUND_AT_ONCE = 100
 class Window:
     """The points in flight: `due` starts requests, `ended` ends one.
 
-    The window shows a progress bar while it is entered. `seconds` is the time limit of a call.
+    As a context manager, the window shows a progress bar. `seconds` is the time limit of a call.
 
-    After the first error, the window starts no more points, unless the caller wants errors in the results. Points in
-    flight continue."""
+    After the first error, the window starts no more points, unless the caller wants errors in the results
+    (`errors="return"`). Points in flight continue."""
 
     def __init__(self, arguments: MapArguments, seconds: float | None = None) -> None:
         self.arguments = arguments
@@ -47,14 +48,14 @@ class Window:
         self._batched: Batched | None = None
         self._is_asked, self._is_asking = self._size.is_one, False
         self._alone: Evaluation | None = None
-        """An evaluation of one point alone.
+        """The evaluation of one point in its own request.
 
-        The window compares the results of the first request of several points with it."""
+        The window compares it with the result of the same point in the first request of several points."""
         self._is_checking = self._is_checked = self._is_told = False
         self._patience = 0.0
         self._file: ResultsFile | None = None
         self._found: list[Evaluation] = []
-        """The evaluations from the file that the caller has not taken yet."""
+        """Evaluations from the `resume` file that the caller has not taken yet."""
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
@@ -82,7 +83,7 @@ class Window:
             yield begun
 
     def found(self) -> list[Evaluation]:
-        """Return the evaluations taken from the file since the last call."""
+        """Return the evaluations that were read from the file since the last call."""
         found, self._found = self._found, []
         for each in found:
             self._note(each.tries, False)
@@ -91,7 +92,7 @@ class Window:
     def patience(self) -> float | None:
         """Return the seconds until the next request can start, even if all requests are still in flight.
 
-        None means: wait for a request to end."""
+        None: wait for a request to end."""
         return self._patience or None
 
     def ended(self, sending: Sending, end: SendingEnd) -> Sequence[Evaluation]:
@@ -134,7 +135,7 @@ class Window:
             raise self._failure.error
 
     def _next(self) -> Sending | None:
-        """Return the points of the next request, except points that must wait for a check."""
+        """Return the points of the next request, leaving out points that must wait for a check."""
         begun = self._again.popleft() if self._again else self._taken()
         if not begun.points:
             return None
@@ -159,7 +160,7 @@ class Window:
         return replace(sending, points=sending.points[:count])
 
     def _taken(self) -> Sending:
-        """Return new points, which no earlier request had. Points with a result in the file go to `found`."""
+        """Return new points, which have not been in a request. Move points with a result in the file to `found`."""
         if self._file is None:
             return Sending(tuple(islice(self._points, self._size.rows)))
         taken: list[IndexedPoint] = []
@@ -193,7 +194,7 @@ class Window:
             of = of.within
 
     def _tell(self, why: str) -> None:
-        """Log once that every request has one point from now on."""
+        """Log once that every later request contains one point."""
         if not self._is_told:
             log.warning("model %r: %s; map sends one point in each request", self.arguments.model, why)
         self._is_told = True
@@ -213,7 +214,7 @@ async def evaluations(calls: ClientCalls, window: Window) -> AsyncGenerator[Eval
             for each in (found := window.found()):
                 yield each
             if found:
-                await asyncio.sleep(0)  # other tasks run between two groups of points from the file
+                await asyncio.sleep(0)  # lets other tasks run between two groups of points from the file
                 continue
             if not tasks:
                 return

@@ -20,7 +20,7 @@ Points: TypeAlias = Iterable[Point] | Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class MapArguments:
-    """The arguments of `map` and `as_completed`, whose docstrings describe them.
+    """The arguments of `map` and `as_completed`, described in the docstrings of these methods.
 
     Raises:
         ValueError: an argument is invalid.
@@ -58,14 +58,14 @@ class MapArguments:
 
     @property
     def total(self) -> int | None:
-        """The number of points; None if it is unknown, for example for a generator."""
+        """Return the number of points; None if unknown, for example for a generator."""
         points = next(iter(self.points.values())) if isinstance(self.points, Mapping) else self.points
         return len(points) if isinstance(points, Sized) else None
 
     @property
     def most_rows(self) -> int:
-        """Maximum number of points in one request. Points from a generator can depend on the results of earlier points,
-        so the client does not collect them into batches unless `batch` is set."""
+        """Return the maximum number of points in one request. A point from a generator can depend on the results of
+        earlier points, so the client does not collect such points into batches unless `batch` is set."""
         if self.batch is not None:
             return self.batch
         return 1 if self.total is None else MOST_ROWS

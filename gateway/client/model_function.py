@@ -1,4 +1,5 @@
-"""A model as a function of arrays, with its derivatives, for optimizers, samplers and autodiff frameworks."""
+"""A model as a function of arrays, with its derivatives, for optimizers, samplers and autodiff frameworks.
+`Client.model` creates it."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
@@ -18,7 +19,7 @@ from gateway.core.tasks import spawn
 
 @dataclass(frozen=True)
 class FunctionArguments:
-    """The arguments of `model`, which describes them."""
+    """The arguments of the client's `model`, described in its docstring."""
 
     name: str
     _: KW_ONLY
@@ -29,14 +30,14 @@ class FunctionArguments:
     timeout: Seconds = UNSET
 
     def given(self) -> dict[str, Any]:
-        """Return the common arguments of all calls."""
+        """Return the arguments that all calls share."""
         return {
             "parameters": self.parameters, "version": self.version, "cast": self.cast, "timeout": self.timeout,
         }  # fmt: skip
 
 
 class ModelCalls(Protocol):
-    """The calls of an AsyncClient that a function makes; `given` are the FunctionArguments of every call."""
+    """The methods of an AsyncClient that a function calls. `given` are the FunctionArguments of every call."""
 
     address: str
 
@@ -64,11 +65,11 @@ class AsyncModelFunction:
 
     @brief_coroutine
     async def __call__(self, /, *arrays: object, **named: object) -> Array:
-        """Return the output, or the output of this function if the model has several.
+        """Return the model's output; if it has several, return the output chosen for this function.
 
         Raises:
-            ClientError: like the client's `infer`; InvalidInput if the model has several outputs, or no output of that
-                name.
+            ClientError: like the client's `infer`; InvalidInput if the model has several outputs, or no output with the
+                chosen name.
         """
         found = await self._evaluated(arrays, named)
         return found[self._chosen(found)]
@@ -92,8 +93,8 @@ class AsyncModelFunction:
     @brief_coroutine
     async def jacobian(self, *arrays: object, in_wrt: int = 0) -> Array:
         """Return the matrix of derivatives at one point, with a row for each value of the output and a column for each
-        value of the input. The client computes it from gradients, or from products with the Jacobian if these are fewer
-        or if the model has no gradients. It sends all these calls in parallel.
+        value of the input. The client computes it from gradients, or from products with the Jacobian if that needs
+        fewer calls or if the model has no gradients. It sends all these calls in parallel.
 
         Raises:
             ClientError: like the client's `gradient`; InvalidInput if an input is not a vector.
@@ -159,14 +160,14 @@ class AsyncModelFunction:
         return name
 
     async def _output(self, arrays: tuple[object, ...]) -> tuple[int, int]:
-        """Return the position and the length of the output. If the model was not called yet, call it."""
+        """Return the position and the length of the output. Call the model if it has not been called yet."""
         if not self._sizes:
             await self._evaluated(arrays, {})
         name = self._chosen(self._sizes)
         return list(self._sizes).index(name), self._sizes[name]
 
     def _ones(self, arrays: tuple[object, ...], size: int) -> object:
-        """Return the `sens` for an output of one number, for each row of a batch."""
+        """Return the default `sens` for an output of one number per row: ones."""
         if size != 1:
             raise self._wrong(f"the output of model {self.name!r} has {size} values: give `sens`, the weight of each")
         batch = _shape(arrays[0])[:-1] if arrays else ()
@@ -190,7 +191,7 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def _units(size: int) -> list[list[float]]:
-    """Return the unit vectors, as numbers without a datatype."""
+    """Return the unit vectors of this size, as numbers without a datatype."""
     rows: list[list[float]] = np.eye(size).tolist()
     return rows
 

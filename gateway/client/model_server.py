@@ -1,8 +1,8 @@
-"""A model server from the client's side: a connector, the codecs of its protocol, and bridges to the server.
+"""A model server as the client uses it: a connector, the codecs of its protocol, and bridges. AsyncClient calls it.
 
-The client takes the role that a listener's protocol has in the gateway. The module defines a protocol without a wire
-format (PYTHON), which can name and type every tensor. Therefore the client always adapts requests to the model's
-signature, if the server reports a reliable signature. It fetches the signature once a minute.
+For the bridges, the client takes the role of a listener's protocol. This protocol, PYTHON, has no messages, and can
+represent every tensor name and datatype. If the server reports a reliable signature, the client therefore adapts all
+requests to it. It fetches the signature once a minute.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ from gateway.routing.readiness import is_ready
 PYTHON = without_codec(
     "python",
     traits=Traits(
-        # Python numbers are untyped, and inputs can be given by position.
+        # Python numbers have no datatype, and callers can pass inputs by position.
         wire=Wire(untyped=True, derivatives=True, streams=True),
-        # The user sees the server's metadata even if it is unreliable.
+        # Show the user the server's metadata even if it is unreliable.
         models=Models(versions=bool, trusted_metadata=False),
     ),
 )
-"""The client's side of the bridge."""
+"""The protocol of the Python client, for the bridge."""
 
 
 def connected(settings: ClientSettings) -> Connector:
@@ -68,11 +68,11 @@ def connected(settings: ClientSettings) -> Connector:
 
 
 async def opened(settings: ClientSettings) -> "ModelServer":
-    """Return the server that the settings describe.
+    """Return a ModelServer with these settings.
 
-    For a MIP server, this first queries whether it accepts more concurrent calls than other MIP servers. If a server
-    closes the connection, or does not respond within QUESTION_SECONDS, the client assumes that it does not support the
-    query.
+    For MIP, first find out with a ping whether the server is a gateway, which accepts more concurrent calls than other
+    MIP servers. A server that closes the connection, or does not respond within QUESTION_SECONDS, counts as an ordinary
+    MIP server.
 
     Raises:
         GatewayError: the server is unreachable, or asks for a later attempt.
@@ -81,7 +81,8 @@ async def opened(settings: ClientSettings) -> "ModelServer":
     servers = protocol.traits.servers
     if servers.takes_many is None or not await _takes_many(settings, servers.takes_many):
         return ModelServer(settings)
-    # This is a gateway: it keeps connections, accepts several, and cancels a call when its client has disconnected.
+    # The server is a gateway: it keeps connections open, accepts several of them, and cancels a call when the client
+    # disconnects.
     servers = replace(servers, max_in_flight=0, connection_per_call=False, one_connection=False, runs_to_the_end=False)
     batches = {name: replace(each, servers=servers) for name, each in protocol.batches.items()}
     protocol = replace(protocol, traits=replace(protocol.traits, servers=servers), batches=batches)
@@ -115,11 +116,11 @@ async def _takes_many(settings: ClientSettings, asked: ConcurrencyQuery) -> bool
 
 
 QUESTION_SECONDS = 2.0
-"""Maximum wait for the response, in seconds. A gateway responds immediately; handwritten MIP servers can ignore
+"""Maximum wait for the response, in seconds. A gateway responds immediately; a handwritten MIP server might ignore
 pings."""
 
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-"""Statuses with which a gateway that is busy or starting does not identify itself."""
+"""Statuses of a gateway that is busy or starting; such a response does not identify it as a gateway."""
 
 
 class ModelServer:
@@ -143,13 +144,13 @@ class ModelServer:
         most, wanted = traits.servers.max_in_flight, settings.calls.max_in_flight
         if wanted is not None:
             most = wanted
-        # Rows of batches wait here for a slot, up to the number that the client's own limits allow.
+        # Batched rows wait here for a slot, up to the number that the client's limits allow.
         queue = QueueSettings(length=sys.maxsize)
         self._backend = local_backend(self._target, protocol, [self._endpoint], most, queue=queue)
         self.turns = Turns(MOST_AT_ONCE if not most and wanted is None else most, settings.calls.max_waiting, address)
-        """Queue of callers whose time limit has not started.
+        """The queue of callers whose time limit has not started yet.
 
-        The callers of this class enter the queue; this class does not."""
+        Callers of this class enter the queue; the class itself does not."""
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
         self._backend.on_recovery(signatures.drop_all)
         self._side = BackendSide(
@@ -165,7 +166,7 @@ class ModelServer:
         self._bridges: dict[tuple[str, Cast], Bridge] = {}
 
     async def ask(self, request: Request, cast: Cast = "refuse", client: Protocol = PYTHON) -> Answer:
-        """Return the server's response in the form for clients of the protocol `client`. Operations on the server as a
+        """Return the server's response, adapted for clients of the protocol `client`. Operations on the server as a
         whole (`models`, ...) stay unchanged; operations on a model go through the bridge.
 
         Raises:
@@ -175,13 +176,13 @@ class ModelServer:
         return await self._handler(request, cast, client)(request)
 
     async def batched(self, model: str, version: str, *, are_independent: bool) -> Batched | None:
-        """Return the signature and the maximum batch size of a model that takes batches, otherwise None.
+        """Return the signature and the maximum batch size of a model that takes batches; None for other models.
 
         A first dimension of -1 alone does not prove that the rows of a batch are independent. The server must declare a
         `max_batch_size`, or the caller must declare that the rows `are_independent`.
 
         Raises:
-            GatewayError: the server's error for the request for the model's metadata.
+            GatewayError: the server's error in response to the metadata request.
         """
         if self._side.traits.wire.rows is Rows.ONE:
             return None
@@ -213,7 +214,7 @@ class ModelServer:
                 yield each
 
     async def is_ready(self) -> bool:
-        """Return True if the server reports that it is ready; False if it is unreachable."""
+        """Return True if the server reports that it is ready; False if it does not or is unreachable."""
         return await is_ready(self.protocol, self._endpoint.connector, self._target)
 
     async def close(self) -> None:

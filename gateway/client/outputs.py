@@ -1,9 +1,9 @@
 """Conversion of Python values to tensors, and of tensors to numpy arrays.
 
-A value with a `dtype` (numpy arrays and scalars, CPU tensors of other libraries) keeps its datatype. The bridge widens
-it if the model's datatype can represent every value; otherwise the bridge refuses it. Python numbers, lists and tuples
-have no datatype, as in JSON. An integer becomes the model's datatype if that datatype can represent it. A number with a
-fraction is rounded to the model's float type.
+A value with a `dtype` (numpy arrays and scalars, CPU tensors of other libraries) keeps its datatype. The bridge
+converts it if the model's datatype can represent every value; otherwise the bridge refuses it. Python numbers, lists
+and tuples have no datatype, as in JSON. An integer becomes the model's datatype if that datatype can represent it. A
+number with a fraction is rounded to the model's float type.
 
 BYTES tensors are arrays of objects: `bytes`, or `str`, which the client sends as UTF-8. BF16 is `ml_dtypes.bfloat16`,
 in both directions; an array of uint16 is UINT16, never BF16.
@@ -51,7 +51,8 @@ def brief(array: Array) -> str:
 
 
 def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
-    """Return the Tensor with this value. Errors refer to it by its name, or by its position among the unnamed inputs.
+    """Return the Tensor with this value. Error messages refer to the value by name, or by its position among the
+    unnamed inputs.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if no datatype can represent the value, lists have different lengths, or the
@@ -67,12 +68,12 @@ def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
 
 
 def read_value(value: object, what: str) -> tuple[Array, bool]:
-    """Return a value as an array, and True if its numbers have no datatype because it is a Python value.
+    """Return a value as an array. Also return True if its numbers have no datatype because they are Python numbers.
 
-    Error texts refer to the value as `what`.
+    Error messages refer to the value as `what`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, like `as_tensor`.
+        GatewayError: like `as_tensor`.
     """
     if isinstance(value, Mapping):
         raise invalid_input(
@@ -82,7 +83,7 @@ def read_value(value: object, what: str) -> tuple[Array, bool]:
     try:
         array = _as_numpy(value)
         if array.dtype.kind in "SU" and not hasattr(value, "dtype"):
-            array = np.asarray(value, object)  # numpy's own strings lose NULs at their end
+            array = np.asarray(value, object)  # numpy's own string types drop trailing NULs
         if array.ndim > MAX_RANK:
             raise ValueError(f"it has {array.ndim} dimensions, expected at most {MAX_RANK}")
         if array.dtype.kind == "V" and array.dtype.names is not None:
@@ -106,7 +107,7 @@ def _as_numpy(value: object) -> Array:
 
 
 def _check_texts(array: Array) -> None:
-    """Raise TypeError if an array of objects contains anything except texts and bytes, such as None among numbers."""
+    """Raise TypeError if an array of objects contains anything except `str` and `bytes`, such as None among numbers."""
     found = {type(each) for each in array.flat}
     others = sorted(kind.__name__ for kind in found if not issubclass(kind, str | bytes | bytearray | memoryview))
     if others:
@@ -115,7 +116,7 @@ def _check_texts(array: Array) -> None:
 
 
 def _holds_typed(value: object) -> bool:
-    """Return True if a list contains arrays or scalars with a datatype.
+    """Return True if a list contains arrays or scalars that have a datatype.
 
     This datatype then applies to the whole list."""
     while isinstance(value, list | tuple) and value:
@@ -124,7 +125,7 @@ def _holds_typed(value: object) -> bool:
 
 
 def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tuple[Tensor, ...]:
-    """Return tensors for `positional` values, without names, and for `named` values."""
+    """Return tensors for the `positional` values, which have no names, and for the `named` values."""
     return (
         *(as_tensor("", value, at) for at, value in enumerate(positional)),
         *(as_tensor(*each) for each in named.items()),

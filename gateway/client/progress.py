@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 
 class Bar(Protocol):
-    """A progress bar with the methods of tqdm's bar."""
+    """A progress bar with the methods of tqdm's bar that a map calls."""
 
     def update(self, n: float = 1) -> object:
         """Move the bar by `n`."""
@@ -24,8 +24,8 @@ Progress: TypeAlias = bool | Callable[..., Bar]
 `tqdm.rich.tqdm`."""
 
 Noted: TypeAlias = Callable[[int, bool], None]
-"""A function that the map calls at the end of each evaluation, with the number of attempts, and with True if the
-evaluation failed."""
+"""A function that the map calls at the end of each evaluation. Its arguments are the number of attempts, and True if
+the evaluation failed."""
 
 UNIT = "eval"
 

@@ -16,7 +16,7 @@ from gateway.core.types import Answer, Request, RequestedOutput, Signature, Tens
 from gateway.core.types import tensor as make_tensor
 
 Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
-"""The requested outputs: names, or parameters by name; None: all."""
+"""The requested outputs: their names, or parameters by name. None means all outputs."""
 
 
 def check_model(model: object) -> None:
@@ -55,7 +55,7 @@ def inference(
 def several(
     model: str, inputs: tuple[Tensor, ...], outputs: Wanted, parameters: Mapping[str, object] | None, version: str
 ) -> Request:
-    """Return a request for `infer` with several points; its `inputs` have a batch dimension. Raises the same errors as
+    """Return an inference request for several points; its `inputs` have a batch dimension. Raises the same errors as
     `inference`."""
     request = inference(Operation.INFER, model, (), {}, None, outputs, parameters, version)
     return replace(request, inputs=inputs)
@@ -71,8 +71,8 @@ def derivative(
     parameters: Mapping[str, object] | None = None,
     version: str = "",
 ) -> Request:
-    """Return a request for a derivative: the model's inputs, then the `tensors` of the derivative itself. Raises the
-    same errors as `inference`."""
+    """Return a request for a derivative: it contains the model's inputs, then the `tensors` of the derivative itself.
+    Raises the same errors as `inference`."""
     own = tuple(_tensor_of_derivative(name, tensors[name]) for name in DERIVATIVES[operation])
     given = as_tensors(arrays, _together(named, inputs))
     return Request(operation, model, version, inputs=given + own, parameters=as_parameters(parameters))
@@ -84,7 +84,7 @@ def _tensor_of_derivative(name: str, value: object) -> Tensor:
     made = as_tensor(name, value)
     if not made.untyped or made.datatype.kind is Kind.FLOAT:
         return made
-    # Weights and directions are real numbers, even if no metadata says so.
+    # Weights and directions are real numbers, even without metadata.
     return replace(make_tensor(name, made.array.astype(np.float64)), untyped=True)
 
 
@@ -109,15 +109,15 @@ def _requested(outputs: Wanted) -> tuple[RequestedOutput, ...]:
 
 async def typed(request: Request, ask: Callable[[], Awaitable[Answer]]) -> Request:
     """Return the request with datatypes from the model's inputs: a number without a datatype gets the datatype of the
-    input that has its name or position. `ask` returns the model's metadata. Commands use this, because their numbers
-    are text. It also helps with protocols whose servers can report wrong metadata. A number stays unchanged if the
-    datatype cannot represent it or if it matches no input. The server then reports the error."""
+    input that has its name or position. `ask` returns the model's metadata. The commands call this function, because
+    their numbers are text. It also works for protocols whose servers can report wrong metadata. A number stays
+    unchanged if the datatype cannot represent it or if it matches no input. The server then reports the error."""
     if not any(each.untyped for each in request.inputs):
         return request
     try:
         signature = await ask()
     except (ClientError, DecodeError, GatewayError):
-        return request  # the server has no metadata, or the call reports the error
+        return request  # either the server has no metadata, or the call will report the error
     assert isinstance(signature, Signature)
     by_name = {each.name: each for each in signature.inputs}
     inputs = []

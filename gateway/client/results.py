@@ -1,4 +1,4 @@
-"""The results of a `map`: one evaluation, and the evaluations of all points in order."""
+"""The results of a `map`: the evaluation of one point, and of all points in order."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +22,9 @@ SHOWN_ROWS = 10
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of one point's call.
+    """The result of one point.
 
-    `tries` is the number of attempts. `error` is the error of the last attempt, or None if the attempt succeeded."""
+    `tries` is the number of attempts. `error` is the error of the last attempt, or None if that attempt succeeded."""
 
     index: int
     """The index of the point, from 0."""
@@ -54,8 +54,8 @@ class Evaluation:
 class Results(Sequence[Outputs]):
     """A sequence of the outputs of each point.
 
-    If a point failed, access to its outputs raises its error. There are no placeholders. `errors` maps the indices of
-    failed points to their errors.
+    If a point failed, access to its outputs raises its error. Failed points have no placeholder value. `errors` maps
+    the indices of failed points to their errors.
 
     If a `map` ended early, `len()` is the number of points up to the last completed point, and `missing` lists the
     points without a result."""
@@ -101,7 +101,7 @@ class Results(Sequence[Outputs]):
     def __getitem__(self, index: slice) -> list[Outputs]: ...
     @tracebacks.brief
     def __getitem__(self, index: int | slice) -> Outputs | list[Outputs]:
-        """Return the outputs of a point, or of several.
+        """Return the outputs of one point, or of several.
 
         Raises:
             ClientError: the error of a failed point.
@@ -120,7 +120,7 @@ class Results(Sequence[Outputs]):
         """Return one output of all points as one array, with a row for each point.
 
         `output` is the name of the output; optional if there is only one output. If `fill` is set, the rows of points
-        without a result hold that number, for example NaN.
+        without a result contain that number, for example NaN.
 
         Raises:
             ClientError: a point failed, and `fill` is None.
@@ -145,7 +145,7 @@ class Results(Sequence[Outputs]):
         return f"<{type(self).__name__}: {self._progress_text()}>"
 
     def _repr_html_(self) -> str:
-        """Return the HTML that notebooks show: the first points."""
+        """Return the HTML that notebooks show: a table of the first points."""
         names = list(dict.fromkeys(name for each in self.done.values() for name in each))
         rows = [self._row(index, names) for index in range(min(self._length, SHOWN_ROWS))]
         if self._length > SHOWN_ROWS:

@@ -1,19 +1,19 @@
 """A file with the results of a map. After an interruption, another run continues from it.
 
-The file has a line of JSON for the map, then one line for each point with a result, in the order in which the points
-ended:
+The first line is JSON that describes the map. Then the file contains one line for each point with a result, in the
+order in which the points ended:
 
     {"modelglot_map":1,"model":"m","version":"","outputs":null,"parameters":{},"cast":"refuse"}
     {"point":3,"inputs":"9f86...","version":"1","parameters":{},
      "outputs":[{"name":"y","datatype":"FP64","shape":[1],"data":[0.5]}]}
 
-(all on one line). `inputs` is the SHA-256 digest of the first line's members and of the point's inputs. A point gets a
-result from the file only if this digest matches. `data` has the elements in row-major order. If JSON cannot represent
-an element (NaN, infinities, bytes that are not UTF-8), `base64` has V2's raw form of the whole tensor instead of
-`data`.
+Each entry is on one line. `inputs` is the SHA-256 digest of the first line's members and of the point's inputs. A point
+gets a result from the file only if this digest matches. `data` contains the elements in row-major order. If JSON cannot
+represent an element (NaN, infinities, bytes that are not UTF-8), `base64` replaces `data`: it contains the whole tensor
+in V2's raw format.
 
-The client writes each line in one piece. After a crash the last line can be incomplete; the next run removes it. The
-client locks the file, so a second map cannot write to it at the same time (not on Windows).
+The client writes each line in one piece. After a crash, the last line can be incomplete; the next run removes it.
+Except on Windows, the client locks the file, so a second map cannot write to it at the same time.
 """
 
 import json
@@ -43,7 +43,7 @@ if sys.platform != "win32":
     import fcntl
 
 FORMAT = "modelglot_map"
-"""The first key of the first line. Its value is the version of the format."""
+"""The first key of the first line. Its value is the format version."""
 VERSION = 1
 
 
@@ -68,7 +68,7 @@ class ResultsFile:
         self._digests: dict[int, str] = {}
         """The digests of points in flight."""
         self._version = ""
-        """The model version that all results in the file have."""
+        """The model version of all results in the file."""
         self._file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+")
         try:
             self._lock()
@@ -78,10 +78,10 @@ class ResultsFile:
             raise
 
     def find(self, index: int, point: Point) -> Evaluation | None:
-        """Return the result of a point, or None if the file has no result for it.
+        """Return the result of a point, or None if the file contains none.
 
         Raises:
-            OtherResults: the file has the result of another point, or the result is damaged.
+            OtherResults: the file contains the result of a different point, or the result is damaged.
         """
         digest = self._digest_of(point)
         line = self._lines.pop(index, None)
@@ -100,7 +100,7 @@ class ResultsFile:
         """Store new results.
 
         Raises:
-            OtherResults: the results belong to another model version than the results in the file.
+            OtherResults: the new results belong to a different model version.
             OSError: the client cannot write the file.
         """
         text = b""
@@ -116,7 +116,7 @@ class ResultsFile:
         with self._file:
             os.fsync(self._file.fileno())
             if sys.platform != "win32":
-                fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)  # a forked process would keep the lock
+                fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)  # otherwise, a forked process would keep the lock
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +133,7 @@ class ResultsFile:
             raise self._other("another map writes to it") from error
 
     def _read(self, arguments: MapArguments) -> dict[int, bytes]:
-        """Return the line of each point, and remove an incomplete last line. All checks come first, so a refused file
+        """Return the line of each point, and remove an incomplete last line. Check everything first, so a refused file
         stays unchanged."""
         text = self._file.readall()
         first, end, rest = text.partition(b"\n")
@@ -196,7 +196,7 @@ class ResultsFile:
         self._version = self._version or version
 
     def _digest_of(self, point: Point) -> str:
-        """Return the digest of a point's inputs; empty if the inputs cannot become a request."""
+        """Return the digest of a point's inputs; empty if no request can contain them."""
         digest = self._digest.copy()
         named = point if isinstance(point, Mapping) else {"": point}
         for name in sorted(named):
@@ -223,9 +223,9 @@ def _names(outputs: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return the arguments of a map in the form for JSON.
+    """Return the arguments of a map as JSON values.
 
-    Equal arguments have the same form, and different arguments have different forms. This also holds for floats that
+    Equal arguments give equal values, and different arguments give different values. This also holds for floats that
     JSON cannot represent."""
     if isinstance(value, Mapping):
         return {str(name): _plain(value[name]) for name in sorted(value, key=str)}
@@ -241,7 +241,8 @@ def _plain(value: Any) -> Any:
 
 
 def _index(found: Mapping[str, Any]) -> int:
-    """Return the index of a point in its line. Raises KeyError or TypeError if the line has the wrong members."""
+    """Return the index of a point in its line. Raises KeyError or TypeError if the line has missing or wrong
+    members."""
     index = found["point"]
     if not isinstance(index, int) or not isinstance(found["outputs"], list) or not isinstance(found["version"], str):
         raise TypeError(index)

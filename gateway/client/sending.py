@@ -1,4 +1,5 @@
-"""One request of a `map`: its points, its attempts, and the outcome for each point."""
+"""One request of a `map`: its points, its attempts, and the result for each point. `map.Window` plans it;
+`map.evaluations` runs it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,12 +23,12 @@ from gateway.core.types import Answer, Response
 T = TypeVar("T")
 
 LONGEST_WAIT = 300.0
-"""The longest wait before another attempt, in seconds.
+"""Maximum wait before another attempt, in seconds.
 
 If a server requires a longer wait, the client does not retry."""
 MOST_CONNECTION_TRIES = 5
-"""Maximum number of extra attempts for a point whose request could not reach the server; small, so a wrong address
-fails within seconds."""
+"""Maximum number of extra attempts for a point whose request could not reach the server; low, so a map with a wrong
+address fails within seconds."""
 FIRST_WAIT, WAIT_GROWS_TO = 0.1, 10.0
 """Seconds before another attempt if the server does not specify a time. The wait doubles with each attempt, up to the
 second number."""
@@ -38,14 +39,14 @@ LATER = frozenset({Reason.OVERLOADED, Reason.RATE_LIMITED, Reason.NOT_READY, Rea
 
 @dataclass(frozen=True)
 class ClientCalls:
-    """The client functions that a map calls."""
+    """The client's functions that a map calls."""
 
     infer: Callable[..., Awaitable[Outputs]]
     ask: Callable[..., Awaitable[Answer]]
     batched: Callable[[str, str, bool], Awaitable[Batched | None]]
     """Returns how a model version takes batches; None if the client must send its points one by one.
 
-    The last argument is True if the caller of the map declares that rows are independent."""
+    The last argument is True if the map's caller declares that rows are independent."""
 
 
 IndexedPoint: TypeAlias = tuple[int, Point]
@@ -53,28 +54,28 @@ IndexedPoint: TypeAlias = tuple[int, Point]
 
 
 class FailedBatch:
-    """A failed request of several points. The client sends its points again in smaller requests."""
+    """A failed request with several points. The client sends its points again in smaller requests."""
 
     def __init__(self, rows: int, within: "FailedBatch | None") -> None:
         self.rows = rows
         self.within = within
         """The failed request that contained this request, if any."""
         self.left = rows
-        """Number of points that have not ended."""
+        """Number of points that have not ended yet."""
         self.has_failing_point = False
 
 
 @dataclass(frozen=True)
 class Sending:
-    """Points that share a request. Without points, a query whether the model takes batches."""
+    """Points that share a request. Without points, it is a query that asks whether the model takes batches."""
 
     points: Sequence[IndexedPoint] = ()
     batched: Batched | None = None
-    """How the model takes batches, if the request has several points."""
+    """How the model takes batches, if the request contains several points."""
     check: Evaluation | None = None
     """A point that was evaluated in its own request.
 
-    The client sends it again together with these points, and checks that its result is the same."""
+    The client sends that point again together with these points, and checks that its result is the same."""
     tries: int = 0
     """The number of earlier attempts for these points."""
     part_of: FailedBatch | None = None
@@ -82,10 +83,10 @@ class Sending:
 
 @dataclass(frozen=True)
 class SendingEnd:
-    """The end of a Sending.
+    """The result of a Sending.
 
-    `parts` has the points that the client must send in other requests. `error` is the reason, or `not_of_rows` if the
-    model's results for several points differ from its results for single points."""
+    `parts` contains the points that the client must send in other requests. The reason is `error`, or `not_of_rows` if
+    the model's results for several points differ from its results for single points."""
 
     evaluations: Sequence[Evaluation] = ()
     seconds: float = 0.0
@@ -96,7 +97,7 @@ class SendingEnd:
     error: ClientError | None = None
     not_of_rows: str = ""
     batched: Batched | None = None
-    """The response to the query whether the model takes batches."""
+    """The result of the query that asks whether the model takes batches."""
 
 
 def _shortened(point: Point) -> str:
@@ -139,7 +140,7 @@ async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Se
         return SendingEnd(parts=[part for group in (first, *others) for part in _of_group(sending, group)])
     if check is not None:
         (own,) = alike([check.point], batched.signature)
-        if own.key != first.key:  # the point cannot check points that are not like it
+        if own.key != first.key:  # the point cannot check points of a different kind
             return SendingEnd(parts=_cut(sending, 1))
         first = AlikePoints(first.key, [*first.at, len(points)], [*first.arrays, *own.arrays])
     row = max(sum(each.nbytes for each in first.arrays[0]), 1)
@@ -171,13 +172,13 @@ async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Se
 
 
 def _of_group(sending: Sending, group: AlikePoints) -> list[Sending]:
-    """Return the points of one group, together or one by one."""
+    """Return the requests for the points of one group, together or one by one."""
     part = replace(sending, points=[sending.points[at] for at in group.at], check=None)
     return _cut(part, 1) if group.key == NOT_A_ROW else [part]
 
 
 def _cut(sending: Sending, rows: int) -> list[Sending]:
-    """Return the points in parts of `rows` points."""
+    """Return the points in groups of `rows` points."""
     points = sending.points
     return [replace(sending, points=points[at : at + rows], check=None) for at in range(0, len(points), rows)]
 
@@ -206,16 +207,17 @@ def _is_of_points(error: ClientError) -> bool:
 
 
 _OF_NO_POINT = frozenset({Status.NOT_FOUND, Status.UNAUTHENTICATED, Status.PERMISSION_DENIED})
-"""Statuses of errors about the model or the client, independent of the points."""
+"""Statuses of errors that concern the model or the client, not the points."""
 
 
 def seconds_until_next(error: ClientError, tries: int) -> float | None:
-    """Return the seconds to wait before the next attempt, after `tries` attempts; None if another attempt would not
-    help, or might run the model twice.
+    """Return the seconds to wait before the next attempt, after `tries` attempts. Return None if another attempt would
+    not help, or might run the model twice.
 
-    The server specifies the time. If it does not, the time doubles with each attempt. The client adds up to a tenth, so
-    calls that the server refused together are not repeated together. If a call waited for a free slot until its
-    deadline, the gateway's timeout error also specifies a time, because the gateway never sent the call."""
+    The server specifies the time. If it does not, the time doubles with each attempt. The client adds up to 10%, so
+    that calls which the server refused at the same time are not repeated at the same time. If a call waited for a free
+    slot until its deadline, the gateway's timeout error also specifies a time, because the gateway never sent the
+    call."""
     named = error.retry_after
     if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):
         if error.sent or tries > MOST_CONNECTION_TRIES:

@@ -20,7 +20,7 @@ class Tls:
     """TLS settings for connections to a server."""
 
     ca: str | None = None
-    """The PEM file of the CA that signed the server's certificate. If it is None, the CAs of the system are used."""
+    """The PEM file of the CA that signed the server's certificate. None: the CAs of the system."""
     certificate: str | None = None
     """The PEM file with the client certificate; requires `certificate_key`."""
     certificate_key: str | None = None
@@ -31,16 +31,16 @@ class Tls:
 
 
 MOST_AT_ONCE = 256
-"""Maximum number of concurrent calls to a server without its own limit, if `max_in_flight` is not set.
+"""Default of `max_in_flight` for a server that has no limit of its own.
 
-Each call over HTTP has its own connection, and on most systems a process can open 1,024 files."""
+Each concurrent HTTP call needs its own connection, and on most systems a process can open 1,024 files."""
 
 TIMEOUT = 60.0
 """Default time limit of a call, in seconds."""
 
 
 class Unset(Enum):
-    """The value of a missing argument, for arguments where None has its own meaning."""
+    """The default value of arguments for which None has a meaning."""
 
     UNSET = "unset"
 
@@ -59,15 +59,16 @@ class CallLimits:
     max_in_flight: int | None = None
     """Maximum number of concurrent calls; additional calls wait for their turn.
 
-    0: no limit. None: the number that the server accepts, at most MOST_AT_ONCE. The number is 1 for MIP and UM-Bridge
-    servers that are not a gateway."""
+    0: no limit. None: the number that the server accepts, at most MOST_AT_ONCE. MIP and UM-Bridge servers that are not
+    gateways accept one call at a time."""
     max_waiting: int | None = None
     """Maximum number of calls that wait for their turn. The client refuses additional calls. None: no limit."""
 
 
 @dataclass(frozen=True)
 class ServerKind:
-    """Facts about a server in addition to its protocol. Each field matches a backend key in the configuration."""
+    """Facts about a server in addition to its protocol. Each field corresponds to a backend key of the gateway's
+    configuration."""
 
     flavor: str = ""
     batch: str = ""
@@ -83,7 +84,7 @@ DEFAULT_KIND = ServerKind()
 
 @dataclass(frozen=True)
 class ServerArguments:
-    """The arguments of a client that select the server and the kind of requests, in the form that users give them."""
+    """The client arguments that describe the server and the requests, as the user passed them."""
 
     address: str
     protocol: str | None = None
@@ -94,10 +95,10 @@ class ServerArguments:
     kind: ServerKind = DEFAULT_KIND
 
     def checked(self) -> "ClientSettings":
-        """Return the settings for the arguments.
+        """Return the settings that the arguments describe.
 
         Raises:
-            ValueError: an argument is invalid; the text names the argument and the expected value.
+            ValueError: an argument is invalid; the message says which one, and what it expects.
         """
         protocols = self._protocols()
         place = split_address(self.address, self.protocol or "", transports(protocols), tls=self.tls is not None)
@@ -122,7 +123,7 @@ class ServerArguments:
         return ClientSettings(protocol, place, tls, headers, Limits(message=longest), self.limits, self.kind)
 
     def _protocols(self) -> Mapping[str, Protocol]:
-        """Return all protocols that the address can name, including the form in these arguments."""
+        """Return all protocols that the address can name, including the JSON form in these arguments."""
         if self.kind.form is None:
             return known()
         name = self.protocol or named_protocol(self.address)
@@ -157,7 +158,7 @@ def _check_name(argument: str, name: str, known: tuple[str, ...], protocol: Prot
 
 
 _ARGUMENTS = {"certificate": "certificate", "key": "certificate_key", "ca": "ca", "client_ca": "ca"}
-"""The name of the argument for each file."""
+"""The argument name for each file."""
 
 
 def _client_tls(alpn: str, tls: Tls) -> ClientTls:

@@ -1,5 +1,5 @@
-"""The client for programs without an event loop, and for notebooks, which already run a loop. It runs the methods of
-AsyncClient in a thread."""
+"""The client for programs without an event loop, and for notebooks, whose loop is already running. It runs the methods
+of AsyncClient in a thread."""
 
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -29,7 +29,8 @@ A = TypeVar("A", covariant=True)
 class Waiting(Generic[A]):
     """The base of classes for callers without an event loop.
 
-    Their methods wait, in the caller's thread, for calls to an asynchronous object in the loop of another thread."""
+    Methods of these classes wait in the caller's thread while an asynchronous object does the work in another thread's
+    loop."""
 
     def __init__(self, asynchronous: A, thread: LoopThread) -> None:
         self._asynchronous = asynchronous
@@ -75,7 +76,7 @@ async def _next(values: AsyncGenerator[T, None]) -> T | None:
 
 
 class Client(Waiting[AsyncClient]):
-    """A client of one model server, for any number of threads, inside and outside of running event loops.
+    """A client of one model server. Any number of threads can use it, inside and outside of running event loops.
 
         with Client("v2-grpc://127.0.0.1:8001") as client:
             outputs = client.infer("double", x=numpy.array([1.0, 2.0]))
@@ -83,8 +84,8 @@ class Client(Waiting[AsyncClient]):
     Arguments, methods and errors are the same as in AsyncClient, but without `await`. `stream` is a generator. To end
     it early, use `contextlib.closing` or its method `close`.
 
-    `close` ends the connections and the thread that runs them. The end of a `with` block and garbage collection of the
-    client do the same.
+    `close` closes the connections and stops the thread that runs them. So do the end of a `with` block and garbage
+    collection of the client.
 
     Raises:
         ValueError: an argument is invalid.
@@ -93,7 +94,7 @@ class Client(Waiting[AsyncClient]):
     @taking(AsyncClient)
     def __init__(self, client: AsyncClient) -> None:
         self.address = client.address
-        """The address in the form that the transport reads, without the protocol."""
+        """The address in the format of the transport, without the protocol."""
         self.protocol = client.protocol
         """The name of the protocol."""
         super().__init__(client, LoopThread(f"client of {self.address}", client.close))
@@ -164,8 +165,8 @@ class Client(Waiting[AsyncClient]):
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
         """Same as `map.evaluations`.
 
-        The client takes points and moves the progress bar in the caller's thread, because points can come from other
-        calls to the same client, and notebooks show only their own thread's output."""
+        The client takes points and moves the progress bar in the caller's thread: points can come from other calls to
+        the same client, and notebooks show only the output of their own thread."""
         sent: dict[Future[SendingEnd], Sending] = {}
         ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
         calls = self._asynchronous._calls(window.arguments.timeout)
@@ -191,7 +192,7 @@ class Client(Waiting[AsyncClient]):
 
 
 class ModelFunction(Waiting[AsyncModelFunction]):
-    """A client's model as a function from arrays to an array, for any number of threads.
+    """A client's model as a function from arrays to an array. Any number of threads can call it.
 
         posterior = client.model("posterior")
         density, slope = posterior(theta), posterior.gradient(theta)

@@ -1,6 +1,7 @@
 """Methods that take the arguments of a class.
 
-The class declares the arguments once, and each method has them in its signature.
+The class declares the arguments once, and each method shows them in its signature. `map`, `as_completed`, `model` and
+`Client` itself use this.
 """
 
 from collections.abc import Callable
@@ -17,8 +18,9 @@ T = TypeVar("T")
 
 
 def taking(made: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
-    """Return a method decorator. The method gets the arguments of `made`, and the object that `made` returns.
-    Tracebacks of wrong arguments (ValueError), and of SHORTENED errors, are brief."""
+    """Return a decorator for methods. The decorated method takes the arguments of `made`, and passes the object that
+    `made` creates to the original method. Tracebacks of invalid arguments (ValueError) and of SHORTENED errors are
+    brief."""
 
     def decorated(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)

@@ -1,8 +1,7 @@
 """Tracebacks that start and end at the caller's line, without the frames of this package.
 
-A `raise` without an argument adds no line for its own frame. Therefore, if the traceback of an error was emptied
-before, the error has only the frames of the callers. Tracebacks omit the cause, which stays in the error's
-`__context__`.
+A `raise` without an argument adds no line for its own frame. Therefore, an error whose traceback was emptied first
+shows only the callers' frames. Tracebacks omit the cause, which remains in the error's `__context__`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -18,11 +17,12 @@ T = TypeVar("T")
 SHORTENED = (ClientError, OtherResults, KeyboardInterrupt)
 """The exceptions whose tracebacks the client shortens.
 
-Other exceptions are errors in this package, or come from the caller's points."""
+Other exceptions are bugs in this package, or come from the caller's points."""
 
 
 def forget_frames(error: BaseException) -> None:
-    """Empty the traceback of `error`, and do not print its cause. Follow the call with `raise` without an argument."""
+    """Empty the traceback of `error`, and suppress the output of its cause. Follow the call with `raise` without an
+    argument."""
     error.__traceback__ = None
     error.__cause__ = None
 

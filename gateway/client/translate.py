@@ -13,10 +13,10 @@ For each protocol, four functions convert messages:
 | `encode_response` | Answer, and the Request | message to a client | a listener |
 
 `encode_error` writes an error for the client. A message is the body alone, without the HTTP headers and without the
-five bytes before a gRPC message. For byte streams (grps-brpc, mip) it is the whole packet. The functions do not adapt
+five bytes before a gRPC message. For byte streams (grps-brpc, mip), it is the whole packet. The functions do not adapt
 values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, the functions raise
-an error, even if the gateway's bridge could convert the value. A protocol without tensor names gives tensors without
-names. Name them before you encode them in another protocol.
+an error, even if the gateway's bridge could convert the value. Tensors decoded from a protocol without tensor names
+have no names. Name them before you encode them in another protocol.
 
 The values are the types of `gateway.core.types`:
 
@@ -28,7 +28,7 @@ The values are the types of `gateway.core.types`:
 - Message: `method`, `path`, `query`, `headers`, `body`, and, for a response, `status`.
 
 All functions raise DecodeError for malformed bytes. They raise GatewayError for an error that a server reported, for
-values that the protocol cannot represent, and for operations that it does not have.
+values that the protocol cannot represent, and for operations that it does not support.
 """
 
 from collections.abc import Mapping
@@ -103,7 +103,8 @@ def decode_request(
 
     Raises:
         DecodeError: the bytes are malformed.
-        GatewayError: NOT_FOUND if the protocol does not have the path; UNIMPLEMENTED if it does not have the operation.
+        GatewayError: NOT_FOUND if the protocol does not define the path; UNIMPLEMENTED if it does not support the
+            operation.
         ValueError: the protocol is unknown.
         TypeError: `body` is text.
     """
@@ -139,8 +140,8 @@ def decode_response(
 ) -> Answer:
     """Return the answer in a server's response to `request`.
 
-    `status` is the HTTP status (default: 200) or the gRPC code (default: 0, OK). The body of a gRPC response with
-    another code is the text of the status.
+    `status` is the HTTP status (default: 200) or the gRPC code (default: 0, OK). For a gRPC response with another code,
+    `body` is the status message.
 
     Raises:
         DecodeError: the bytes are malformed.
@@ -157,8 +158,8 @@ def encode_response(protocol: str, answer: Answer, request: Request, translate: 
     """Return the message to a client with the answer to `request`.
 
     The format of a response can depend on the request. If `decode_request` read the request in the same protocol, the
-    message has the format that its client expects; otherwise it has the plainest format. `translate` has settings for
-    NaN and BYTES in JSON.
+    message has the format that the client expects; otherwise it has the simplest format. `translate` contains the
+    settings for NaN and BYTES in JSON.
 
     Raises:
         GatewayError: the protocol cannot carry the answer.
@@ -171,8 +172,8 @@ def encode_response(protocol: str, answer: Answer, request: Request, translate: 
 def encode_error(protocol: str, error: GatewayError, request: Request | None = None, body: Buffer = b"") -> Message:
     """Return the message that reports `error` to a client.
 
-    `request` is None if it was malformed. `body` is the client's packet. The response repeats its identifying numbers.
-    If `body` is empty, the response repeats the numbers of an example packet.
+    `request` is None if it was malformed. `body` is the client's packet: the error response repeats its identifying
+    numbers. If `body` is empty, the response repeats the numbers of an example packet.
 
     Raises:
         ValueError: the protocol is unknown.
@@ -200,11 +201,11 @@ def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
 
 
 def _asked_in(protocol: Protocol, request: Request) -> Request:
-    """Return `request` in the form that a client of `protocol` would send.
+    """Return `request` as a client of `protocol` would send it.
 
-    For a request from another protocol, the response is either the response to one inference (of a derivative, if the
-    protocol has derivatives), or the response to the request that a server would get. The response of a packet protocol
-    repeats identifying numbers of the request's packet."""
+    If the request came from another protocol, its response is encoded as the response to a single inference (of a
+    derivative, if the protocol supports derivatives), or to the request that a server would get. Responses in packet
+    protocols repeat the identifying numbers of the request's packet."""
     if request.protocol == protocol.name:
         return request
     request = replace(request, origin=None)
@@ -229,8 +230,8 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
-    """Return the body in the parts that transports use: for byte streams, the header and the rest. Raise DecodeError if
-    a packet is incomplete, TypeError if the body is text."""
+    """Return the body split into the parts that transports use: for byte streams, the header and the rest. Raise
+    DecodeError if a packet is incomplete, TypeError if the body is text."""
     _refuse_text(body)
     if not isinstance(protocol.binding, StreamBinding):
         return (body,)
@@ -249,7 +250,7 @@ def _refuse_text(body: object) -> None:
 
 
 def _arrived(message: Message, protocol: Protocol, model: str) -> Message:
-    """Return the message with the pattern of its path and the captured values, as a listener does."""
+    """Return the message with its path pattern and the captured values, as a listener adds them."""
     if isinstance(protocol.binding, StreamBinding):
         return replace(message, method="", path="")
     if isinstance(protocol.binding, GrpcBinding):

@@ -1,4 +1,4 @@
-"""Turns: the client's limit on calls in flight; additional calls wait."""
+"""The client's limit on calls in flight: each ModelServer has one Turns, at which additional calls wait."""
 
 import asyncio
 from types import TracebackType
@@ -8,10 +8,10 @@ from gateway.core.errors import Reason
 
 
 class Turns:
-    """A context manager for calls, which are entered in the order in which they arrive.
+    """A context manager for calls, which enter it in the order of their arrival.
 
     At most `most` calls run concurrently (0: no limit), and at most `most_waiting` calls wait (None: no limit).
-    `address` is the server's address, for the error text."""
+    `address` is the server's address, for the error message."""
 
     def __init__(self, most: int, most_waiting: int | None, address: str) -> None:
         self.most = most
@@ -21,7 +21,7 @@ class Turns:
         self._waiting = 0
 
     async def __aenter__(self) -> None:
-        """Wait for the turn.
+        """Wait for the call's turn.
 
         Raises:
             Refused: the maximum number of waiting calls is reached.
@@ -29,7 +29,7 @@ class Turns:
         if self._free is None:
             return
         if not self._free.locked():
-            await self._free.acquire()  # immediately
+            await self._free.acquire()  # does not wait: a slot is free
             return
         if self._most_waiting is not None and self._waiting >= self._most_waiting:
             text = f"{self._waiting} calls of this client wait for their turn, the most that `max_waiting` allows"

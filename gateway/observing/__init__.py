@@ -1,1 +1,1 @@
-"""Observers of the records of requests: log, metrics, traces."""
+"""Observers of request Records: the access log, metrics, traces, the payload log, and the console's history."""

@@ -1,4 +1,4 @@
-"""Access lines: one for each completed request, as text for people or as a JSON object. No I/O."""
+"""The lines of the access log: one for each completed request, as text for people or as a JSON object. No I/O."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -24,19 +24,22 @@ from gateway.observing.batches import (
 )
 
 Render: TypeAlias = Callable[[Batch, float], bytes]
-"""Makes the lines for requests. The second argument is the Unix time at which the clock of the Records was 0."""
+"""A function that makes the lines for a batch of requests. The second argument is the Unix time at which the Records'
+clock was 0."""
 
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
 LONGEST_SHOWN_NAME = 256
-"""Maximum number of characters of a model name that are written, because clients choose model names."""
+"""Maximum number of characters that are written of a model name. The limit exists because clients choose model
+names."""
 
 
 _THOUSANDTHS = [f".{number:03d}Z" for number in range(1000)]
 
 
 def times(batch: Batch, since_1970: float) -> list[str]:
-    """Return the end of each request, as RFC 3339 in UTC with milliseconds, rounded down."""
+    """Return the time at which each request ended, in the format of RFC 3339, in UTC with milliseconds, rounded
+    down."""
     seconds, rest = np.divmod((1000 * (since_1970 + batch.numbers[ENDED])).astype(np.int64), 1000)
     thousandths = rest.tolist()
     if (seconds == seconds[0]).all():  # the usual case
@@ -51,8 +54,8 @@ def _date_and_time(second: int) -> str:
 
 
 def json_lines(batch: Batch, since_1970: float) -> bytes:
-    """Return JSON objects. The names in them are encoded once and cached. Values that differ in every request have only
-    characters that JSON does not escape: numbers, addresses and ids (`request_ids`)."""
+    """Return JSON objects. Names in them are encoded once and cached. Values that differ in every request (numbers,
+    addresses and ids, see `request_ids`) contain only characters that JSON does not escape."""
     members = {kind: _json_members(kind) for kind in set(batch.kinds)}
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64)
     queued, upstream, seconds = (np.rint(batch.numbers[row] * 1e6) / 1e3 for row in (QUEUED, UPSTREAM, SECONDS))
@@ -60,7 +63,7 @@ def json_lines(batch: Batch, since_1970: float) -> bytes:
         times(batch, since_1970), batch.ids, batch.clients, map(members.__getitem__, batch.kinds), _texts(sizes[0]),
         _texts(sizes[1]), _texts(queued), _texts(upstream), _texts(seconds),
     )  # fmt: skip
-    # All pieces of all lines, column by column, because this needs fewer steps than a format string for each line.
+    # Put together all pieces of all lines, column by column: this needs fewer steps than a format string for each line.
     pieces, width = _LINE * len(batch), len(_LINE)
     for at, column in enumerate(columns):
         pieces[2 * at + 1 :: width] = column
@@ -71,12 +74,12 @@ _LINE = [
     '{"time":"', "", '","log":"access","id":"', "", '","client":"', "", '",', "", ',"bytes_in":', "",
     ',"bytes_out":', "", ',"queue_ms":', "", ',"upstream_ms":', "", ',"total_ms":', "", "}\n",
 ]  # fmt: skip
-"""The pieces of a line. Every second piece is the value of a column."""
+"""The pieces of a line. Every second piece is replaced by the value of a column."""
 
 
 def _texts(numbers: NDArray[Any]) -> list[str]:
     """Return each number as JSON. orjson writes many numbers faster than Python writes one."""
-    if (numbers == numbers[0]).all():  # for example times in queues, which are nearly always 0, and often sizes
+    if (numbers == numbers[0]).all():  # such as queue times, which are nearly always 0, and often sizes
         return [orjson.dumps(numbers[0].item()).decode()] * len(numbers)
     written = orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
     return written[1:-1].decode().split(",")
@@ -84,8 +87,8 @@ def _texts(numbers: NDArray[Any]) -> list[str]:
 
 @lru_cache(MOST_KINDS)
 def _json_members(kind: RequestKind) -> str:
-    """Return the members of a line that have the same values in many lines."""
-    # Half of a surrogate pair cannot be encoded.
+    """Return the JSON members that have the same values in many lines."""
+    # An unpaired surrogate cannot be encoded.
     readable = kind.model[:LONGEST_SHOWN_NAME].encode("utf-8", "backslashreplace").decode()
     values = {name: getattr(kind, name) for name in _SHARED} | {"model": readable}
     if kind.cache:
@@ -108,7 +111,7 @@ def text_lines(batch: Batch, since_1970: float) -> bytes:
 
 
 def coloured_lines(batch: Batch, since_1970: float) -> bytes:
-    """Like `text_lines`, for a terminal: green for successful requests, red for others."""
+    """Like `text_lines`, colored for a terminal: green for successful requests, red for others."""
     told = zip(times(batch, since_1970), batch.kinds, _formatted(batch), strict=True)
     lines = [f"{time} access {_colour(kind)}{kind.status}{PLAIN} {rest}" for time, kind, rest in told]
     return "".join(lines).encode()
@@ -119,7 +122,7 @@ def _colour(kind: RequestKind) -> str:
 
 
 def _formatted(batch: Batch) -> Iterator[str]:
-    """Yield the lines from the code on."""
+    """Yield the part of each line that starts at the code."""
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64).T.tolist()
     milliseconds = (1e3 * batch.numbers[[QUEUED, UPSTREAM, SECONDS]]).T.tolist()
     of_each = zip(batch.kinds, batch.ids, batch.clients, sizes, milliseconds, strict=True)

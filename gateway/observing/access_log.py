@@ -1,8 +1,8 @@
 """The access log: one line for each request.
 
-The log makes lines from many records in one step (`finished`), collects them for a moment, and passes them to a thread
-that writes them. Whenever this thread wakes up, it takes the interpreter from the event loop, which costs as much as
-hundreds of lines. Therefore the thread wakes up rarely, and does not make the lines itself.
+The log makes lines from a batch of requests in one step (`finished`), collects them for a moment, and passes them to a
+thread that writes them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as
+much as hundreds of lines. Therefore, the thread wakes up rarely, and does not make the lines itself.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from gateway.observing.writer import LineWriter
 PROBES = frozenset({"live", "ready", "health"})
 """The operations that check the gateway's state periodically, without a route."""
 MOST_PROBES = 1024
-"""Maximum number of clients, listeners and operations whose last outcome is stored."""
+"""Maximum number of combinations of client, listener and operation whose last probe result is stored."""
 
 
 SECONDS = 0.1
 """Maximum time for which lines are collected, in seconds."""
 MOST_COLLECTED = 2**20
-"""Maximum bytes of collected lines. Above this size, they are passed on immediately."""
+"""Maximum bytes of collected lines. Larger amounts are passed on immediately."""
 
 
 class AccessLog:
     """Writes a line for each record.
 
-    - `sample`: the share of successful requests that get a line. All failed requests get a line.
+    - `sample`: the fraction of successful requests that get a line. All failed requests get one.
 
-    For PROBES from one client, the first probe and every probe whose outcome differs from the previous probe's get a
-    line.
+    For a client that sends PROBES, only the first probe gets a line, and every probe whose result differs from the
+    previous one.
     """
 
     def __init__(self, writer: LineWriter, render: Render, sample: float = 1.0) -> None:
@@ -43,7 +43,7 @@ class AccessLog:
         self._size = self._lines = 0
         """The bytes and the number of the collected lines."""
         self._probes: dict[tuple[str, ...], tuple[str, int, str]] = {}
-        """The outcome of the last probe, by client, listener, protocol and operation."""
+        """The result of the last probe, by client, listener, protocol and operation."""
 
     def write(self, batch: Batch) -> None:
         """Write the lines of completed requests."""
@@ -60,7 +60,7 @@ class AccessLog:
             self.flush()
 
     def _shown(self, batch: Batch) -> Batch:
-        """Return the records of a batch that get a line."""
+        """Return the requests of a batch that get a line."""
         probes = {kind for kind in set(batch.kinds) if is_probe(kind)}
         if not probes and self._sample == 1:
             return batch
@@ -81,7 +81,7 @@ class AccessLog:
         return kind.status != OK or kind.code >= 400 or random() < self._sample
 
     def _is_news(self, probe: RequestKind, client: str) -> bool:
-        """Return True if the outcome of `probe` differs from the client's previous probe."""
+        """Return True if the result of `probe` differs from the client's previous probe."""
         host = client.rpartition(":")[0]
         key, outcome = (
             (host, probe.listener, probe.in_protocol, probe.operation),

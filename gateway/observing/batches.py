@@ -1,8 +1,8 @@
-"""Completed requests in batches. Values that several requests have in common are processed once, and their measurements
-are columns of numbers.
+"""Completed requests in batches, which `finished` builds for the log, the metrics and the counters. Values that several
+requests have in common are processed once; measurements are stored as columns of numbers.
 
-A Record is read when its request ends, while the Record is in the processor's caches, and then released. Building a
-batch needs no Python statement for each request, because slices, `chain` and `struct` are written in C.
+A Record is read when its request ends, while it is still in the processor's caches, and then released. Building a batch
+executes no Python statement per request, because slices, `chain` and `struct` are implemented in C.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from gateway.core.record import Record
 
 MOST_KINDS = 4096
-"""Maximum number of stored kinds. Clients choose model names, so there can be any number of kinds."""
+"""Maximum number of cached kinds. Clients choose model names, so the number of kinds would otherwise be unlimited."""
 
 SECONDS, DECODE, ENCODE, UPSTREAM, QUEUED, BYTES_IN, BYTES_OUT, RETRIES, ENDED = range(9)
 """The rows of `Batch.numbers`: `Record.seconds`, and the fields of the same names."""
 
 
 class RequestKind(Struct, eq=False):
-    """The fields of Records that are not measurements and that many requests have in common, in their order. Each
-    combination has one object, which can be compared and looked up by its identity."""
+    """The fields of Records that are not measurements and that many requests have in common, in the order of the fields
+    of Record. Each combination of values has one object, so objects can be compared and looked up by identity."""
 
     listener: str
     in_protocol: str
@@ -54,10 +54,10 @@ class _Kinds(dict[tuple[Any, ...], RequestKind]):
 
 
 kind_with: Mapping[tuple[Any, ...], RequestKind] = _Kinds()
-"""Returns the RequestKind with these values."""
+"""A function that returns the RequestKind with these values."""
 
 read: Callable[[Record], tuple[Any, ...]] = astuple
-"""Returns the fields of a Record, in their order."""
+"""A function that returns the fields of a Record, in their order."""
 
 _fields = Record.__struct_fields__
 KIND = slice(_fields.index("read_for") + 1)
@@ -71,7 +71,7 @@ _ID, _CLIENT, _LOSSES = range(_NUMBERS, WIDTH)
 
 
 class Batch:
-    """Requests in the order of their ends.
+    """Completed requests, in the order in which they ended.
 
     - `kinds`, `ids`, `clients`, `losses`: the values of each request.
     - `numbers`: FP64[9, requests], a column for each request; the rows are SECONDS to ENDED.
@@ -80,8 +80,8 @@ class Batch:
     __slots__ = ("clients", "ids", "kinds", "losses", "numbers")
 
     def __init__(self, kinds: Sequence[RequestKind], own: list[Any]) -> None:
-        """Create a batch from the kind of each request (at least one), and the fields in OWN, one request after the
-        other."""
+        """Create a batch from the kind of each request (at least one), and from the fields in OWN, one request after
+        the other."""
         self.kinds = kinds
         self.ids: Sequence[str] = own[_ID::WIDTH]
         self.clients: Sequence[str] = own[_CLIENT::WIDTH]

@@ -1,5 +1,5 @@
-"""Send batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"). A batch is
-sent again after the errors that the protocol names. Needs the extra `tracing`."""
+"""Send batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"). Batches are
+sent again after errors that the protocol calls retryable. Needs the extra `tracing`."""
 
 import gzip
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from time import monotonic, sleep
 import requests
 
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
-"""The statuses after which the exporter can repeat a batch."""
+"""The statuses after which a batch can be sent again."""
 _FIRST_PAUSE = 1.0
-"""Seconds before the second attempt; the delay doubles before each additional attempt, unless the collector names
+"""Seconds before the second attempt; the delay doubles before each additional attempt, unless the collector specifies
 another delay."""
 _LEVEL = 3
-"""The gzip level. The default level would take twice the time and save only 7% of the bytes."""
+"""The gzip level. The default level would take twice as long and save only 7% of the bytes."""
 _LONGEST_REASON = 100
-"""Maximum number of characters of a status line's reason that are reported."""
+"""Maximum number of reported characters of a status line's reason phrase."""
 _MOST_READ = 2**16
-"""Maximum number of bytes of a response that are read. The content is ignored."""
+"""Maximum number of bytes to read of a response. The content is ignored."""
 
 
 def compressed(batch: bytes) -> bytes:
@@ -39,7 +39,8 @@ class Collector:
         self._session.headers.update({**headers, "Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"})
 
     def send(self, batch: bytes) -> str:
-        """Send a batch. Return why the collector did not accept the batch, or an empty text."""
+        """Send a batch. Return a message that explains why the collector did not accept the batch, or an empty
+        string."""
         body, until, pause = compressed(batch), monotonic() + self._timeout, _FIRST_PAUSE
         while True:
             why_not, wanted = self._try(body, until - monotonic())
@@ -52,8 +53,9 @@ class Collector:
             pause *= 2
 
     def _try(self, body: bytes, seconds: float) -> tuple[str, float | None]:
-        """Return why the collector did not accept the batch, or an empty text. Also return the seconds before another
-        attempt: 0 if the response does not name them, None for never."""
+        """Return a message that explains why the collector did not accept the batch, or an empty string. Also return
+        the seconds before another attempt: 0 if the response does not specify them, None if there must be no other
+        attempt."""
         try:
             with (
                 self._session.post(
@@ -61,7 +63,7 @@ class Collector:
                 ) as reply,
                 suppress(requests.RequestException),
             ):
-                # If the response is read to its end, the connection can be used again. If reading fails, the status
+                # The connection can be reused only if the response is read to its end. If reading fails, the status
                 # still counts.
                 next(reply.iter_content(_MOST_READ), b"")
         except requests.Timeout:
@@ -69,7 +71,7 @@ class Collector:
         except requests.ConnectionError as error:
             return f"no connection: {_cause(error)}", 0.0
         except requests.RequestException as error:
-            # The error's text might contain the value of a header, which is a secret.
+            # The error message might contain the value of a header, which can be a secret.
             return f"the request or the reply is not valid: {type(error).__name__}", None
         if 200 <= reply.status_code < 300:
             return "", None
@@ -81,7 +83,7 @@ class Collector:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the innermost cause, because `requests` wraps the system's errors in errors with the URL."""
+    """Return the innermost cause of an error, because `requests` wraps system errors in errors that contain the URL."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     return str(error) or type(error).__name__

@@ -22,23 +22,23 @@ MOST_ERRORS = 20
 """Maximum number of stored errors."""
 MOST_PATHS = 10_000
 """Maximum number of separately counted paths, because discovery can add any number of endpoints, while the
-configuration limits everything else. The requests on additional paths are counted without their endpoint."""
+configuration limits all other parts of a path. Requests on additional paths are counted without their endpoint."""
 
 LATENCY_BOUNDS = tuple(round(1e-4 * 10 ** (step / 5), 7) for step in range(31))
-"""The upper bounds of the latencies' buckets in seconds, from 0.1 ms to 100 s, in steps of a factor of 1.58."""
+"""The upper bounds of the latency buckets in seconds, from 0.1 ms to 100 s, each 1.58 times the previous one."""
 _BOUNDS = np.array(LATENCY_BOUNDS)
 _BUCKETS = len(LATENCY_BOUNDS) + 1
 
 Place: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; empty if a request did not reach them. The listener is empty for calls
-of a graph's steps, which count at the backend. The request for the graph itself counts at the listener and at the
-graph's route, without a backend."""
+"""Listener, route, backend and endpoint. A name is empty if the request did not reach that part. Calls of graph steps
+have no listener: they count for the backend. The request for the graph itself counts for the listener and the graph's
+route, without a backend."""
 
 
 @frozen
 class RequestError:
-    """A request that ended with an error, in the format of the status API. The text of the error is left out, because
-    it could contain data of the request. The log has more details under the same request id."""
+    """A request that ended with an error, in the format of the status API. The error message is left out, because it
+    could contain request data. The log contains more details under the same request id."""
 
     at: datetime
     """In UTC."""
@@ -50,7 +50,7 @@ class RequestError:
     route: str
     backend: str
     endpoint: str
-    """The endpoint of the last attempt; empty without an attempt."""
+    """The endpoint of the last attempt; empty if there was none."""
     status: str
     reason: str
     fault: Fault
@@ -59,8 +59,8 @@ class RequestError:
 
 @frozen
 class RequestCounts:
-    """Numbers of requests since the start. `by_status` counts all requests. `failed` counts the errors that a server
-    caused, and `rejected` the errors that the caller caused."""
+    """Numbers of requests since the gateway started. `by_status` counts all requests. `failed` counts the errors that a
+    server caused, and `rejected` the errors that the caller caused."""
 
     by_status: Mapping[str, int] = field(default_factory=dict)
     failed: int = 0
@@ -83,9 +83,9 @@ class CountedPath:
     - `succeeded`: the number of requests without an error.
     - `rejected`: the number of errors that the caller caused, by status.
     - `failed`: the number of errors that a server caused, by status.
-    - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in an additional last bucket above them.
+    - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in a last bucket for larger latencies.
     - `stages`: the total time of the requests in each stage.
-    - `changed`: the end of the last request, on the clock `time.monotonic`.
+    - `changed`: the time at which the last request ended, on the clock `time.monotonic`.
     """
 
     __slots__ = ("_told", "changed", "failed", "latencies", "place", "rejected", "stages", "succeeded")
@@ -99,10 +99,10 @@ class CountedPath:
         self.stages = StageSums()
         self.changed = 0.0
         self._told = _NOTHING
-        """`succeeded`, `failed`, `rejected`, `latencies` and `stages` at the last call of `news`."""
+        """The values of `succeeded`, `failed`, `rejected`, `latencies` and `stages` at the last call of `news`."""
 
     def news(self) -> "CountedPath":
-        """Return the requests since the last call."""
+        """Return the requests counted since the last call."""
         succeeded, failed, rejected, latencies, stages = self._told
         self._told = self.succeeded, self.failed.copy(), self.rejected.copy(), self.latencies.copy(), self.stages
         found = CountedPath(self.place)
@@ -115,7 +115,7 @@ class CountedPath:
 
 
 class Counters:
-    """Counts requests by their status and their latency, for each path."""
+    """Counts requests by status and latency, for each path."""
 
     def __init__(self) -> None:
         self.started = monotonic()
@@ -161,13 +161,13 @@ class Counters:
             self._errors.extend(_error(id, kind) for id, kind in failed)
 
     def take(self) -> "Counters":
-        """Return the counts for `add` of another process, and start again at 0."""
+        """Return the counts, to pass to `add` in another process, and reset them to 0."""
         taken = copy(self)
         self._begin()
         return taken
 
     def add(self, other: "Counters") -> None:
-        """Add the counts of `other`."""
+        """Add the counts that `take` returned in another process."""
         for each in other.paths():
             path = self._path(each.place)
             path.succeeded += each.succeeded
@@ -194,7 +194,7 @@ class Counters:
         return path
 
     def paths(self, since: float = 0.0) -> Iterable[CountedPath]:
-        """Return the paths on which a request has ended since this time of the clock `time.monotonic`."""
+        """Return the paths on which a request has ended since this time on the clock `time.monotonic`."""
         return [each for each in self._paths.values() if each.changed >= since]
 
     def news(self) -> list[CountedPath]:
@@ -203,11 +203,11 @@ class Counters:
         return [each.news() for each in changed]
 
     def of_listener(self, name: str) -> RequestCounts:
-        """Return the numbers of requests of this listener."""
+        """Return the numbers of requests to this listener."""
         return _counts(self._of_listener.get(name, ()))
 
     def of_backend(self, name: str) -> RequestCounts:
-        """Return the numbers of requests for this backend. A request counts for the last called backend."""
+        """Return the numbers of requests for this backend. A request counts for the backend that was called last."""
         return _counts(self._of_backend.get(name, ()))
 
     def last_errors(self) -> tuple[RequestError, ...]:
@@ -216,8 +216,8 @@ class Counters:
 
 
 def _is_listed(kind: RequestKind) -> bool:
-    """Return True if requests of this kind are in the list of errors. A failed step is listed, because only its entry
-    names the backend and the endpoint. A step that was cancelled with its graph is not listed."""
+    """Return True if the list of errors includes requests of this kind. It includes a failed step, because only that
+    entry contains the backend and the endpoint. It does not include a step that was cancelled with its graph."""
     return kind.status != OK and bool(kind.listener or kind.status != Status.CANCELLED.name)
 
 

@@ -1,4 +1,4 @@
-"""Metric families: the names, kinds, labels and meanings of the metrics, for the page on the health port and the table
+"""Metric families: the name, type, labels and help text of each metric, for the page on the health port and the table
 in `docs/observability.md`."""
 
 from typing import Literal, TypeAlias
@@ -14,8 +14,8 @@ UNITS = ("seconds", "bytes")
 
 @frozen
 class Family:
-    """One metric. `name` is the metric's name in queries. The name of a counter ends in `_total`; queries for a
-    histogram append `_bucket`, `_count` or `_sum`. A unit is at the end of the name (before `_total`)."""
+    """One metric. `name` is the metric's name in queries. A counter's name ends in `_total`; queries for a histogram
+    append `_bucket`, `_count` or `_sum`. A unit comes at the end of the name, before `_total`."""
 
     name: str
     kind: Kind
@@ -24,18 +24,18 @@ class Family:
 
     @property
     def unit(self) -> str:
-        """Return the unit in the name, `seconds` or `bytes`; otherwise an empty text."""
+        """Return the unit in the name, `seconds` or `bytes`, or an empty string."""
         word = self.name.removesuffix("_total").rpartition("_")[2]
         return word if word in UNITS else ""
 
     def counter(self) -> CounterMetricFamily:
-        """Return the counter, without samples."""
+        """Return the counter as a prometheus-client metric, without samples."""
         return CounterMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)
 
     def gauge(self) -> GaugeMetricFamily:
-        """Return the gauge, without samples."""
+        """Return the gauge as a prometheus-client metric, without samples."""
         return GaugeMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)
 
     def histogram(self) -> HistogramMetricFamily:
-        """Return the histogram, without samples."""
+        """Return the histogram as a prometheus-client metric, without samples."""
         return HistogramMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)

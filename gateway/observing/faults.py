@@ -1,5 +1,6 @@
-"""The party that caused an error: the caller, if the request is invalid, forbidden or over a limit, or otherwise a
-server, which is the model server or the gateway itself. Errors of callers do not depend on the health of servers."""
+"""The party that caused an error. The caller is at fault if the request is invalid, forbidden or over a limit.
+Otherwise, a server is at fault: the model server or the gateway itself. Caller errors say nothing about the health of
+servers."""
 
 from functools import cache
 from typing import Literal, TypeAlias
@@ -17,12 +18,11 @@ _SERVERS = frozenset(
         Reason.DATA_LOSS, Reason.UNKNOWN, Reason.INVALID_OUTPUT, Reason.MODEL_ERROR, Reason.INTERNAL,
     }
 )  # fmt: skip
-"""The reasons that are not the caller's fault. Errors for a client that has left (`cancelled`) are the caller's
-fault."""
+"""The reasons that are not the caller's fault. If the client disconnects (`cancelled`), the caller is at fault."""
 
 
 @cache
 def fault(reason: str, status: str = "UNKNOWN") -> Fault:
-    """Return CALLER or SERVER for an error with this reason. If the reason is empty, `status` decides."""
+    """Return the party at fault for this error reason, CALLER or SERVER. If the reason is empty, use `status`."""
     found = REASONS.get(reason) or DEFAULT_REASONS[Status[status]]
     return SERVER if found in _SERVERS else CALLER

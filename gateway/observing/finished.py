@@ -1,4 +1,5 @@
-"""Completed requests on their way to the readers of their results: the access log, the metrics, the status."""
+"""Passes completed requests to their readers: the access log, the metrics and the status.
+`gateway/assembly/observing.py` connects the readers."""
 
 import asyncio
 import logging
@@ -12,25 +13,24 @@ from gateway.observing.batches import KIND, OWN, WIDTH, Batch, RequestKind, kind
 log = logging.getLogger(__name__)
 
 BATCH = 512
-"""Maximum number of requests in a batch. With batches a quarter as large, each request would cost 1.5 times as much,
-because most work on a batch takes the same time for any size. Larger batches would block the event loop for too long.
-With this size, each reader needs less than half a millisecond for a batch, and the readers read in different iterations
-of the loop."""
+"""Maximum number of requests in a batch. Most work on a batch takes the same time for any size: with batches a quarter
+as large, each request would cost 1.5 times as much. Larger batches would block the event loop for too long. With this
+size, each reader needs less than 0.5 ms per batch, and each reader reads in a different iteration of the loop."""
 SECONDS = 0.1
-"""Maximum time that a request waits, in seconds."""
+"""Maximum time that a completed request waits to be read, in seconds."""
 
 _FIRST_OR_FULL = frozenset({1, BATCH})
-"""The numbers of collected requests at which something happens. The collector always reaches both numbers, because
-requests arrive one by one, and a full list is replaced first."""
+"""The numbers of collected requests that start a timer or end a batch. The collector reaches both numbers exactly,
+because requests arrive one at a time, and a full list is replaced first."""
 _NOT_READ = (None,) * WIDTH
 
 Reader: TypeAlias = Callable[[Batch], None]
-"""Receives completed requests."""
+"""A function that receives a batch of completed requests."""
 
 
 class FinishedRecords:
     """Collects completed requests, and passes them to `readers` in batches, after SECONDS or after BATCH requests. In a
-    batch, each request costs half as much as a single request, and no response waits for the readers."""
+    batch, a request costs half as much as alone, and no response waits for the readers."""
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
@@ -39,17 +39,17 @@ class FinishedRecords:
         """The RequestKind of each request, and its fields in OWN, one request after the other; None for requests in
         `_failed`."""
         self._failed: list[tuple[int, Record]] = []
-        """Failed requests, with their positions; read later, because the duration of a call whose client has left is
-        noted after the call's end."""
+        """Failed requests, with their positions. They are read later, because if the client disconnects, the duration
+        of its call is recorded after the call's end."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
-        """The unread batches with their readers, in order."""
+        """The unread batches with the readers that have not read them, in order."""
         self._is_timed = False
-        """True if a timer is set that passes on the collected requests."""
+        """True if a timer is running that will pass on the collected requests."""
         self._has_turn = False
         """True if a reader will read in the next iteration of the loop."""
 
     def add(self, record: Record) -> None:
-        """Observe a completed request."""
+        """Store a completed request."""
         kinds, own = self._kinds, self._own
         if record.status == OK:
             fields = read(record)
@@ -65,7 +65,7 @@ class FinishedRecords:
     def _first_or_full(self) -> None:
         if len(self._kinds) >= BATCH:
             full = self._collected()
-            self._read_all()  # so at most two batches are kept, however long an iteration is
+            self._read_all()  # so at most two batches are kept, however long an iteration takes
             self._to_read(*full)
             self._plan_turn()
         elif not self._is_timed:
@@ -77,7 +77,7 @@ class FinishedRecords:
         self.flush()
 
     def _plan_turn(self) -> None:
-        """If a batch is unread, let one reader read in the next iteration of the loop."""
+        """If a batch is unread, have one reader read it in the next iteration of the loop."""
         if self._unread and not self._has_turn:
             self._has_turn = True
             asyncio.get_running_loop().call_soon(self._take_turn)
@@ -94,7 +94,7 @@ class FinishedRecords:
         self._read_all()
 
     def _collected(self) -> tuple[list[RequestKind], list[Any]]:
-        """Return the collected records, and start a new collection."""
+        """Return the collected requests, and start a new collection."""
         kinds, own, failed = self._kinds, self._own, self._failed
         self._kinds, self._own, self._failed = [], [], []
         for at, record in failed:
@@ -104,7 +104,7 @@ class FinishedRecords:
         return kinds, own
 
     def _to_read(self, kinds: list[RequestKind], own: list[Any]) -> None:
-        """Make a batch for the readers. Log errors, so they do not affect the response to the last request."""
+        """Queue a batch for the readers. Log errors, so they do not affect the response to the last request."""
         if not kinds:
             return
         try:

@@ -1,4 +1,4 @@
-"""The buckets of a histogram on the metrics page."""
+"""The buckets of a histogram on the metrics page, for `request_metrics`."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -7,19 +7,19 @@ from typing import TypeAlias
 from prometheus_client.samples import Exemplar
 
 LONGEST_ID = 100
-"""Maximum length of an id that becomes an exemplar, in characters. OpenMetrics allows 128 characters for names and
-values together."""
+"""Maximum length of a request id in an exemplar, in characters. OpenMetrics limits the names and values of an exemplar
+to 128 characters in total."""
 
 Exemplars: TypeAlias = dict[int, tuple[str, float, float]]
-"""The last value of each bucket, by the bucket's index: the request's id, the value, and its time on some clock."""
+"""The last value of each bucket, by the bucket's index: the request's id, the value, and the time of the value."""
 Bucket: TypeAlias = tuple[str, float] | tuple[str, float, Exemplar]
 
 
 def buckets(
     bounds: Sequence[float], cumulative: Sequence[int], exemplars: Mapping[int, tuple[str, float, float]], epoch: float
 ) -> list[Bucket]:
-    """Return bounds and cumulative counts (one more count than bounds) in the format of HistogramMetricFamily. `epoch`
-    is the Unix time at which the clock of the exemplars was 0."""
+    """Return the bounds and cumulative counts in the format of HistogramMetricFamily. There is one more count than
+    bounds. `epoch` is the Unix time at which the exemplars' clock was 0."""
     found: list[Bucket] = []
     for at, (bound, below) in enumerate(zip((*bounds, inf), cumulative, strict=True)):
         last = exemplars.get(at)

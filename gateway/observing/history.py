@@ -12,37 +12,37 @@ from gateway.observing.counters import LATENCY_BOUNDS, CountedPath
 from gateway.observing.stages import STAGES, StageSums
 
 STEP = 10.0
-"""Seconds of a step."""
+"""Length of a step, in seconds."""
 STEPS = 360
-"""Number of stored steps: an hour."""
+"""Number of stored steps, which cover an hour."""
 MOST_SERIES = 256
-"""Maximum number of parts of the gateway with a separate history of 17 KB each, because reloads can add any number of
-names. Additional parts count only in the history of the complete gateway."""
+"""Maximum number of gateway parts with their own history, which takes 17 KB each; limited because reloads can add any
+number of names. Additional parts count only in the history of the whole gateway."""
 
 Part: TypeAlias = tuple[str, str]
-"""A part of the gateway: `listener`, `route` or `backend`, and its name or place."""
+"""A part of the gateway: `listener`, `route` or `backend`, and its name."""
 ALL: Part = ("", "")
-"""The complete gateway."""
+"""The whole gateway."""
 
 REQUESTS, ERRORS, IN_FLIGHT, WAITING, MEDIAN, P95, P99, STAGE = range(8)
-"""The rows of a series. The rows from STAGE on are the times in each of STAGES. The rows from MEDIAN on are in seconds:
-three latencies, and the mean times of the stages, all NaN if no request has ended."""
+"""The rows of a series. The rows from STAGE on are the mean times in each of STAGES. The rows from MEDIAN on, which are
+three latencies and the times of the stages, are in seconds, and NaN if no request has ended."""
 ROWS = STAGE + len(STAGES)
 
 
 class PartLoad(NamedTuple):
-    """The number of a part's requests at one moment: `in_flight` and, for backends, `waiting` for a free slot."""
+    """The numbers of a part's requests at one moment: `in_flight`, and for backends also `waiting` for a free slot."""
 
     in_flight: int
     waiting: int
 
 
 class Steps(NamedTuple):
-    """The history of a part, with a value for each step, the oldest first.
+    """The history of a part, with one value per step, the oldest first.
 
     - `times`: the Unix times of the ends of the steps.
-    - `seconds`: the lengths of the steps. A step that the process was too busy to end in time is longer than STEP.
-    - `values`: FP32[12, steps]; the rows are REQUESTS to STAGE and the following rows.
+    - `seconds`: the lengths of the steps. A step is longer than STEP if the process was too busy to end it in time.
+    - `values`: FP32[12, steps]; the rows are REQUESTS to STAGE, and one row per stage.
     """
 
     times: NDArray[np.float64]
@@ -51,7 +51,7 @@ class Steps(NamedTuple):
 
 
 class History:
-    """The last STEPS steps of the gateway and of its parts. Call `observe` more than once in a step, and `end_step`
+    """The last STEPS steps of the gateway and its parts. Call `observe` several times in each step, and `end_step`
     once."""
 
     def __init__(self) -> None:
@@ -64,13 +64,13 @@ class History:
         """The highest loads of each part in the current step."""
 
     def observe(self, loads: Mapping[Part, PartLoad]) -> None:
-        """Note the current loads of parts. For each part, the maximum in a step is stored."""
+        """Record the current loads of parts. The history stores each part's maximum in a step."""
         for part, load in loads.items():
             before = self._peaks.get(part, load)
             self._peaks[part] = PartLoad(max(before.in_flight, load.in_flight), max(before.waiting, load.waiting))
 
     def end_step(self, counted: Iterable[CountedPath], now: float, seconds: float) -> None:
-        """End a step of `seconds` at the Unix time `now`. `counted` are the requests counted in the step."""
+        """End a step of `seconds` at the Unix time `now`. `counted` contains the requests that ended in the step."""
         at = self._ended % STEPS
         self._times[at], self._seconds[at] = now, seconds
         sums = _sums(counted)
@@ -86,7 +86,7 @@ class History:
             del self._series[part]
 
     def steps(self, part: Part = ALL) -> Steps:
-        """Return the history of a part; zeros for a part without requests."""
+        """Return the history of a part. For a part without requests, it consists of zeros."""
         order = np.arange(max(0, self._ended - STEPS), self._ended) % STEPS
         series = self._series.get(part)
         return Steps(self._times[order], self._seconds[order], (_nothing() if series is None else series)[:, order])
@@ -107,11 +107,11 @@ class _Sum:
 
 
 def _sums(counted: Iterable[CountedPath]) -> dict[Part, _Sum]:
-    """Return the counts by part."""
+    """Return the counts, summed up by part."""
     found: dict[Part, _Sum] = {}
     for path in counted:
         listener, route, backend, _ = path.place
-        own = (ALL, ("listener", listener), ("route", route)) if listener else ()  # not for steps of graphs
+        own = (ALL, ("listener", listener), ("route", route)) if listener else ()  # not for graph steps
         for part in (*own, ("backend", backend)):
             if part == ALL or part[1]:
                 found.setdefault(part, _Sum()).add(path)
@@ -127,7 +127,7 @@ def _column(counted: _Sum | None, load: PartLoad) -> tuple[float, ...]:
 
 
 def _nothing() -> NDArray[np.float32]:
-    """Return a series without requests."""
+    """Return the series of a step without requests."""
     made = np.zeros((ROWS, STEPS), np.float32)
     made[MEDIAN:] = math.nan
     return made
@@ -138,8 +138,9 @@ def _is_empty(series: NDArray[np.float32]) -> bool:
 
 
 def quantile(latencies: Sequence[int], part: float) -> float:
-    """Return the latency, in seconds, that this part of the requests did not exceed: an estimate, which is correct
-    within its bucket of LATENCY_BOUNDS. Return NaN without requests, and the last bound for larger values."""
+    """Return the latency, in seconds, that this fraction (`part`) of the requests did not exceed. The result is an
+    estimate within the correct bucket of LATENCY_BOUNDS. Return NaN without requests, and the last bound if the latency
+    is above it."""
     wanted = part * sum(latencies)
     if not wanted:
         return math.nan

@@ -1,4 +1,4 @@
-"""A file or a standard stream for complete lines."""
+"""A file or a standard stream that receives only complete lines."""
 
 import os
 import select
@@ -19,11 +19,11 @@ class LineFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self.written_lines = 0
-        """The number of written lines of the last text."""
+        """The number of lines that the last `write` wrote."""
         self._file = _opened(path)
         self._is_to_reopen = False
         self._is_torn = False
-        """True if the file ends with an incomplete line that cannot be cut off. The next text then begins with a line
+        """True if the file ends with an incomplete line that cannot be cut off. The next write then starts with a line
         end."""
 
     @property
@@ -32,15 +32,15 @@ class LineFile:
         return os.isatty(self._file) and not os.environ.get("NO_COLOR")
 
     def reopen(self) -> None:
-        """Open the file again before the next lines, because a program that rotates logs might have renamed it."""
+        """Reopen the file before the next write, because a log rotation program might have renamed it."""
         self._is_to_reopen = self.path not in STANDARD
 
     def write(self, text: bytes) -> None:
-        """Write complete lines, and note their number. If writing fails, cut off the incomplete line. If the line
-        cannot be cut off (in a pipe, or before lines of another process), end it before the next lines.
+        """Write complete lines, and record their number. If writing fails, cut off the incomplete line. If that is
+        impossible (in a pipe, or if another process has written more lines), end the line before the next write.
 
         Raises:
-            OSError: the lines are not writable, or the file does not open again.
+            OSError: the lines cannot be written, or the file cannot be reopened.
         """
         self.written_lines = 0
         if self._is_to_reopen:
@@ -79,7 +79,7 @@ def _opened(path: str) -> int:
 
 
 def _write(file: int, data: Buffer) -> int:
-    """Write some bytes, and return how many."""
+    """Write some of the bytes, and return how many."""
     while True:
         try:
             return os.write(file, data)
@@ -88,7 +88,8 @@ def _write(file: int, data: Buffer) -> int:
 
 
 def _is_cut_off(file: int, size: int) -> bool:
-    """Cut off the last `size` written bytes if they are the end of a file. Return True if that was possible."""
+    """Cut off the last `size` written bytes if they are at the end of a regular file. Return True if that was
+    possible."""
     try:
         end = os.lseek(file, 0, os.SEEK_CUR)
         if end != os.fstat(file).st_size:

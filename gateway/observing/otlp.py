@@ -1,4 +1,4 @@
-"""Make spans in OpenTelemetry's format from completed Records.
+"""Make OpenTelemetry spans from completed Records.
 
 Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC; names that are not in the conventions
 begin with `gateway.`.
@@ -23,7 +23,8 @@ SCOPE = "gateway"
 """The name of the instrumentation scope."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
-"""The allowed values of `http.request.method`. A request without a method, or with another method, has _OTHER."""
+"""The allowed values of `http.request.method`. For requests without a method, or with another method, the value is
+_OTHER."""
 
 _SERVER_FAULTS = frozenset(
     each.name
@@ -32,13 +33,14 @@ _SERVER_FAULTS = frozenset(
         Status.DATA_LOSS,
     )
 )  # fmt: skip
-"""The statuses that count as errors in a server span by the conventions. Other statuses are the client's fault."""
+"""The statuses that the conventions count as errors in a server span. Other statuses are the client's fault."""
 
 
 class OtlpExporter:
-    """Exports spans by `send`, which takes an ExportTraceServiceRequest and returns the reason for a failed export.
+    """Exports spans with `send`, a function that takes an ExportTraceServiceRequest and returns the reason if the
+    export failed.
 
-    `service`, `version`: the resource's `service.name` and `service.version`."""
+    `service` and `version` are the resource's `service.name` and `service.version`."""
 
     def __init__(self, send: Callable[[bytes], str], service: str, version: str) -> None:
         self._send = send
@@ -51,27 +53,28 @@ class OtlpExporter:
         }
 
     def __call__(self, records: Sequence[Record]) -> str:
-        """Send the spans of `records`. Return why the spans were not accepted, or an empty text."""
+        """Send the spans of `records`. Return a message that explains why the spans were not accepted, or an empty
+        string."""
         spans = (span for record in records for span in _spans(record))
         return self._send(span_messages.request(self._resource, SCOPE, self._version, spans))
 
 
 def _of_environment(text: str) -> dict[str, str]:
-    """Return the attributes in `NAME=VALUE,NAME=VALUE`, percent-encoded: OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry's
-    specification, section "Specifying resource information via an environment variable"."""
+    """Return the attributes in a percent-encoded list `NAME=VALUE,NAME=VALUE`, the format of OTEL_RESOURCE_ATTRIBUTES
+    (OpenTelemetry specification, "Specifying resource information via an environment variable")."""
     pairs = (each.partition("=") for each in text.split(",") if "=" in each)
     return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
 
 
 def _spans(record: Record) -> Iterator[bytes]:
-    """Yield the spans of a request as protobuf; nothing if the request was not sampled."""
+    """Yield the spans of a request as protobuf. Yield nothing if the request was not sampled."""
     context = record.context
     if not isinstance(context, TraceContext) or not record.events:
         return
     since_epoch = time() - monotonic()
     root, *parts = record.events
     root.ended = record.ended
-    # The event loop's clock, which measures some parts, can be some milliseconds behind.
+    # The event loop's clock, which measures some of these times, can be some milliseconds behind.
     root.began = min([root.began, *(each.began for each in parts)])
     began, ended = root.began + since_epoch, root.ended + since_epoch
     if root.name == MIRROR_SPAN:
@@ -101,8 +104,8 @@ def _spans(record: Record) -> Iterator[bytes]:
 
 
 def _name(record: Record, root: Span) -> str:
-    """Return `POST /v2/models/{model}/infer`, `inference.GRPCInferenceService/ModelInfer`, or operation and
-    protocol."""
+    """Return the name of a request's span: `POST /v2/models/{model}/infer`,
+    `inference.GRPCInferenceService/ModelInfer`, or the operation and the protocol."""
     method, pattern = str(root.facts["method"]), str(root.facts["pattern"])
     if root.facts["transport"] == "grpc":
         return (pattern or method).lstrip("/")
@@ -118,7 +121,7 @@ def _call_name(facts: Mapping[str, object], record: Record) -> str:
     if facts.get("transport") == "http" and "method" in facts:
         return str(
             facts["method"]
-        )  # by the conventions, a client's span has no path in its name, because there can be any number of paths
+        )  # by the conventions, the name of a client span contains no path, because the number of paths is unlimited
     return f"{record.operation or 'request'} {facts.get('protocol', '')}".strip()
 
 
@@ -185,7 +188,7 @@ def _of_try(span: Span) -> Attributes:
 
 
 def _server(endpoint: str, *, is_secure: bool) -> Attributes:
-    """Return `server.address` and `server.port` of an endpoint: `host:port`, a URL or a path of a socket."""
+    """Return `server.address` and `server.port` of an endpoint: an address `host:port`, a URL or a socket path."""
     if endpoint.startswith("unix:"):
         return {"server.address": endpoint.removeprefix("unix:").removeprefix("//")}
     scheme, _, rest = endpoint.rpartition("://")
@@ -205,14 +208,14 @@ def _url(facts: Mapping[str, object]) -> str:
 
 
 def _is_http_error(span: Span) -> bool:
-    """Return True if `span` is an attempt with an HTTP error from the server, even if the gateway does not decode the
-    error."""
+    """Return True if `span` is an attempt to which the server responded with an HTTP error, even if the gateway does
+    not decode the error."""
     status = span.facts.get("status")
     return span.facts.get("transport") == "http" and isinstance(status, int) and status >= 400
 
 
 def _error_type(span: Span) -> str:
-    """Return the conventions' `error.type`: the response status, or the reason for a missing response."""
+    """Return the attribute `error.type`: the response status, or the reason for a missing response."""
     status = span.facts.get("status")
     if isinstance(status, int) and status:
         return Status(status).name if span.facts.get("transport") == "grpc" else str(status)
@@ -224,8 +227,8 @@ def _known(facts: Mapping[str, object], prefix: str) -> Attributes:
 
 
 def _error(record: Record, root: Span) -> str | None:
-    """Return the error for a request's span, if the gateway or a backend is at fault (over HTTP, a status of 500 or
-    above)."""
+    """Return the error for a request's span if the gateway or a backend is at fault (over HTTP, a 5xx status), or
+    None."""
     if record.code >= 500 if root.facts["transport"] == "http" else record.status in _SERVER_FAULTS:
         return record.reason or record.status
     return None

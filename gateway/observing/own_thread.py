@@ -1,4 +1,4 @@
-"""Run work that might never end in a thread for which the process does not wait when it ends."""
+"""Run work that might never end in a thread. The process does not wait for such threads when it exits."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """The last requests, for the console: the data of the access log, in bounded memory.
 
-The requests are stored in the batches in which they arrive, so storing a batch costs the same for any number of
-requests.
+Requests are stored in the batches in which they arrive, so storing a batch costs the same for any number of requests.
 """
 
 from collections import Counter, deque
@@ -29,17 +28,18 @@ from gateway.observing.batches import (
 )
 
 MOST_RECENT = 1000
-"""Maximum number of stored requests, and of stored failed requests. Batches are stored complete, so up to 511 more
-requests are stored. 1000 single requests take 0.8 MB, and with the longest names that clients can choose 5 MB."""
+"""Maximum number of stored requests, and of stored failed requests. Batches are not split, so up to 511 more requests
+can be stored. 1000 requests that each have their own values take 0.8 MB, or 5 MB with the longest names that clients
+can choose."""
 
 
 class RecentRequest(Struct, frozen=True):
-    """A completed request. Like the access log, it has no values of headers, no keys, no tensors and no text of an
-    error.
+    """A completed request. Like the access log, it contains no header values, keys, tensors or error messages.
 
     `ended` is on the clock `time.monotonic`. `seconds` is the time from the request's arrival to the end of the
-    response; `queued` and `upstream` are the parts of this time in queues of backends and in calls to endpoints.
-    `client`: `host:port`. `losses`: the losses of a conversion. The other fields are the same as in a Record."""
+    response; `queued` and `upstream` are the parts of this time that were spent in backend queues and in calls to
+    endpoints. `client` is `host:port`. `losses` lists the information that a conversion lost. The other fields are the
+    same as in a Record."""
 
     kind: RequestKind
     id: str
@@ -55,13 +55,13 @@ class RecentRequest(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model's name, cut after 256 characters as in the access log."""
+        """Return the model's name, cut after 256 characters as in the access log."""
         return self.kind.model[:LONGEST_SHOWN_NAME]
 
 
 class RecentRequests:
-    """The last MOST_RECENT requests, and separately the last MOST_RECENT failed requests, so successful requests do not
-    push out failed requests. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored
+    """The last MOST_RECENT requests, and separately the last MOST_RECENT failed requests, so that successful requests
+    do not push out failed ones. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored
     separately."""
 
     def __init__(
@@ -90,13 +90,13 @@ class RecentRequests:
         self._steps.add(batch)
 
     def take(self) -> "RecentRequests":
-        """Return the stored requests, for `add` of another process, and start empty."""
+        """Return the stored requests, to pass to `add` in another process, and remove them here."""
         taken = RecentRequests(self._all, self._failed, self._steps)
         self._all, self._failed, self._steps = _Batches(), _Batches(), _Batches()
         return taken
 
     def add(self, other: "RecentRequests") -> None:
-        """Store the requests of `other`."""
+        """Store the requests that `take` returned in another process."""
         for batch in other._all.batches:
             self._all.add(batch)
         for batch in other._failed.batches:
@@ -107,9 +107,9 @@ class RecentRequests:
     def numbers(
         self, is_wanted: Callable[[RequestKind], bool], *, with_steps: bool = False
     ) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
-        """Return the number of the last MOST_RECENT requests by wanted kind, and their numbers as in `Batch.numbers`.
-        The result omits older failed requests, because with them failures would seem too frequent. If `with_steps` is
-        set, include the last calls of graph steps."""
+        """Return the number of requests of each wanted kind among the last MOST_RECENT requests, and their measurements
+        as in `Batch.numbers`. Older failed requests are left out, because failures would otherwise seem too frequent.
+        If `with_steps` is set, include the last calls of graph steps."""
         kinds: Counter[RequestKind] = Counter()
         found = [np.empty((ENDED + 1, 0))]
         for batch in (*self._all.batches, *(self._steps.batches if with_steps else ())):
@@ -137,7 +137,7 @@ class RecentRequests:
 
 
 class _Batches:
-    """The newest batches with MOST_RECENT requests in total."""
+    """The newest batches, which contain MOST_RECENT requests in total."""
 
     def __init__(self) -> None:
         self.batches: deque[Batch] = deque()

@@ -1,4 +1,5 @@
-"""Make the Records of a listener's requests."""
+"""Create a Record for each request on a listener. `gateway/assembly/observing.py` makes a Recording for each
+listener."""
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
@@ -15,35 +16,36 @@ from gateway.core.types import Message
 from gateway.observing.request_ids import accepted_id, new_id
 
 OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
-"""Called with a new Record, the arrived message, and its protocol."""
+"""A function that is called with each new Record, the request's message, and its protocol."""
 
 
 def _shuffled() -> list[bool]:
-    """Return flags, 1 in TIMED of them True, in random order."""
+    """Return flags in random order, of which 1 in TIMED is True."""
     flags = [number % TIMED == 0 for number in range(512 * TIMED)]
     shuffle(flags)
     return flags
 
 
 next_is_timed = cycle(_shuffled()).__next__
-"""Returns whether the next request `is_timed`. Drawing a random number for each request would take longer."""
+"""A function that returns `is_timed` for the next request. It goes through shuffled flags, because drawing a random
+number for each request would take longer."""
 
 
 class Traces(NamedTuple):
-    """The traced requests on a listener: all requests with the client's flag, and the share `sample` of the others. The
-    listener calls `begin` for traced requests; the other requests are UNSAMPLED."""
+    """The traced requests on a listener: all requests with the client's flag, and the fraction `sample` of the others.
+    The listener calls `begin` for traced requests; other requests are UNSAMPLED."""
 
     sample: float
     begin: OnStart
 
 
 class Recording:
-    """Makes the Records of one listener. Its attribute `start` is the listener's StartRecord.
+    """Creates the Records of one listener. The attribute `start` is the listener's StartRecord.
 
     - `observers`: the receivers of the Records.
-    - `accepts_ids`: True if a client's request id is accepted.
-    - `traces`: None if all requests are outside of traces.
-    - `starts`: functions to call with each new Record, its message and protocol.
+    - `accepts_ids`: True if clients can choose the request id.
+    - `traces`: The traced requests; None if tracing is off.
+    - `starts`: functions to call with each new Record, its message and its protocol.
     - `step_observers`: the receivers of the Records of graph steps.
     """
 
@@ -67,18 +69,18 @@ class Recording:
             self._context = UNSAMPLED
             self._sample, self._trace = traces
         self.start: StartRecord = self._start_for_all if starts else self._start_one
-        # The place in a trace is forwarded.
+        # With tracing, requests to backends carry the trace context.
         forwards = telling.forwards or traces is not None
         self._of_listener = ListenerRecords(tuple(observers), telling, forwards, tuple(step_observers))
         self._tells = telling.id or telling.route
         self._accepts_ids = accepts_ids
 
     def _start(self, message: Message, protocol: Protocol, size: int) -> Record:
-        """Return the Record of a request that has arrived with `message`, or that is refused, and store it in
+        """Return the Record of a request that has arrived in `message`, or that is refused. Store the Record in
         `message`."""
         accepted, trace = accepted_id(message.headers.first)
         id = accepted if accepted and self._accepts_ids else new_id()
-        # Not `message.received`, because it is on the loop's clock, which counts only milliseconds (uvloop).
+        # Not `message.received`, which is on the loop's clock: uvloop's clock counts only milliseconds.
         record = Record(
             self._listener, protocol.name, received=monotonic(), bytes_in=size, id=id, client=message.peer,
             of_listener=self._of_listener, tells=self._tells, is_timed=next_is_timed(), traceparent=trace,
@@ -95,7 +97,7 @@ class Recording:
         return record
 
     def _start_for_all(self, message: Message, protocol: Protocol, size: int) -> Record:
-        """Like `_start`, with calls of `starts` for the record."""
+        """Like `_start`, and call `starts` for the Record."""
         record = self._start_one(message, protocol, size)
         for start in self._starts:
             start(record, message, protocol)

@@ -1,4 +1,4 @@
-"""Accept a client's request id, or make a new one."""
+"""Accept a client's request id, or create a new one."""
 
 import os
 import re
@@ -10,10 +10,10 @@ from gateway.core.record import ID_HEADER, TRACE_HEADER
 ID, TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
 
 _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-"""Accepted ids: UUIDs, ULIDs, base64 and the ids of proxies have these characters. The gateway copies accepted ids into
-logs and headers unchanged."""
+"""The pattern of accepted ids: UUIDs, ULIDs, base64 and proxies' ids use only these characters. The gateway copies
+accepted ids into logs and headers unchanged."""
 
-# W3C Trace Context, section 3.2: version, trace id, parent id, flags. Later versions can have more after the flags.
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags. Later versions can contain more after the flags.
 _TRACEPARENT = re.compile(
     rb"(?!ff|00-.{53})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]*)?"
 )
@@ -25,8 +25,8 @@ _LAST_DIGITS = tuple(f"{number:02x}" for number in range(256))
 
 
 def accepted_id(headers: Mapping[bytes, bytes]) -> tuple[str, bytes]:
-    """Return two values: the client's request id, which is a valid id in ID_HEADER, or the trace id in TRACE_HEADER, or
-    empty; and the value of TRACE_HEADER, which is empty if invalid."""
+    """Return the client's request id and the value of TRACE_HEADER. The id is a valid id in ID_HEADER, otherwise the
+    trace id in TRACE_HEADER, otherwise empty. The value of TRACE_HEADER is empty if it is invalid."""
     given, trace = headers.get(ID), headers.get(TRACE)
     accepted = given.decode() if given is not None and _SANE.fullmatch(given) else ""
     if trace is None or len(trace) > _LONGEST_TRACE or (found := _TRACEPARENT.fullmatch(trace)) is None:
@@ -42,4 +42,5 @@ def _blocks_of_ids() -> Iterator[Iterator[str]]:
 
 
 new_id = chain.from_iterable(_blocks_of_ids()).__next__
-"""Makes a new id: 24 hexadecimal digits; the first 16 are the same for all ids of this process."""
+"""A function that creates a new id: 24 hexadecimal digits, of which the first 16 are the same for all ids of this
+process."""

@@ -1,9 +1,9 @@
 """The metrics of requests, made from their Records.
 
-The gateway counts requests in batches, in which it adds up requests with the same labels. No lock is needed, because
-only the event loop's thread writes. The thread that renders the page reads single numbers and copies of lists, which
-the interpreter makes in one step. It renders the page with prometheus-client, but does not use its counters and
-histograms. They take a lock for every addition, and cost many times as much.
+The gateway counts requests in batches, and adds up requests with the same labels. No lock is needed: only the event
+loop's thread writes, and the thread that renders the page reads single numbers, and copies lists in one step of the
+interpreter. That thread renders the page with prometheus-client, but does not use its counters and histograms, which
+take a lock for every addition and cost many times as much.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -85,17 +85,17 @@ Labels: TypeAlias = tuple[str, str, str, str, str, str]
 
 
 _TOTAL, _DECODE, _ENCODE, _UPSTREAM, _QUEUE = range(5)
-"""The histograms; their numbers are the numbers of the same rows of `Batch.numbers`."""
+"""The histograms. Each number is also the number of the corresponding row of `Batch.numbers`."""
 _NOWHERE = 0
-"""The row for requests that do not count."""
+"""The row for requests that are not counted."""
 
 
 class _Table:
-    """A table of counts: a row of numbers for each combination of LABELS and code.
+    """A table of counts, with a row for each combination of LABELS and code.
 
     - `rows`: the row number of each combination.
     - `counts`: INT64[rows, 5, buckets], the number of values in each bucket of each histogram.
-    - `sums`: FP64[rows, 8], the sums of the first rows of `Batch.numbers`. Numbers of bytes are exact up to 2**53.
+    - `sums`: FP64[rows, 8], the sums of the first eight rows of `Batch.numbers`. Byte counts are exact up to 2**53.
     - `exemplars`: exemplars of the histogram of total times, by row.
     """
 
@@ -107,12 +107,12 @@ class _Table:
         self.exemplars: dict[int, Exemplars] = {}
 
     def row(self, key: tuple[str, ...]) -> int:
-        """Return the row of this combination; add it if necessary."""
+        """Return the row of this combination. Add the row if necessary."""
         found = self.rows.get(key)
         if found is None:
             found = len(self.rows) + 1
             if found == len(self.counts):
-                # The reader's thread might have the old arrays; each row that it knows is in both.
+                # The reader's thread might still use the old arrays; each row that it knows is in both.
                 self.counts = np.concatenate((self.counts, np.zeros_like(self.counts)))
                 self.sums = np.concatenate((self.sums, np.zeros_like(self.sums)))
             self.exemplars[found] = {}
@@ -120,8 +120,8 @@ class _Table:
         return found
 
     def add(self, batch: Batch, rows: Sequence[int], asked: Sequence[int]) -> None:
-        """Count each request of `batch` in its row in `rows`. Count the request's time in queues and at endpoints and
-        its repeated attempts in its row in `asked`. Count the times of codecs only if they were measured."""
+        """Count each request of `batch` in its row in `rows`. Count its queue time, its time at endpoints and its
+        repeated attempts in its row in `asked`. Count codec times only if they were measured."""
         row = np.empty((8, len(batch)), np.int64)
         row[:] = np.array(rows)
         if asked is not rows:
@@ -137,7 +137,7 @@ class _Table:
             self.exemplars[cell // (histograms * width)][cell % width] = (batch.ids[at], seconds, ended)
 
     def only(self, is_kept: Callable[[Sequence[str]], bool]) -> "_Table":
-        """Return a table with the rows of these combinations."""
+        """Return a table with only the rows of these combinations."""
         kept = {key: row for key, row in self.rows.items() if is_kept(key)}
         new = _Table(self.bounds.tolist(), max(64, 2 * len(kept)))
         for key, row in kept.items():
@@ -148,7 +148,8 @@ class _Table:
 
 @frozen
 class Counted:
-    """The counts that one process passes to another. `errors` and `losses` are the same as in RequestMetrics."""
+    """The counts that one process passes to another (`take`, `add`). `errors` and `losses` are the same as in
+    RequestMetrics."""
 
     bounds: tuple[float, ...]
     table: _Table
@@ -157,7 +158,7 @@ class Counted:
 
 
 class RequestMetrics(Collector):
-    """A reader of Records, and a Collector of its counts.
+    """Counts Records, and is a prometheus-client Collector of these counts.
 
     - `models`: the models with a separate label value.
     - `buckets`: the upper bounds of the histograms, in seconds, ascending.
@@ -169,7 +170,7 @@ class RequestMetrics(Collector):
         self.renew(buckets)
 
     def renew(self, buckets: Sequence[float]) -> None:
-        """Count in these buckets from now on. If they differ from the current buckets, all counts start again at 0."""
+        """Use these buckets from now on. If they differ from the current buckets, reset all counts to 0."""
         bounds = tuple(buckets)
         if bounds == self._bounds:
             return
@@ -225,13 +226,13 @@ class RequestMetrics(Collector):
         return kind.listener, kind.route, model, kind.in_protocol, kind.out_protocol, kind.backend
 
     def take(self) -> "Counted":
-        """Return the counts for `add` of another process, and start again at 0."""
+        """Return the counts, to pass to `add` in another process, and reset them to 0."""
         taken = Counted(self._bounds, self._table, self._errors, self._losses)
         self._begin()
         return taken
 
     def add(self, counted: "Counted") -> None:
-        """Add the counts of another process, unless its buckets differ (while a configuration changes)."""
+        """Add the counts of another process, unless its buckets differ, which happens while a configuration changes."""
         if counted.bounds != self._bounds:
             return
         for key, row in counted.table.rows.items():
@@ -244,17 +245,17 @@ class RequestMetrics(Collector):
                 _add_one(own, self._own(key), number)
 
     def _own(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `key` of another process, with a model label of this process."""
+        """Return another process's `key`, with this process's model label."""
         listener, route, model, *others = key
         return listener, route, model if model == OTHER else self.models.label(model, is_answered=True), *others
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, because the registry does not need to collect the metrics for their names."""
+        """Return nothing: the registry would otherwise collect all metrics to learn their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics with their current values. Large metrics come in several parts with the same name. The
-        thread that calls this is not the thread that counts."""
+        """Yield the metrics with their current values. Large metrics are split into several parts with the same name.
+        Another thread than the one that counts calls this method."""
         table = self._table
         rows = list(table.rows.items())
         counts, sums = table.counts.copy(), table.sums.copy()
@@ -284,11 +285,12 @@ def _add_one(counts: dict[tuple[str, ...], int], key: tuple[str, ...], number: i
 
 PART = 50
 """Number of label combinations in one part of a metric. Parts are small, so the thread that renders them never blocks
-the interpreter for long when it joins texts or collects garbage."""
+the interpreter for long when it joins strings or collects garbage."""
 
 
 def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield at least one part, which can be empty, because the page also shows metrics without values."""
+    """Yield the values in parts. Yield at least one part, possibly empty, because the page also shows metrics without
+    values."""
     for at in range(0, len(values) or 1, PART):
         yield values[at : at + PART]
 

@@ -1,7 +1,7 @@
 """Write OpenTelemetry's protobuf messages of spans (opentelemetry/proto/trace/v1/trace.proto and its imports) field by
 field.
 
-With OpenTelemetry's own package, which makes an object for each attribute, a traced request takes four times as long.
+OpenTelemetry's own package creates an object for each attribute, so a traced request would take four times as long.
 Most attributes are the same in many spans, so their bytes are cached.
 """
 
@@ -21,7 +21,7 @@ Attributes: TypeAlias = Mapping[str, Value]
 _MOST_KEPT = 1024
 """Maximum number of attributes whose bytes are cached."""
 _LONGEST_KEPT = 256
-"""Maximum length of a cached text, in characters."""
+"""Maximum length of a cached string, in characters."""
 _INT64 = 2**64 - 1
 
 # Field numbers, as keys. Numbers of fixed width are of wire type 1 (I64) or 5 (I32), others 0 (VARINT) or 2 (LENGTH).
@@ -37,7 +37,8 @@ _STRING, _BOOL, _INT, _DOUBLE = key(1), varint(2 << 3), varint(3 << 3), varint(4
 _STATUS_TEXT, _STATUS_ERROR = key(2), varint(3 << 3) + varint(2)
 
 _KNOWS_WHETHER_REMOTE, _IS_REMOTE = 0x100, 0x200
-"""Values of `SpanFlags`: whether the parent span is in another process."""
+"""Values of `SpanFlags`: it is known whether the parent span is in another process, and the parent span is in another
+process."""
 
 
 def span(
@@ -57,7 +58,7 @@ def span(
 
     - `parent`: the id of a span, or 0.
     - `began`, `ended`: seconds since 1970.
-    - `error`: the text of the span's error, or None.
+    - `error`: the message of the span's error, or None.
     """
     flags = _KNOWS_WHETHER_REMOTE | (_IS_REMOTE if is_parent_remote else 0)
     pieces = [_TRACE_ID, trace.to_bytes(16), _SPAN_ID, id.to_bytes(8)]
@@ -75,7 +76,7 @@ def span(
 
 
 def request(resource: Attributes, scope: str, version: str, spans: Iterable[bytes]) -> bytes:
-    """Return the message `ExportTraceServiceRequest`: spans of one resource, made by one instrumentation scope."""
+    """Return the message `ExportTraceServiceRequest`: the spans of one resource and one instrumentation scope."""
     described = b"".join(_sized(_RESOURCE_ATTRIBUTES, _key_value(name, each)) for name, each in resource.items())
     named = _sized(_NAME_OF_SCOPE, _encoded(scope)) + _sized(_VERSION_OF_SCOPE, _encoded(version))
     of_scope = b"".join((_sized(_SCOPE, named), *(_sized(_SPANS, each) for each in spans)))
@@ -89,7 +90,7 @@ def attribute(name: str, value: Value) -> bytes:
     return _kept(name, value)
 
 
-@lru_cache(_MOST_KEPT, typed=True)  # True is not 1 here
+@lru_cache(_MOST_KEPT, typed=True)  # distinguishes True from 1
 def _kept(name: str, value: Value) -> bytes:
     return _sized(_ATTRIBUTES, _key_value(name, value))
 
@@ -111,5 +112,5 @@ def _sized(field: bytes, content: bytes) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    # half of a surrogate pair cannot be encoded
+    # an unpaired surrogate cannot be encoded
     return text.encode("utf-8", "replace")

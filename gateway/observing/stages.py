@@ -12,24 +12,24 @@ StageSeconds: TypeAlias = NDArray[np.float64]
 """FP64[5, requests]: the seconds of each request in QUEUE to WRITING."""
 
 STAGES = ("queue", "server", "gateway", "reading", "writing")
-"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the complete time. If
-calls that ran in parallel (steps of a graph, rows of a batch) together took longer than their request, `queue` and
-`server` are scaled down to the complete time:
+"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the total time. If
+parallel calls (steps of a graph, rows of a batch) together took longer than their request, `queue` and `server` are
+scaled down to the total time:
 
 - `queue`: time in backend queues.
 - `server`: time in calls to endpoints, all attempts together, with their codecs and the network.
 - `gateway`: all other time, such as the client's codec, routing, policies and conversion.
-- `reading`, `writing`: the parts of `gateway` in the client's codec, measured only for some requests.
+- `reading`, `writing`: the parts of `gateway` that the client's codec takes, measured only for some requests.
 """
 QUEUE, SERVER, GATEWAY, READING, WRITING = range(5)
 
 
 def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
-    """Return the stages of requests, from their numbers in `Batch.numbers`. READING and WRITING are 0 if they were not
-    measured."""
+    """Return the seconds of requests in each stage. `numbers` are their measurements, as in `Batch.numbers`. READING
+    and WRITING are 0 if they were not measured."""
     found = numbers[[QUEUED, UPSTREAM, SECONDS, DECODE, ENCODE]]
     calls = found[QUEUE] + found[SERVER]
-    is_longer = calls > found[GATEWAY]  # found[GATEWAY] still has the complete time
+    is_longer = calls > found[GATEWAY]  # found[GATEWAY] still contains the total time
     if is_longer.any():
         found[QUEUE : SERVER + 1, is_longer] *= found[GATEWAY, is_longer] / calls[is_longer]
     found[GATEWAY] -= np.minimum(calls, found[GATEWAY])
@@ -37,8 +37,8 @@ def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
 
 
 class StageSums(NamedTuple):
-    """The total seconds that some requests spent in each stage, and how many of them had `reading` and `writing`
-    measured."""
+    """The total seconds that a group of requests spent in each stage, and for how many of them `reading` and `writing`
+    were measured."""
 
     queue: float = 0.0
     server: float = 0.0
@@ -48,7 +48,7 @@ class StageSums(NamedTuple):
     read: float = 0.0
     written: float = 0.0
 
-    def __add__(self, other: Self) -> Self:  # type: ignore[override]  # these are added, not joined
+    def __add__(self, other: Self) -> Self:  # type: ignore[override] # adds values instead of joining tuples
         return type(self)(*map(add, self, other))
 
     def __sub__(self, other: Self) -> Self:
@@ -61,7 +61,7 @@ class StageSums(NamedTuple):
 
 
 def stage_sums(batch: Batch, groups: NDArray[np.int64], number: int) -> list[StageSums]:
-    """Return the sums of the requests of each group. `groups`, INT64[requests], has the group of each request in
+    """Return the sums of the requests of each group. `groups`, INT64[requests], contains the group of each request in
     `batch`. `number` is the number of groups."""
     seconds = stage_seconds(batch.numbers)
     measured = np.concatenate((seconds, seconds[READING:] > 0))

@@ -1,9 +1,8 @@
 """Tracing: select the sampled requests, and queue the completed requests for the collector.
 
 Each request gets a TraceContext. Only a sampled request records spans. When the request has ended, its Record goes into
-a queue of bounded length. Every few seconds, a background task empties the queue, makes spans from the Records and
-sends them in a thread (`otlp`). No request waits for the collector. If the queue is full, the gateway drops and counts
-the Record.
+a bounded queue. Every few seconds, a background task empties the queue; a thread then makes spans from the Records and
+sends them (`otlp`). No request waits for the collector. If the queue is full, the gateway drops and counts the Record.
 """
 
 import asyncio
@@ -27,19 +26,20 @@ _lines = LogLimit(log, lines=1)
 MOST_WAITING = 2048
 """Maximum number of Records in the queue, and of Records in a batch."""
 MOST_SPANS_WAITING = 32_768
-"""Maximum number of spans of waiting Records. Some requests have hundreds."""
+"""Maximum number of spans of waiting Records. Some requests have hundreds of spans."""
 
 _LONGEST_PATH = 1024
-"""Maximum number of characters of a path that are stored and sent."""
+"""Maximum number of stored and sent characters of a path."""
 
 Export: TypeAlias = Callable[[Sequence[Record]], str]
-"""Sends the spans of completed Records, which takes long. Returns why it failed, or an empty text."""
+"""A blocking function that sends the spans of completed Records. Returns a message that explains why it failed, or an
+empty string."""
 
 
 class TraceCounts:
-    """The number of sampled requests whose spans the collector accepted (`sent`), and whose spans were `dropped`,
-    because too many were waiting or the collector did not accept them. Mirrored calls count in addition to client
-    requests."""
+    """The number of sampled requests whose spans the collector accepted (`sent`), and the number whose spans were
+    `dropped` because too many were waiting or the collector did not accept them. Mirrored calls count in addition to
+    client requests."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0
@@ -48,8 +48,8 @@ class TraceCounts:
 class Tracing:
     """The tracing of one gateway.
 
-    - `sample`: the share of the traces starting here that are sampled. Requests with a valid `traceparent` are sampled
-      by its flag.
+    - `sample`: the fraction of traces starting at the gateway that are sampled. For requests with a valid
+      `traceparent`, its flag decides.
     - `interval`: seconds between two batches.
     - `counts`: the counts of sent and dropped requests.
     """
@@ -68,11 +68,11 @@ class Tracing:
         self._task: asyncio.Task[None] | None = None
 
     def of_listener(self, *, has_tls: bool) -> Traces:
-        """The object that begins the traces of a listener's requests."""
+        """Return the object that begins the traces of a listener's requests."""
         return Traces(self._sample, partial(self._begin, has_tls))
 
     def _begin(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:
-        """Find the request's place in its trace. If the request is sampled, record spans from now on."""
+        """Read the trace context of a request. If the request is sampled, start recording its spans."""
         context = record.context = read_context(record.traceparent, message.headers.raw, 1)
         if isinstance(context, TraceContext) and context.is_sampled:
             record.trace_with(self.observe)
@@ -102,7 +102,7 @@ class Tracing:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self, seconds: float) -> None:
-        """Send the queued Records once more, for at most `seconds`."""
+        """Send the queued Records a last time, for at most `seconds`."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -146,8 +146,7 @@ class Tracing:
 
 
 async def _exported(export: Export, batch: Sequence[Record]) -> str:
-    """Run `export` in a thread for which the process does not wait when it ends, because a collector might never
-    respond."""
+    """Run `export` in a thread that does not keep the process from exiting, because a collector might never respond."""
     try:
         return await in_own_thread("tracing", partial(export, batch))
     except Exception as error:

@@ -22,13 +22,13 @@ class LineWriter:
 
     def __init__(self, path: str) -> None:
         self.dropped = 0
-        """Lines that the writer has lost, because too many were waiting, or because writing failed."""
+        """Number of lines that the writer lost because too many were waiting, or because writing failed."""
         self._file = LineFile(path)
         self._waiting = 0
         self._batches: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
         self._is_closed = False
         self._too_many = 0
-        """Lines dropped because too many were waiting, and not yet reported in the log."""
+        """Number of lines that were dropped because too many were waiting, and that the log does not report yet."""
         self._lines = LogLimit(log)
         self._thread: threading.Thread | None = None
 
@@ -38,9 +38,9 @@ class LineWriter:
         return self._file.has_colours
 
     def write(self, text: bytes, lines: int) -> None:
-        """Write `text`, which has `lines` lines, soon. Does not block."""
+        """Write `text`, which contains this number of `lines`, soon. Does not block."""
         if self._is_closed or self._waiting + lines > MOST_WAITING:
-            # The thread logs this, because standard error could be the blocked stream.
+            # The writer's thread logs the loss, because standard error could be the blocked stream.
             self.dropped += lines
             self._too_many += lines
             return
@@ -51,11 +51,11 @@ class LineWriter:
         self._batches.put((text, lines))
 
     def reopen(self) -> None:
-        """Open the file again before the next lines, because a program that rotates logs might have renamed it."""
+        """Reopen the file before the next write, because a log rotation program might have renamed it."""
         self._file.reopen()
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write the waiting lines for at most `seconds`. Afterwards, write nothing more."""
+        """Write the waiting lines for at most `seconds`. After that, write nothing."""
         self._is_closed = True
         if self._thread is not None:
             self._batches.put(None)

@@ -1,4 +1,4 @@
-"""Put a request's tensors into the order that the model expects, and check them against its Signature."""
+"""Sort a request's tensors in the order that the model expects, and check them against its Signature."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,15 @@ from gateway.reference.model import Argument, Arguments, describe
 
 
 def arrange(request: Request, signature: Signature) -> Arguments:
-    """Return the inputs in the order of `signature`, then the tensors that a derivative adds, in the order of
+    """Return the inputs in the order of `signature`, followed by the tensors that a derivative adds, in the order of
     DERIVATIVES.
 
-    A Signature without inputs accepts any tensors, which stay in the request's order.
+    A Signature without inputs accepts any tensors, and keeps the request's order.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a tensor is missing, unknown, given twice, not of the Signature's datatype or
-            shape, has a different number of rows, or is a position out of range. The text names the tensor.
+        GatewayError: INVALID_ARGUMENT if a tensor is missing, unknown, given twice, does not match the Signature's
+            datatype or shape, has a different number of rows, or is a position out of range. The message contains the
+            tensor's name.
     """
     given = {tensor.name: tensor for tensor in request.inputs}
     if len(given) != len(request.inputs):
@@ -51,7 +52,7 @@ def _remove(given: dict[str, Tensor], spec: TensorSpec, signature: Signature) ->
 
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    """Return whether `shape` has the rank of `declared` and its sizes, where -1 means any size."""
+    """Return True if `shape` has the rank and the sizes of `declared`, where -1 means any size."""
     return len(shape) == len(declared) and all(
         size == expected or expected == -1 for size, expected in zip(shape, declared, strict=True)
     )
@@ -72,8 +73,8 @@ def _remove_derivative(
 
 
 def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
-    """Return the position in an index tensor, which is INT64 `[1]` for all rows, or `[B,1]` with the same value in
-    every row. The position is 0 if the tensor is missing or empty."""
+    """Return the position in an index tensor, an INT64 tensor of shape `[1]`, or `[B,1]` with the same value in every
+    row. The position is 0 if the tensor is missing or empty."""
     if tensor is None or tensor.elements == 0:
         return 0
     if tensor.datatype is not Datatype.INT64:
@@ -88,7 +89,7 @@ def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
 
 
 def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Signature) -> None:
-    """Raise GatewayError if batched tensors differ in their number of rows.
+    """Raise GatewayError if batched tensors have different numbers of rows.
 
     `sens` and `vec` are batched if an input is batched."""
     batched = [tensor for tensor, spec in zip(inputs, signature.inputs, strict=True) if is_batch(spec.shape)]

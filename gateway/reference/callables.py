@@ -1,4 +1,5 @@
-"""Make a model from any Python callable that takes arrays by position and returns an array or a tuple of arrays."""
+"""Make a model from any Python callable that takes arrays by position and returns an array or a tuple of arrays.
+`loading` calls it."""
 
 import asyncio
 import inspect
@@ -19,14 +20,14 @@ from gateway.reference.results import expected_outputs, tensors
 
 
 def from_callable(name: str, function: Callable[..., Any]) -> Model:
-    """Return a Model of `function`, with the Signature that its `@signature` declares.
+    """Return a Model that calls `function`, with the Signature that its `@signature` declares.
 
     If it is a coroutine function, the event loop awaits it. Other functions run in threads, at most `workers` at a
-    time, so a slow function does not block the event loop. The arrays are copies that the callable can change. If it is
-    a generator function, `async` or not, the model streams. Each value that it yields is one response.
+    time, so a slow function does not block the event loop. The callable gets copies of the arrays, which it can change.
+    If it is a generator function, `async` or not, the model streams: each value that it yields is one response.
 
     Raises:
-        ValueError: its parameters do not match the number of arrays that it declares.
+        ValueError: its parameters do not match the number of arrays that its `@signature` declares.
     """
     declared = declaration(function)
     computed = {Operation.INFER: function, **dict(declared.derivatives)}
@@ -43,7 +44,7 @@ def from_callable(name: str, function: Callable[..., Any]) -> Model:
 
 @frozen
 class _Call:
-    """The function that computes one operation of a model."""
+    """A function that computes one operation of a model."""
 
     operation: Operation
     function: Callable[..., Any]
@@ -80,7 +81,7 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
     def compute(arguments: Arguments, config: Config) -> Outputs:
         try:
             return call.finish(call.start(arguments, config), arguments)
-        except StopIteration as error:  # a Future does not accept StopIteration, so the caller would wait forever
+        except StopIteration as error:  # a Future does not accept StopIteration: the caller would wait forever
             raise model_error(call.signature.name, error) from error
 
     def submit(arguments: Arguments, config: Config) -> Awaitable[Outputs]:
@@ -90,12 +91,12 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether calling `function` returns a coroutine. It also does for instances whose `__call__` is `async`."""
+    """Return True if calling `function` returns a coroutine. This includes instances whose `__call__` is `async`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def takes_config(function: Callable[..., Any]) -> bool:
-    """Return whether `function` has a parameter named `config`."""
+    """Return True if `function` has a parameter named `config`."""
     return "config" in _parameters(function)
 
 

@@ -1,4 +1,5 @@
-"""The decorator `@signature`, which declares names, datatypes and shapes of a callable, and checks them immediately."""
+"""The decorator `@signature`, which declares the names, datatypes and shapes of a callable's inputs and outputs, and
+checks them immediately."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -11,7 +12,7 @@ from gateway.core.types import MAX_RANK, TensorSpec
 from gateway.reference.model import Specs
 
 Row: TypeAlias = tuple[str, str, Sequence[int]]
-"""A name, a datatype and a shape, such as `("theta", "FP64", [-1, 2])`."""
+"""The name, datatype and shape of a tensor, such as `("theta", "FP64", [-1, 2])`."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,9 +21,9 @@ _ATTRIBUTE = "__gateway_signature__"
 
 @frozen
 class Declaration:
-    """The declaration that `@signature` makes.
+    """The declaration that `@signature` attaches to a callable.
 
-    `derivatives` has the callable of each derivative. `workers` is the maximum number of concurrent calls."""
+    `derivatives` contains the callable of each derivative. `workers` is the maximum number of concurrent calls."""
 
     inputs: Specs = ()
     outputs: Specs = ()
@@ -52,16 +53,16 @@ def signature(
 
     - `gradient(*inputs, out_wrt, in_wrt, sens)`: `sens` `[B, m_out_wrt]`, returns `[B, n_in_wrt]`;
     - `apply_jacobian(*inputs, out_wrt, in_wrt, vec)`: `vec` `[B, n_in_wrt]`, returns `[B, m_out_wrt]`;
-    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)`: `vec` `[B, n_in_wrt2]`, returns `[B, n_in_wrt1]`;
+    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)`: `vec` `[B, n_in_wrt2]`, returns `[B, n_in_wrt1]`.
 
-    where `sens`, `vec` and the result are FP64, and positions are zero-based ints.
+    In these functions, `sens`, `vec` and the result are FP64, and positions are zero-based ints.
 
-    `workers` is the maximum number of concurrent calls, each in its own thread. Keep 1 for models that are not
-    thread-safe. Coroutine functions run on the event loop, without a limit.
+    `workers` is the maximum number of concurrent calls, each in its own thread. Keep the default 1 for models that are
+    not thread-safe. Coroutine functions run on the event loop, without a limit.
 
     Raises:
-        ValueError: there is an unknown datatype, a repeated or reserved name, or an invalid shape, inputs or outputs
-            are missing, or `workers` is below 1.
+        ValueError: a datatype is unknown, a name is repeated or reserved, a shape is invalid, inputs or outputs are
+            missing, or `workers` is below 1.
     """
     pairs = zip(DERIVATIVES, (gradient, apply_jacobian, apply_hessian), strict=True)
     derivatives = tuple((operation, function) for operation, function in pairs if function is not None)
@@ -85,7 +86,7 @@ def declaration(function: Callable[..., Any]) -> Declaration:
 
 
 def specs(rows: Iterable[Row], what: str) -> Specs:
-    """Return the TensorSpecs of `rows`. Raises ValueError if a row is invalid. The text names the row."""
+    """Return the TensorSpecs of `rows`. Raises ValueError if a row is invalid. The message says which."""
     found = tuple(_spec(row, what) for row in rows)
     if not found:
         raise ValueError(f"a signature needs at least one {what}")

@@ -1,4 +1,4 @@
-"""Convert exceptions of models to errors for clients, without tracebacks."""
+"""Convert exceptions of models to client errors, which contain no traceback."""
 
 import logging
 
@@ -8,8 +8,8 @@ log = logging.getLogger(__name__)
 
 
 def model_error(name: str, error: BaseException) -> GatewayError:
-    """Return the error for an exception of model `name`, with the text `ValueError: message`. The traceback goes to the
-    log.
+    """Return the client error for an exception of model `name`, with a message such as `ValueError: message`. The
+    traceback goes to the log.
 
     A MemoryError becomes RESOURCE_EXHAUSTED (overloaded), which MIP encodes as ERROR_MEMORY."""
     log.error("model %r failed", name, exc_info=error)

@@ -14,24 +14,24 @@ from gateway.reference.model import Arguments, Config, Outputs, Stream
 log = logging.getLogger(__name__)
 
 Start: TypeAlias = Callable[[Arguments, Config], Any]
-"""Calls the generator function."""
+"""A function that calls the generator function."""
 Finish: TypeAlias = Callable[[object, Arguments], Outputs]
-"""Returns the tensors of a value that the generator yields."""
+"""A function that returns the tensors of a value that the generator yields."""
 
 _END = object()
 """The value that is returned when the generator has ended."""
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Return whether `function` is a generator function, `async` or not.
+    """Return True if `function` is a generator function, `async` or not.
 
-    It also is for instances whose `__call__` is a generator function."""
+    This includes instances whose `__call__` is a generator function."""
     candidates = (function, getattr(function, "__call__", None))  # noqa: B004
     return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in candidates)
 
 
 def from_generator(function: Callable[..., Any], start: Start, finish: Finish, workers: Executor) -> Stream:
-    """Return a Stream of a generator function.
+    """Return a Stream that runs a generator function.
 
     An `async` generator runs on the event loop, any other generator in threads."""
     call = getattr(function, "__call__", None)  # noqa: B004
@@ -56,7 +56,7 @@ def _in_threads(start: Start, finish: Finish, workers: Executor) -> Stream:
             while (result := await loop.run_in_executor(workers, generator.next)) is not _END:
                 yield finish(result, arguments)
         finally:
-            # this is not awaited, because a thread might compute the next value for a long time after the client has
+            # not awaited, because a thread might still compute the next value for a long time after the client has
             # disconnected
             loop.run_in_executor(workers, generator.close)
 

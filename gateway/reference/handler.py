@@ -1,4 +1,4 @@
-"""A Handler that answers requests with sample models."""
+"""A Handler that answers requests with sample models. `gateway/assembly/reference.py` serves it."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,8 +27,8 @@ def check(models: Sequence[Model], protocol: Protocol) -> None:
     """Check that one server can serve `models` over `protocol`.
 
     Raises:
-        ValueError: two models have the same name, there are several models although the protocol's clients do not name
-            one, or a one-point protocol needs fixed sizes that a model does not declare.
+        ValueError: two models have the same name, there are several models although clients of the protocol do not send
+            a model name, or a one-point protocol needs fixed sizes that a model does not declare.
     """
     names = [model.name for model in models]
     if len(names) > 1 and not protocol.names_models:
@@ -52,7 +52,8 @@ def handler(models: Sequence[Model], *, points: bool = False, path: str = "") ->
     """Return a Handler for `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` on `models`.
 
     If `points` is True, models have the signatures for one-point protocols; `check` makes sure that all models have
-    one. `path` is the path that names a model (`/graphpipe/{model}`), for the error text of a request without a name.
+    one. `path` is the path that contains a model's name (`/graphpipe/{model}`), for the error message if a request
+    contains none.
 
     The Handler raises:
         GatewayError: NOT_FOUND for an unknown model or version. UNIMPLEMENTED for an operation that the model does not
@@ -79,7 +80,7 @@ def handler(models: Sequence[Model], *, points: bool = False, path: str = "") ->
 
 
 def by_name(models: Sequence[Model], *, points: bool) -> Mapping[str, Model]:
-    """Return the models by name. If `points` is True, they have their signatures for one-point protocols."""
+    """Return the models by name. If `points` is True, the models have their signatures for one-point protocols."""
     return {model.name: _with_points(model) if points else model for model in models}
 
 
@@ -148,7 +149,7 @@ def config_of(request: Request, model: Model) -> Config:
 
 
 def _select(outputs: Outputs, request: Request, model: Model) -> Outputs:
-    """Return the outputs that the request asks for, in its order."""
+    """Return the outputs that the request asks for, in the order of the request."""
     by_name = {tensor.name: tensor for tensor in outputs}
     for wanted in request.outputs:
         if wanted.name not in by_name:

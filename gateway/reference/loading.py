@@ -17,7 +17,7 @@ def find(name: str) -> Model:
     """Return the bundled model `name`, or the callable at `module:attribute`.
 
     Raises:
-        ValueError: the model does not exist. The text gives the reason and a similar name.
+        ValueError: the model does not exist. The message gives the reason and a similar name.
     """
     if ":" in name:
         return load(name)
@@ -29,8 +29,8 @@ def find(name: str) -> Model:
 
 
 def load(path: str) -> Model:
-    """Return the callable at `module:attribute`, as a Model with the name of the attribute's last part. The search for
-    modules includes the working directory.
+    """Return the callable at `module:attribute` as a Model. The last part of the attribute is the model's name. Modules
+    are also searched for in the working directory.
 
     Raises:
         ValueError: the module or attribute does not exist, importing the module fails, the object is not callable, or

@@ -25,13 +25,14 @@ Arguments: TypeAlias = tuple[Argument, ...]
 Outputs: TypeAlias = tuple[Tensor, ...]
 
 Function: TypeAlias = Callable[[Arguments, Config], Outputs | Awaitable[Outputs]]
-"""Computes one operation.
+"""A function that computes one operation.
 
-The arguments, already checked against the Signature, are the inputs in its order, then the tensors that DERIVATIVES
-lists for the operation. Raises GatewayError for values that it refuses. Any other exception becomes a model error."""
+The arguments have been checked against the Signature. They are the inputs in the Signature's order, followed by the
+tensors that DERIVATIVES lists for the operation. The function raises GatewayError for values that it refuses. Any other
+exception becomes a model error."""
 
 Stream: TypeAlias = Callable[[Arguments, Config], AsyncGenerator[Outputs, None]]
-"""Like a Function, but computes any number of responses to one request."""
+"""Like a Function, but it computes any number of responses to one request."""
 
 DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 
@@ -44,7 +45,7 @@ class Model:
     - `points`: The Signature for one-point protocols (UM-Bridge), with every size fixed; None if these protocols cannot
       serve the model.
     - `configurable`: True if the model accepts the request parameter `config`.
-    - `stream`: A function that yields any number of responses. If it is set, the function for `infer` refuses.
+    - `stream`: A function that yields any number of responses. If it is set, the function for `infer` refuses requests.
     """
 
     name: str
@@ -69,7 +70,7 @@ def build(
 
     If `stream` is set, the Signature also lists `stream`, and the model refuses `infer`.
 
-    `points` has the inputs and outputs for one-point protocols. You can omit `points` if every size in `inputs` and
+    `points` contains the inputs and outputs for one-point protocols. You can omit it if every size in `inputs` and
     `outputs` is fixed."""
     operations = frozenset(functions)
     if stream is not None:
@@ -91,7 +92,7 @@ def _refuse_unary(name: str) -> Function:
 
 
 def is_fixed(specs: Specs) -> bool:
-    """Return whether each tensor is numeric and has a fixed number of elements in each row."""
+    """Return True if each tensor is numeric and has a fixed number of elements in each row."""
     return bool(specs) and all(spec.datatype in NUMBERS and -1 not in row(spec.shape) for spec in specs)
 
 
@@ -101,7 +102,7 @@ def row(shape: Sequence[int]) -> Sequence[int]:
 
 
 def describe(datatype: Datatype, shape: Sequence[int]) -> str:
-    """Return a datatype and shape as text for errors, such as `FP64 [-1,2]`."""
+    """Return a datatype and shape as text for error messages, such as `FP64 [-1,2]`."""
     return f"{datatype} [{','.join(map(str, shape))}]"
 
 

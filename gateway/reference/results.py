@@ -19,15 +19,15 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 def tensors(results: object, expected: Specs, model: str) -> Outputs:
     """Return the Tensors of `results`, which is one array-like value or a tuple of array-like values.
 
-    The data is copied, because a model can reuse its arrays. If `expected` is None, the tensors get the names
+    The data is copied, because a model might reuse its arrays. If `expected` is None, the tensors get the names
     `output0`, `output1`, ... and keep their own datatypes and shapes.
 
     An array is accepted if the expected datatype can represent every value of the array's datatype. Python numbers are
     accepted if the expected datatype can represent these numbers.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output) for a wrong number of outputs, datatype or shape. The text names the
-            output.
+        GatewayError: INTERNAL (invalid-output) for a wrong number of outputs, or an output with a wrong datatype or
+            shape. The message says which output.
     """
     values = results if isinstance(results, tuple) else (results,)
     if not expected:
@@ -39,7 +39,7 @@ def tensors(results: object, expected: Specs, model: str) -> Outputs:
 
 
 def expected_outputs(operation: Operation, arguments: Arguments, signature: Signature) -> Specs:
-    """Return the outputs that `operation` must return for `arguments`, with the number of rows of the arguments."""
+    """Return the outputs that `operation` must return for `arguments`. They have as many rows as the arguments."""
     rows = _rows(arguments, signature)
     if operation is Operation.INFER:
         return tuple(TensorSpec(spec.name, spec.datatype, _with_rows(rows, spec.shape)) for spec in signature.outputs)
@@ -55,7 +55,7 @@ def expected_outputs(operation: Operation, arguments: Arguments, signature: Sign
 
 
 def _rows(arguments: Arguments, signature: Signature) -> int:
-    """Return the number of rows of the batched inputs, or -1 without batched inputs."""
+    """Return the number of rows of the batched inputs, or -1 if there are none."""
     pairs = zip(arguments, signature.inputs, strict=False)  # the arguments of a derivative follow the inputs
     return next((item.shape[0] for item, spec in pairs if isinstance(item, Tensor) and is_batch(spec.shape)), -1)
 
@@ -89,7 +89,7 @@ def _declared_tensor(result: object, spec: TensorSpec, model: str) -> Tensor:
 def _array(result: object, name: str, model: str, dtype: type | None = None) -> Array:
     """Return a copy of `result` as an array.
 
-    Text needs the dtype `object`, because numpy's own text types drop trailing NULs."""
+    Text needs the dtype `object`, because numpy's own string types drop trailing NULs."""
     try:
         return np.array(result, dtype)
     except Exception as error:  # ragged lists, and any exception of an object's own __array__
@@ -104,7 +104,8 @@ def _datatype(array: Array, name: str, model: str) -> Datatype:
 
 
 def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
-    """Raise GatewayError unless the expected datatype is the array's own or can represent every value of it."""
+    """Raise GatewayError unless the expected datatype is the array's own or can represent every value of the array's
+    datatype."""
     datatype = _datatype(array, spec.name, model)
     if spec.datatype not in WIDENINGS[datatype]:
         raise invalid_output(
@@ -125,7 +126,7 @@ def _from_python(array: Array, spec: TensorSpec, model: str) -> Array:
 
 
 def _check_elements(array: Array, datatype: Datatype, name: str, model: str) -> None:
-    """Raise GatewayError if an element of an object array is neither text nor bytes."""
+    """Raise GatewayError if an element of an object array is neither `str` nor `bytes`."""
     if array.dtype.kind != "O":
         return
     wrong = next((type(item).__name__ for item in array.flat if not isinstance(item, str | bytes)), "")

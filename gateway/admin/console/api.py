@@ -1,6 +1,6 @@
 """The JSON for the page: `/api/topology`, `/api/traffic`, `/api/history`, `/api/requests`, `/api/errors`,
-`/api/configuration`, `/api/models`, `/api/models/signature` and others, described by the OpenAPI document of the admin
-port."""
+`/api/configuration`, `/api/models`, `/api/models/signature` and others. The admin port's OpenAPI document describes
+them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ SIGNATURE_SECONDS = 10.0
 
 
 class Errors(BaseModel):
-    """The last requests that ended with an error, newest first, and the meaning of their reasons."""
+    """The last requests that ended with an error, newest first, and explanations of their reasons."""
 
     errors: list[RequestError]
     reasons: dict[str, ExplainedReason]
@@ -58,20 +58,21 @@ class ListedCertificates(BaseModel):
 
 
 class _MadeOf(Generic[Source, Made]):
-    """Stores the last object made from a source, such as the configuration in use."""
+    """Caches the object made from the latest source, such as the configuration in use."""
 
     def __init__(self) -> None:
         self._kept: tuple[Source, Made] | None = None
 
     async def get(self, source: Source, make: Callable[[], Made]) -> Made:
-        """Return the object made from this source (by identity). Create a new object in a thread."""
+        """Return the object made from this source (by identity). If the source has changed, create a new object in a
+        thread."""
         if self._kept is None or self._kept[0] is not source:
             self._kept = source, await asyncio.to_thread(make)
         return self._kept[1]
 
 
 def add_api(app: FastAPI, state: GatewayState, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
-    """Add the paths below `/api`."""
+    """Add the paths below `/api` to the admin port's application."""
     add_playground(app, state)
     _add_overview(app, state)
     _add_history(app, state)
@@ -101,7 +102,7 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
             float, Query(description="The `gateway-time` of the previous response; 0 for all paths.")
         ] = 0.0,
     ) -> Response:
-        """Counts since the start, and the current numbers of calls in flight and waiting."""
+        """Counts since the gateway started, and the current numbers of calls in flight and of waiting calls."""
         await state.refresh_counts()
         counters, shedding = state.counters, state.shedding
         now = monotonic()  # after the counters, which then include everything that ended before
@@ -119,7 +120,7 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
 
     @app.get("/api/errors", summary="The last errors", response_model=Errors)
     async def read_errors(request: Request) -> Response:
-        """The last requests that ended with an error, and the meaning of their reasons."""
+        """The last requests that ended with an error, and explanations of their reasons."""
         await state.refresh_counts()
         errors = list(state.counters.last_errors())
         reasons = explained({each.reason for each in errors})
@@ -162,8 +163,9 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
             int, Query(ge=1, le=2 * MOST_RECENT, description="Maximum number of requests in the response.")
         ] = 200,
     ) -> Response:
-        """The last thousand requests and the last thousand failed requests, with the data of the access log, so without
-        headers, keys and tensors. A request must meet all conditions. Case is ignored in parts of names."""
+        """The last thousand requests and the last thousand failed requests, with the data of the access log, which
+        excludes headers, keys and tensors. A request must meet all conditions. Searches for parts of names ignore
+        case."""
         if status and status not in STATUSES:
             raise HTTPException(422, f"unknown status {status!r}; expected one of {', '.join(STATUSES)}")
         await state.refresh_counts()
@@ -176,8 +178,9 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         kind: Annotated[SummarisedPart, Query(description="Empty: all requests.")] = "",
         name: Annotated[str, part_of(description="The name of the part; for a route, its place.")] = "",
     ) -> Response:
-        """Statistics of one part's requests among the gateway's last thousand requests: the number of failed requests,
-        times in total and by stage, and the routes, backends, models and principals."""
+        """Statistics for one route, backend, model or principal, from its requests among the gateway's last thousand:
+        the number of failed requests, the total times and the times by stage, and the related routes, backends, models
+        and principals."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         await state.refresh_counts()
@@ -189,8 +192,8 @@ def _add_configuration(app: FastAPI, state: GatewayState, find_warnings: FindWar
 
     @app.get("/api/configuration", summary="The configuration in use as lines", response_model=Configuration)
     async def read_configuration(request: Request) -> Response:
-        """The configuration in use as lines of YAML, with the warnings of `gateway check` and the errors of a reload
-        that failed."""
+        """The configuration in use as lines of YAML, with the warnings of `gateway check` and the errors of the last
+        reload, if it failed."""
         config = state.config
         marked = await checked.get(config, lambda: Marked(config, find_warnings(config)))
         return _reply(request, marked.shown(state.last_reload_error).model_dump(mode="json"))
@@ -227,7 +230,8 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
             str, Query(max_length=LONGEST_NAME, description="A part of an id, a principal or a note.")
         ] = "",
     ) -> Response:
-        """The API keys by id, with their expiry and their last use: all keys, or keys that contain this text."""
+        """The API keys by id, with their expiry and their last use: all keys, or the keys whose id, principal or note
+        contains this text."""
         await state.refresh_counts()
         file, credentials = state.assembly.authentication.access.file, state.assembly.authentication.access.credentials
         path, keys = (None, None) if file is None else (str(file.path), file.keys)
@@ -243,7 +247,7 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
         name: Annotated[str, Query(max_length=LONGEST_NAME, description="The principal's complete name.")],
     ) -> Response:
         """A principal's configured permissions, its rate limits with the remaining requests, its API keys by id, and
-        the credentials with which clients become this principal."""
+        the credentials that authenticate clients as this principal."""
         await state.refresh_counts()
         states, access = state.principal_states(name), state.assembly.authentication.access
         found = await asyncio.to_thread(described_principal, name, state.config, access, states)
@@ -259,7 +263,7 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
 def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
     @app.get("/api/models", summary="All backends' models", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
-        """All backend models, from the servers' lists or from the names in routes."""
+        """All backend models, from the servers' model lists or from the names in routes."""
         found = await lists.read(state.config, state.assembly.backend_sides)
         return _reply(request, await asyncio.to_thread(found.model_dump, mode="json"))
 
@@ -277,8 +281,8 @@ def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
         model: Annotated[str, Query(max_length=LONGEST_NAME)],
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
-        """One model's signature, from a backend's server and from the routes. `model` is the model's name on the
-        server. The signature of a model graph is derived from the signatures of its models."""
+        """One model's signature, as a backend's server reports it and as routes declare it. `model` is the model's name
+        on the server. The signature of a model graph is derived from the signatures of its models."""
         side, graph = state.assembly.backend_sides.get(backend), state.assembly.graphs.models.get(model)
         try:
             async with asyncio.timeout(SIGNATURE_SECONDS):
@@ -300,7 +304,7 @@ def _add_graphs(app: FastAPI, state: GatewayState) -> None:
 
     @app.get("/api/graphs", summary="The pictures of model graphs", response_model=graphs.DrawnGraphs)
     async def read_graphs(request: Request) -> Response:
-        """For each model in `models`, the boxes of its steps, and the arrows of the tensors between them."""
+        """For each graph in `models`, the boxes of its steps, and the arrows of the tensors between them."""
         config = state.config
         found = await drawn.get(config, lambda: graphs.drawn(config.models).model_dump(mode="json"))
         return _reply(request, found)
@@ -328,7 +332,8 @@ def _topology_tag(state: GatewayState) -> str:
 
 
 def _reply(request: Request, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """Return JSON with an ETag, or 304 if the page already has this JSON. Caches do not store the response."""
+    """Return JSON with an ETag, or 304 if the page already has this JSON. The headers tell caches not to store the
+    response."""
     content = orjson.dumps(body)
     tag = f'"{blake2b(content, digest_size=9).hexdigest()}"'
     fields = {"ETag": tag, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}

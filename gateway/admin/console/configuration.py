@@ -1,8 +1,8 @@
-"""The configuration in use as lines of YAML. The warnings of `gateway check` and the errors of a failed reload are at
-the lines that they are about.
+"""`/api/configuration`: the configuration in use as lines of YAML. Each warning of `gateway check` and each error of a
+failed reload is attached to the line that it concerns.
 
-The lines show the effective configuration, with all defaults and with masked secrets. The lines of the file itself are
-not shown, because they can contain secrets.
+The lines show the effective configuration, with all defaults and with masked secrets. The console does not show the
+file itself, because it can contain secrets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from gateway.config.keys import Config
 from gateway.config.problems import Finding, without_credentials
 
 FindWarnings = Callable[[Config], Sequence[Finding]]
-"""The warnings of `gateway check` about a valid configuration."""
+"""A function that returns the warnings of `gateway check` about a valid configuration."""
 
 
 class LineMark(BaseModel):
@@ -28,15 +28,15 @@ class LineMark(BaseModel):
     line: int
     """Counted from 0."""
     kind: Literal["warning", "error"]
-    """`error`: an error of a failed reload, at the corresponding line of the configuration in use, or at the nearest
-    line above."""
+    """`error`: an error of a failed reload, attached to the corresponding line of the configuration in use, or to the
+    nearest line above."""
     text: str
     place: str
     """File, line and column, such as `gateway.yaml:12:3`; empty if the remark has no position in the file."""
 
 
 class ReloadProblem(BaseModel):
-    """An error of the file in a failed reload."""
+    """An error in the file that made a reload fail."""
 
     text: str
     place: str
@@ -46,7 +46,7 @@ class ReloadProblem(BaseModel):
 
 
 class ReloadFailure(BaseModel):
-    """The errors of a failed reload, after which the previous configuration is still in use."""
+    """The errors of a failed reload. The previous configuration is still in use."""
 
     errors: list[ReloadProblem]
     at: str
@@ -62,7 +62,7 @@ class Configuration(BaseModel):
 
 
 class Marked:
-    """The lines of a configuration, with a LineMark for each finding about the configuration."""
+    """The lines of a configuration, with their warnings."""
 
     def __init__(self, config: Config, findings: Iterable[Finding]) -> None:
         self._config = config
@@ -72,7 +72,7 @@ class Marked:
         self._warnings = [self._warning(finding) for finding in findings]
 
     def shown(self, error: LoadError | None) -> Configuration:
-        """Return the lines, with their warnings and the errors of a failed reload."""
+        """Return the lines with their warnings, and with the errors of a failed reload."""
         problems = [] if error is None else list(map(self._problem, error.errors))
         errors = [
             LineMark(line=each.line, kind="error", text=each.text, place=each.place)
@@ -97,10 +97,10 @@ class Marked:
 
 
 class _Plain(yaml.CSafeDumper):
-    """Writes every value in place, without anchors."""
+    """A YAML dumper that writes every value in full, without anchors and aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return True, to write no aliases."""
+        """Return True, so no aliases are written."""
         return True
 
 

@@ -1,5 +1,5 @@
-"""The meaning of error reasons and the next steps, for the console's page. `make pages` writes the table of reasons in
-`docs/runbook.md` from these texts."""
+"""The meaning of each error reason and the next steps, for the console's page. `make pages` writes the table of reasons
+in `docs/runbook.md` from these explanations."""
 
 from gateway.core.errors import Reason
 from gateway.core.frozen import frozen

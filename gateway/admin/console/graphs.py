@@ -1,4 +1,5 @@
-"""Model graphs: the positions of their boxes and arrows in the picture, and the calls of their steps."""
+"""`/api/graphs`: the positions of the boxes and arrows in the diagrams of model graphs, and the number of calls of
+their steps."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -11,8 +12,8 @@ from gateway.bridge.graphs.picture import WIDTH, PictureLayout, box_lines, pictu
 
 
 class DrawnBox(BaseModel):
-    """An input, a step or an output, with its position in pixels. `lines` is the text of the box, with the name in the
-    first line."""
+    """An input, a step or an output, with its position in pixels. `lines` are the lines of text in the box; the first
+    is the name."""
 
     name: str
     kind: Literal["input", "step", "output"]
@@ -24,15 +25,15 @@ class DrawnBox(BaseModel):
 
 
 class DrawnArrow(BaseModel):
-    """The arrow of a tensor. `points` has its start, its left and right points at the columns that it passes, and its
-    end."""
+    """The arrow of a tensor. `points` contains its start, the points where it enters and leaves each column that it
+    crosses, and its end."""
 
     label: str
     points: list[tuple[int, int]]
 
 
 class DrawnGraph(BaseModel):
-    """The picture of one model."""
+    """The diagram of one model graph."""
 
     name: str
     description: str
@@ -43,8 +44,8 @@ class DrawnGraph(BaseModel):
 
 
 class CountedCalls(BaseModel):
-    """The calls of one step since the last configuration load: completed calls, failed calls, calls cancelled because
-    the client left or another step failed, and the total seconds."""
+    """The calls of one step since the configuration was last loaded: the numbers of completed calls, failed calls, and
+    calls cancelled because the client disconnected or another step failed, and the total duration in seconds."""
 
     calls: int
     errors: int
@@ -53,19 +54,19 @@ class CountedCalls(BaseModel):
 
 
 class DrawnGraphs(BaseModel):
-    """The pictures of all graphs."""
+    """The diagrams of all graphs."""
 
     graphs: list[DrawnGraph]
 
 
 class GraphTraffic(BaseModel):
-    """The calls by graph and step, for steps with calls."""
+    """The calls by graph and step. Steps without calls are missing."""
 
     steps: dict[str, dict[str, CountedCalls]]
 
 
 def drawn(graphs: Mapping[str, Graph]) -> DrawnGraphs:
-    """Return the pictures of `graphs`."""
+    """Return the diagrams of `graphs`."""
     return DrawnGraphs(graphs=[_drawn(each) for each in graphs.values()])
 
 
@@ -89,7 +90,7 @@ def _drawn(graph: Graph) -> DrawnGraph:
 
 
 def traffic(counted: Mapping[tuple[str, str], Mapping[str, float]]) -> GraphTraffic:
-    """Return the calls of steps. `counted` has the counts by graph and step."""
+    """Return the calls of steps. `counted` contains the counts by graph and step."""
     steps: dict[str, dict[str, CountedCalls]] = {}
     for (graph, step), counts in counted.items():
         steps.setdefault(graph, {})[step] = CountedCalls(

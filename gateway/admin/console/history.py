@@ -1,4 +1,4 @@
-"""The last hour of requests in the format of the page: `/api/history`."""
+"""The last hour of requests in the format of the console's page: `/api/history`."""
 
 from typing import Any
 
@@ -34,11 +34,11 @@ ROWS = {
 
 
 class DrawnHistory(BaseModel):
-    """The steps of the last hour, or since the gateway started, the oldest first. Each list has a value for each
-    step."""
+    """The last hour, or the time since the gateway started, in steps. Each list contains one value per step, the oldest
+    first."""
 
     step: float
-    """Length of a step, if nothing delays its end, in seconds."""
+    """Planned length of a step, in seconds. A busy event loop can delay its end."""
     kept: float
     """Number of seconds in the history."""
     times: list[float]
@@ -50,24 +50,24 @@ class DrawnHistory(BaseModel):
     errors: list[float]
     """Requests that failed with a server error."""
     median: list[float | None]
-    """The median latency of these requests, in seconds; null if no request ended. `p95` and `p99` are other
+    """The median latency of these requests, in seconds; null if no request ended. `p95` and `p99` are the 95th and 99th
     percentiles."""
     p95: list[float | None]
     p99: list[float | None]
     in_flight: list[float | None]
-    """The maximum number of requests in flight within the step; null for routes, for which this and `waiting` are
-    unknown."""
+    """The maximum number of requests in flight within the step; null for routes, because the gateway knows neither this
+    number nor `waiting` for a route."""
     waiting: list[float | None]
     """The maximum number of calls that waited for a free slot of a backend within the step."""
     queue: list[float | None]
-    """The mean time of a request in queues of backends, in seconds. The following fields are also mean times."""
+    """The mean time that a request waited in backend queues, in seconds. The following fields are also mean times."""
     server: list[float | None]
     """Time in calls to model servers, including the network."""
     gateway: list[float | None]
     """All other time. `queue`, `server` and `gateway` add up to the total."""
     reading: list[float | None]
-    """The part of `gateway` for decoding requests; `writing` is the part for encoding responses. The gateway measures
-    `reading` and `writing` for 1 in 16 requests."""
+    """The part of `gateway` spent on decoding requests; `writing` is the part spent on encoding responses. The gateway
+    measures `reading` and `writing` for 1 in 16 requests."""
     writing: list[float | None]
 
 

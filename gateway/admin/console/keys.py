@@ -18,35 +18,36 @@ class ListedKey(BaseModel):
     """An API key."""
 
     id: str
-    """The key's name in lists, such as the list of `gateway keys`; no help in guessing the key."""
+    """The name of the key in lists, such as the output of `gateway keys`. It does not help an attacker to guess the
+    key."""
     principal: str
     state: Literal["valid", "expired", "revoked"]
     created: datetime | None
     expires: datetime | None
     note: str
     uses: int
-    """The number of authentications with the key since the gateway started: one for each request or, on some
-    connections, one for each message."""
+    """The number of authentications with the key since the gateway started: one per request or, on some connections,
+    one per message."""
     last_used: datetime | None
     """The time of the last authentication with the key, in UTC; null if the key has been unused since the gateway
     started."""
 
 
 class ListedKeys(BaseModel):
-    """The matching API keys, sorted by principal."""
+    """The API keys that match the search, sorted by principal."""
 
     file: str | None
     """The key file; null if the gateway has no keys."""
     keys: list[ListedKey]
     """At most 500 of the matching keys."""
     matching: int
-    """Number of all matching keys."""
+    """Total number of matching keys."""
     why_fixed: str
-    """The reason why `POST /keys` does not create and revoke keys; empty if it does."""
+    """The reason why `POST /keys` cannot create or revoke keys; empty if it can."""
 
 
 def keys_of(keys: KeyFile | None, uses: Mapping[str, KeyUse], principal: str) -> list[ListedKey]:
-    """Return the first MOST_KEYS keys of a principal. `uses` is the same as in `listed_keys`."""
+    """Return the first MOST_KEYS keys of a principal. `uses` is described at `listed_keys`."""
     now = datetime.now(UTC)
     found = (each for each in (() if keys is None else keys.entries) if each.principal == principal)
     return [listed_key(each, uses.get(each.id), now) for each in islice(found, MOST_KEYS)]
@@ -55,8 +56,8 @@ def keys_of(keys: KeyFile | None, uses: Mapping[str, KeyUse], principal: str) ->
 def listed_keys(
     file: str | None, keys: KeyFile | None, uses: Mapping[str, KeyUse], text: str, why_fixed: str = ""
 ) -> ListedKeys:
-    """Return the keys whose id, principal or note contains this text, ignoring case. `uses` has the uses of each used
-    key, by id."""
+    """Return the keys whose id, principal or note contains `text`, ignoring case. `uses` contains the KeyUse of each
+    used key, by id."""
     wanted, now = text.casefold(), datetime.now(UTC)
     found = [
         each
@@ -73,7 +74,7 @@ def listed_keys(
 
 
 def listed_key(key: KeyEntry, use: KeyUse | None, now: datetime) -> ListedKey:
-    """Return a key in the format of lists, with its state at the time `now`."""
+    """Return a key in the format of the list, with its state at the time `now`."""
     if key.revoked is not None:
         state: Literal["valid", "expired", "revoked"] = "revoked"
     else:

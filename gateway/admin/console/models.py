@@ -1,4 +1,4 @@
-"""The backend models and their signatures, from the servers' own metadata, and the model graphs.
+"""`/api/models`: the backend models and their signatures, as their servers report them, and the model graphs.
 
 The gateway queries servers when a user opens the page, and stores their responses for a minute. Client requests do not
 wait for these queries.
@@ -29,9 +29,10 @@ MOST_MODELS = 5000
 """Maximum number of listed models."""
 MOST_COMPARISONS = 200_000
 """Maximum number of comparisons between routes for one list, which take a fraction of a second. Above this limit, the
-list has every route of a model, even if an earlier route takes the route's requests."""
+list contains every route to a model, including routes whose requests an earlier route takes."""
 MOST_ROUTES = 20
-"""Maximum number of routes that are listed for a model, and of a backend's globs that are compared with models."""
+"""Maximum number of routes that are listed for a model, and maximum number of a backend's globs that are compared with
+model names."""
 
 
 class ReachedBy(BaseModel):
@@ -51,13 +52,13 @@ class ListedModel(BaseModel):
     """The server's name for the model."""
     version: str
     state: str
-    """The state that the server reports, or empty."""
+    """The state that the server reports; empty if it reports none."""
     reason: str
     source: Literal["server", "configuration", "graph"]
     """`server`: the server lists the model. `configuration`: a route names the model, but the server does not list it,
     or did not respond. `graph`: the model is in `models`."""
     reached_by: list[ReachedBy]
-    """The routes that lead to the model, without routes whose requests an earlier route takes."""
+    """The routes that lead to the model, except routes whose requests an earlier route takes."""
 
 
 class BackendWithoutList(BaseModel):
@@ -72,14 +73,14 @@ class ListedModels(BaseModel):
 
     models: list[ListedModel]
     without_list: list[BackendWithoutList]
-    """Backends whose servers could not be queried. For these, `models` has the models of the last successful response,
-    if any, and the models that routes name."""
+    """Backends whose servers could not be queried. For these backends, `models` contains the models of the last
+    successful response, if any, and the models that routes name."""
     is_complete: bool
-    """False if there are more models."""
+    """False if there are more models than the list contains."""
 
 
 class TensorOfModel(BaseModel):
-    """An input or output. -1 is a dimension of any size."""
+    """An input or output. In its shape, -1 is a dimension of any size."""
 
     name: str
     datatype: str
@@ -97,11 +98,11 @@ class ModelSignature(BaseModel):
     route: str | None
     """The route whose `signature` replaces the server's signature, or null."""
     unknown: str
-    """The reason why everything except the inputs is unknown, or empty."""
+    """The reason why only the inputs are known; empty if the outputs are known too."""
 
 
 class ModelLists:
-    """The model lists of current backends."""
+    """The model lists of the backends in use, cached for a minute."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -120,7 +121,7 @@ class ModelLists:
         return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)), without)
 
     def _renewed(self, sides: Mapping[str, BackendSide]) -> list[BackendModels]:
-        """Return the lists of these backends, and keep the lists of unchanged backends."""
+        """Return the model lists of these backends. Keep the cached lists of unchanged backends."""
         before, self._lists = self._lists, {}
         for name, side in sides.items():
             kept = before.get(name)
@@ -142,7 +143,8 @@ def _why_without(models: BackendModels) -> str:
 
 
 async def signature(config: Config, side: BackendSide, model: str, version: str) -> ModelSignature:
-    """Return the signature of a model with the server's name, with the tensors of the first route that declares them.
+    """Return the signature of a model, which the server calls `model`. If routes declare a signature, return the
+    tensors that the first such route declares.
 
     Raises:
         GatewayError: the backend's error, including NOT_FOUND.
@@ -157,8 +159,8 @@ async def signature(config: Config, side: BackendSide, model: str, version: str)
 
 
 async def graph_signature(model: GraphModel) -> ModelSignature:
-    """Return the signature of a model graph: the configured inputs, and the other parts from its models' metadata, if
-    available."""
+    """Return the signature of a model graph: the configured inputs, and the outputs and other fields from its models'
+    metadata, if available."""
     try:
         answer = await model(Request(Operation.METADATA, model.graph.name))
     except GatewayError as error:
@@ -184,7 +186,7 @@ def _tensor(spec: TensorSpec) -> TensorOfModel:
 
 
 def _stating(config: Config, backend: str, model: str) -> Iterator[RouteConfig]:
-    """Yield the routes to this model that have a `signature`."""
+    """Yield the routes to this model that declare a `signature`."""
     for route in config.routes:
         if route.signature is not None and backend in route.backends and _reaching(route, model) is not None:
             yield route
@@ -210,7 +212,7 @@ def _models(
 
 
 class _Shadows:
-    """Finds routes that get no requests for a name, because an earlier route takes them."""
+    """Finds routes that get no requests for a model name, because an earlier route takes these requests."""
 
     def __init__(self, config: Config) -> None:
         self._routes, self._graphs = config.routes, config.models
@@ -218,8 +220,8 @@ class _Shadows:
         self._left = MOST_COMPARISONS
 
     def has(self, at: int, name: str) -> bool:
-        """Return True if a graph or an earlier route takes all requests for the model `name` that the route at `at`
-        would take."""
+        """Return True if a graph or an earlier route takes all requests for the model `name` that would match the route
+        at index `at`."""
         route = self._routes[at]
         if name in self._graphs and not route.passthrough:
             return True

@@ -1,4 +1,4 @@
-"""The files of the page, and the headers that restrict the browser to them."""
+"""The files of the console's page, and the headers that stop the browser from loading anything else."""
 
 from hashlib import blake2b
 from importlib.resources import files
@@ -26,7 +26,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # the browser refuses to turn text into markup, so a name chosen by a client stays text even if the page has a
+        # the browser refuses to parse strings as HTML, so a name chosen by a client stays text even if the page has a
         # bug
         "require-trusted-types-for 'script'",
     )
@@ -38,19 +38,19 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # the browser checks each time whether its copy is current
+    "Cache-Control": "no-cache",  # the browser checks before each use whether its copy is current
 }
 
 
 def is_page(method: str, path: str) -> bool:
-    """Return True if a request is for the page itself. The page contains no data of the gateway and needs no key,
-    because it asks the user for a key."""
+    """Return True if a request is for the page itself, which needs no key: it contains no gateway data, and asks the
+    user for the key."""
     return method in ("GET", "HEAD") and (path == "/" or path.startswith(FOLDER))
 
 
 def add_page(app: "FastAPI") -> None:
     """Serve the files at `/console/`, and redirect from `/`."""
-    from fastapi import Request, Response  # imported only by a gateway with an admin port
+    from fastapi import Request, Response  # imported only if the admin port is enabled
     from fastapi.responses import RedirectResponse
 
     folder = files(__package__) / "files"
@@ -59,7 +59,7 @@ def add_page(app: "FastAPI") -> None:
 
     @app.get("/", include_in_schema=False)
     async def lead() -> Response:
-        # relative, so it also works behind a proxy that serves the port below a path
+        # relative, so it also works behind a proxy that serves the port under a path prefix
         return RedirectResponse(FOLDER.removeprefix("/"), status_code=307, headers=HEADERS)
 
     @app.api_route(FOLDER + "{name:path}", methods=["GET", "HEAD"], include_in_schema=False)

@@ -1,5 +1,5 @@
-"""The table of models by servers for each backend with `placement`: which server has loaded which model, and the number
-of calls."""
+"""`/api/placement`: for each backend with `placement`, a table of models by servers: which server has loaded which
+model, and how many calls each model got."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ class PlacedServer(BaseModel):
     drain: str | None
     """`draining` or `drained`; null if the server is not being drained."""
     held: int
-    """Number of models that the server has loaded."""
+    """Number of models loaded on the server."""
     has_told: bool
     """True if the server has reported its models."""
     error: str
@@ -37,18 +37,18 @@ class PlacedHolding(BaseModel):
     state: str
     """`held`, `loading`, `unloading` or `failed`."""
     why: str
-    """The reason in the server's words, if `state` is `failed`."""
+    """The server's error message, if `state` is `failed`."""
 
 
 class ModelPlacement(BaseModel):
-    """A model, with the servers that have it."""
+    """A model, and the servers that have loaded it, are loading it, or could not load it."""
 
     model: str
     versions: list[str]
     copies: int
     """Number of servers that have loaded the model."""
     calls: int
-    """Calls since the start."""
+    """Number of calls since the gateway started."""
     in_flight: int
     last_used: datetime | None
     """The end of the model's last call, in UTC; null if there were no calls."""
@@ -56,7 +56,7 @@ class ModelPlacement(BaseModel):
 
 
 class BackendPlacement(BaseModel):
-    """The models that a backend has, by server."""
+    """The models of one backend, by server."""
 
     servers: list[PlacedServer]
     models: list[ModelPlacement]
@@ -74,10 +74,11 @@ class PlacementTables(BaseModel):
 
 @frozen
 class BackendSnapshot:
-    """The placement of one backend at one time, read in one step of the event loop. `now` is on the backend's clock."""
+    """The placement of one backend at one moment, read in one step of the event loop. `now` is the time on the
+    backend's clock."""
 
     servers: tuple[tuple[Endpoint, bool, str], ...]
-    """Each endpoint, whether it has reported its models, and the error of the last query."""
+    """For each endpoint: the endpoint, whether it has reported its models, and the error of the last query for them."""
     models: tuple[PlacedModel, ...]
     now: float
     can_load: bool
@@ -85,7 +86,7 @@ class BackendSnapshot:
 
 
 def snapshots(backends: Mapping[str, Backend], now: float) -> dict[str, BackendSnapshot]:
-    """Return the placement of all backends that have `placement`, at this time on their clock."""
+    """Return the placement of all backends with `placement` at the time `now` on their clock."""
     return {name: _snapshot(each, now) for name, each in placed(backends).items()}
 
 
@@ -104,7 +105,7 @@ def _snapshot(slots: PlacedSlots, now: float) -> BackendSnapshot:
 
 
 def tables(found: Mapping[str, BackendSnapshot]) -> PlacementTables:
-    """Return the tables of these snapshots. Safe to call on any thread."""
+    """Return the tables made from these snapshots. Safe to call in any thread."""
     return PlacementTables(backends={name: _table(each) for name, each in found.items()})
 
 
@@ -151,5 +152,5 @@ def _places(holdings: Sequence[ReplicaReport], numbers: Mapping[Endpoint, int]) 
 
 
 def _second(time: datetime) -> datetime:
-    """Return the time rounded to a second, so it stays the same while nothing happens."""
+    """Return the time rounded to a second, so the JSON stays the same while nothing happens."""
     return (time + timedelta(seconds=0.5)).replace(microsecond=0)

@@ -10,7 +10,7 @@ from gateway.policies.places import ReportedStates
 
 
 class PlacedPolicy(BaseModel):
-    """A policy at its place."""
+    """A policy, and its position in the configuration."""
 
     name: str
     settings: dict[str, Any]
@@ -26,7 +26,7 @@ class PlacedPolicies(BaseModel):
 
 
 class PolicySettings:
-    """The settings of all policies of a configuration, by their places."""
+    """The settings of all policies of a configuration, by route or backend."""
 
     def __init__(self, config: Config) -> None:
         shown = cast(dict[str, Any], effective(config))
@@ -35,10 +35,11 @@ class PolicySettings:
         } | {f"backends.{name}": each["policies"] for name, each in shown["backends"].items()}
 
     def at(self, place: str, states: ReportedStates) -> PlacedPolicies:
-        """Return the policies at `place`; `states` has the place, the name and the state of each stateful policy.
+        """Return the policies of the route or backend `place`. `states` contains the place, name and state of each
+        stateful policy.
 
         Raises:
-            KeyError: the place does not exist.
+            KeyError: there is no such route or backend.
         """
         found = []
         for entry in self._of_place[place]:

@@ -1,5 +1,5 @@
-"""A principal's permissions and limits, and the credentials with which clients become this principal: `/api/principal`.
-The responses contain no secrets."""
+"""A principal's permissions and limits, and the credentials that authenticate clients as this principal:
+`/api/principal`. The responses contain no secrets."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ from gateway.config.keys import Config
 
 
 class DescribedGrant(BaseModel):
-    """Permits operations on models; `models` and `listeners` are globs."""
+    """A grant: the permitted operations on models. `models` and `listeners` are globs."""
 
     operations: list[str]
     models: list[str]
@@ -30,27 +30,27 @@ class PermissionSet(BaseModel):
 
 
 class PrincipalLimit(BaseModel):
-    """A `rate_limit` by principal."""
+    """A `rate_limit` policy that counts requests by principal."""
 
     place: str
     """A route's name, or `backends.NAME`."""
     requests: int
-    """The number of requests in `seconds`, and the maximum number in a burst in `burst`."""
+    """The number of requests permitted per `seconds`. `burst` is the maximum number of requests in a burst."""
     seconds: float
     burst: int
     left: int | None
-    """The number of requests that the principal can send immediately. `left` and `full_in` are null if Redis counts the
-    requests."""
+    """The number of requests that the principal can send immediately. `left` and `full_in` are null if Redis stores the
+    counts."""
     full_in: float | None
-    """The seconds until `left` is `burst`."""
+    """Seconds until `left` equals `burst` again."""
 
 
 class TokenIssuer(BaseModel):
-    """An issuer whose tokens can name the principal."""
+    """An issuer whose tokens can authenticate clients as the principal."""
 
     issuer: str
     claim: str | None
-    """The token claim that names additional sets of permissions, or null."""
+    """The token claim that lists additional permission sets, or null."""
 
 
 class DescribedPrincipal(BaseModel):
@@ -58,18 +58,18 @@ class DescribedPrincipal(BaseModel):
 
     name: str
     entry: str | None
-    """The entry in `principals` for this principal: its name, or the first glob that matches. Null if no entry matches;
-    the principal then has no permissions."""
+    """The entry in `principals` for this principal: its name, or the first glob that matches it. Null if no entry
+    matches, in which case the principal has no permissions."""
     sets: list[PermissionSet]
-    """The sets of the entry."""
+    """The permission sets in the entry."""
     limits: list[PrincipalLimit]
     keys: list[ListedKey]
-    """The principal's API keys, at most 500."""
+    """Up to 500 of the principal's API keys."""
     tokens: list[TokenIssuer]
     certificates: list[str]
-    """Globs of the identities in client certificates that map to the principal."""
+    """Globs of client certificate identities that map to the principal."""
     anonymous_on: list[str]
-    """The listeners on which this is the principal of clients without credentials."""
+    """The listeners on which clients without credentials get this principal."""
     open_listeners: list[str]
     """The listeners without authentication, on which every client has full access."""
 
@@ -77,8 +77,8 @@ class DescribedPrincipal(BaseModel):
 def described_principal(
     name: str, config: Config, access: Access, states: Sequence[tuple[str, str, Mapping[str, Any]]]
 ) -> DescribedPrincipal:
-    """Return the principal with this name. `states` has, for each policy with data about the principal, the place, the
-    policy's name, and the data."""
+    """Return the principal with this name. For each policy that has data about the principal, `states` contains the
+    policy's place, its name, and the data."""
     principals, keys = access.credentials.principals, None if access.file is None else access.file.keys
     entry, auth = principals.entry(name), config.auth
     return DescribedPrincipal(
@@ -119,6 +119,6 @@ def _set(name: str, access: Access) -> PermissionSet:
 
 
 def _literal(pattern: str) -> str:
-    """Return the glob for the principal names that `pattern` can give. Only `*`, which stands for the identity, is
-    special."""
+    """Return a glob that matches the principal names that `pattern` can produce. In `pattern`, only `*` is special: it
+    stands for the identity."""
     return pattern.replace("[", "[[]").replace("?", "[?]")

@@ -1,4 +1,4 @@
-"""The meaning of error reasons, in the page's JSON."""
+"""Explanations of error reasons, in the JSON for the console's page."""
 
 from collections.abc import Set
 
@@ -9,7 +9,7 @@ from gateway.observing.faults import Fault, fault
 
 
 class ExplainedReason(BaseModel):
-    """A reason of errors."""
+    """An error reason and its explanation."""
 
     meaning: str
     look_at: str
@@ -18,7 +18,7 @@ class ExplainedReason(BaseModel):
 
 
 def explained(reasons: Set[str]) -> dict[str, ExplainedReason]:
-    """Return the explanations of these values of Reason. Texts that are not a value of Reason have no explanation."""
+    """Return the explanations of these values of Reason. Other strings get no explanation."""
     return {
         reason.value: ExplainedReason(meaning=text.meaning, look_at=text.look_at, fault=fault(reason.value))
         for reason, text in EXPLANATIONS.items()

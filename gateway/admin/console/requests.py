@@ -1,4 +1,4 @@
-"""The last requests in the format of the page's list: `/api/requests`."""
+"""The last requests in the format of the console's list: `/api/requests`."""
 
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -19,7 +19,7 @@ STATUSES = (FAILED, *(each.name for each in Status))
 
 
 class ListedRequest(BaseModel):
-    """A completed request, with the data of the access log, so without header values, keys and tensors."""
+    """A completed request, with the data of the access log, which excludes header values, keys and tensors."""
 
     id: str
     at: datetime
@@ -28,15 +28,15 @@ class ListedRequest(BaseModel):
     """`host:port`; empty over unix sockets."""
     principal: str
     listener: str
-    """Empty for a call of a graph's step, which has the id of the request for the graph."""
+    """Empty for the call of a graph step. Such a call has the same id as the request for the graph."""
     in_protocol: str
     operation: str
     model: str
     """The first 256 characters of the model's name in the request; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The last called backend. `out_protocol` and `endpoint` also refer to the last call. Empty without a call,
-    and for a graph, whose steps have their own backends."""
+    """The backend that was called last. `out_protocol` and `endpoint` also describe the last call. Empty if no backend
+    was called, and for a graph, because its steps have their own backends."""
     out_protocol: str
     endpoint: str
     status: str
@@ -45,42 +45,42 @@ class ListedRequest(BaseModel):
     fault: Literal["", "caller", "server"]
     """The party that caused the error; empty for requests that succeeded."""
     code: int
-    """The protocol's own status of the response; 0 if the protocol has no such status."""
+    """The response status in the client's protocol; 0 if the protocol has no status codes."""
     cache: str
-    """The result of the policy `cache`: `hit`, `shared` or `miss`; empty if the policy is not used."""
+    """The result of the policy `cache`: `hit`, `shared` or `miss`; empty if the policy did not handle the request."""
     read_for: str
-    """The reason for decoding the request's content, such as `translate.cast`; `nothing` if it was not decoded; empty
-    if no route matched."""
+    """The reason why the gateway decoded the request's content, such as `translate.cast`; `nothing` if it did not
+    decode the content; empty if no route matched."""
     tries: int
     retries: int
     bytes_in: int
     bytes_out: int
     queued: float
-    """Seconds in queues of backends."""
+    """Seconds that the request waited in backend queues."""
     upstream: float
     """Total duration of all attempts, in seconds."""
     seconds: float
     """Seconds from the request's arrival to the end of the response."""
     losses: list[str]
-    """The losses of a conversion."""
+    """The information that was lost in the conversion between protocols."""
 
 
 class ListedRequests(BaseModel):
-    """The last requests that match, newest first, and the meaning of their errors' reasons."""
+    """The last requests that match, newest first, and explanations of their error reasons."""
 
     requests: list[ListedRequest]
     matching: int
-    """Number of all matching requests; `requests` can have fewer."""
+    """Total number of matching requests; `requests` can contain fewer."""
     kept: int
-    """Number of all stored requests."""
+    """Total number of stored requests."""
     reasons: dict[str, ExplainedReason]
 
 
 @frozen
 class Search:
-    """Conditions of requests. Empty conditions match all requests. `id`, `model` and `principal` match parts of the
-    request's values, ignoring case. The other conditions must be equal to the request's values, except for the status
-    FAILED. If `exactly` is set, `model` and `principal` must also be equal."""
+    """Conditions that a request must meet. An empty condition matches every request. `id`, `model` and `principal`
+    match parts of the values, ignoring case; with `exactly`, `model` and `principal` must be equal. The other
+    conditions must be equal to the request's values, except that the status FAILED matches every failed request."""
 
     id: str = ""
     model: str = ""
@@ -111,8 +111,8 @@ class Search:
 
 
 def listed(requests: RecentRequests, search: Search, most: int, since_1970: float) -> dict[str, Any]:
-    """Return at most `most` of the matching requests as ListedRequests, a JSON object. A search for a backend also
-    finds the calls of graph steps. `since_1970` is the Unix time at which the clock of the requests was 0."""
+    """Return up to `most` of the matching requests as a JSON object, a ListedRequests. A search for a backend also
+    finds the calls of graph steps. `since_1970` is the Unix time at which the requests' clock was 0."""
     kept = list(requests.with_steps() if search.backend else requests)
     matching = [each for each in kept if search.matches(each)]
     shown = matching[:most]

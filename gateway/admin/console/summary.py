@@ -1,4 +1,4 @@
-"""Statistics of the last requests of a part of the gateway: `/api/summary`."""
+"""Statistics of the last requests for one part of the gateway: `/api/summary`."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from gateway.observing.recent import RecentRequests, has_failed
 from gateway.observing.stages import READING, STAGES, stage_seconds
 
 SummarisedPart = Literal["", "listener", "route", "backend", "model", "principal"]
-"""The parts whose requests can be summarized. An empty text means all requests."""
+"""The kinds of parts whose requests can be summarized. The empty string means all requests."""
 RELATED: Sequence[SummarisedPart] = ("route", "backend", "model", "principal")
 MOST_NAMES = 100
 """Maximum number of names that a list shows for each of RELATED. The list starts with the names that occur in the
@@ -25,7 +25,7 @@ largest number of requests."""
 
 
 class Times(BaseModel):
-    """Times of requests, in seconds; null without measurements."""
+    """Request times, in seconds; null if no request was measured."""
 
     requests: int
     """Number of measured requests."""
@@ -36,12 +36,13 @@ class Times(BaseModel):
 
 
 class RequestSummary(BaseModel):
-    """A part's requests among the gateway's last thousand requests. For a backend, they include calls of graph
-    steps."""
+    """Statistics of a part's requests among the gateway's last thousand requests. A backend's requests include the
+    calls of graph steps."""
 
     requests: int
     of: int
-    """Number of the complete gateway's recent requests, without probes: 1000, plus the remainder of a batch."""
+    """Number of the gateway's recent requests that were considered, without probes: 1000 plus the remainder of a
+    batch."""
     since: datetime | None
     """The end of the oldest of these requests, or null."""
     failed: int
@@ -57,8 +58,7 @@ class RequestSummary(BaseModel):
 
 
 def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: float) -> dict[str, Any]:
-    """Return a RequestSummary as a JSON object. `since_1970` is the Unix time at which the clock of the requests was
-    0."""
+    """Return a RequestSummary as a JSON object. `since_1970` is the Unix time at which the requests' clock was 0."""
     all_kinds, all_numbers = kept.numbers(lambda _: True)
     if kind:
         kinds, numbers = kept.numbers(_is_of(kind, name), with_steps=kind == "backend")
@@ -92,14 +92,14 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
 
 
 def fault_of(kind: RequestKind) -> str:
-    """Return who caused the error of a failed request: CALLER or SERVER."""
-    if kind.status == OK:  # the response had an error, but was not decoded
+    """Return which party caused the error of a failed request: CALLER or SERVER."""
+    if kind.status == OK:  # the response contained an error, but was not decoded
         return SERVER if kind.code >= 500 else CALLER
     return fault(kind.reason, kind.status)
 
 
 def readable(name: str) -> str:
-    """Return the first 256 characters of a name, without halves of surrogate pairs, for display and search."""
+    """Return the first 256 characters of a name, without unpaired surrogates, for display and search."""
     return name[:LONGEST_SHOWN_NAME].encode("utf-8", "backslashreplace").decode()
 
 
@@ -110,6 +110,6 @@ def _is_of(kind: SummarisedPart, name: str) -> Callable[[RequestKind], bool]:
 def _times(values: NDArray[np.float64]) -> dict[str, Any]:
     if not len(values):
         return {"requests": 0, "mean": None, "median": None, "p95": None, "p99": None}
-    parts = np.quantile(values, (0.5, 0.95, 0.99), method="inverted_cdf")  # times of real requests, not interpolated
+    parts = np.quantile(values, (0.5, 0.95, 0.99), method="inverted_cdf")  # actual times, not interpolated
     mean, median, p95, p99 = np.round((values.mean(), *parts), 7).tolist()
     return {"requests": len(values), "mean": mean, "median": median, "p95": p95, "p99": p99}

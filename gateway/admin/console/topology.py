@@ -1,5 +1,4 @@
-"""The topology of the configuration: listeners, routes and backends, and their connections. Only a reload changes the
-topology."""
+"""`/api/topology`: listeners, routes and backends, and their connections. Only a reload changes the topology."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -23,10 +22,10 @@ class ConfiguredListener(BaseModel):
     address: str
     protocols: list[str]
     model: str
-    """The model for requests without a model name, or empty."""
+    """The model for requests that contain no model name, or empty."""
     tls: bool
     auth: bool
-    """True if clients need credentials."""
+    """True if clients must authenticate."""
 
 
 class RouteBackend(BaseModel):
@@ -35,7 +34,7 @@ class RouteBackend(BaseModel):
     name: str
     role: Literal["main", "fallback"]
     weight: int | None
-    """The backend's weight in a `split`; null without a `split`."""
+    """The backend's weight in a `split`; null if the route has no `split`."""
 
 
 class ConfiguredRoute(BaseModel):
@@ -54,13 +53,14 @@ class ConfiguredRoute(BaseModel):
 
 
 class ConfiguredGraph(BaseModel):
-    """A model graph; `/api/graphs` has its picture."""
+    """A model graph; `/api/graphs` returns its diagram."""
 
     name: str
     place: str
-    """The place under which the graph's requests are counted, such as `models.posterior`, instead of a route's name."""
+    """The name under which the gateway counts the graph's requests, such as `models.posterior`, instead of a route's
+    name."""
     listeners: list[str]
-    """The listeners whose requests can call the graph, which are all listeners."""
+    """The listeners whose requests can call the graph: always all listeners."""
     backends: list[RouteBackend]
     """The backends that the graph's steps can call, including steps of nested graphs."""
 
@@ -76,7 +76,7 @@ class ConfiguredBackend(BaseModel):
     discovers: bool
     """True if the backend's endpoints come from discovery."""
     placed: bool
-    """True if the backend's servers have different models, which `/api/placement` shows."""
+    """True if the backend has `placement`, so its servers can have different models; `/api/placement` shows them."""
 
 
 class Topology(BaseModel):
@@ -91,7 +91,7 @@ class Topology(BaseModel):
     backends: list[ConfiguredBackend]
     graphs: list[ConfiguredGraph]
     latency_bounds: list[float]
-    """The upper bounds of the buckets of latencies in `/api/traffic`, in seconds."""
+    """The upper bounds of the latency buckets in `/api/traffic`, in seconds."""
 
 
 def topology(

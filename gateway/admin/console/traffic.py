@@ -1,5 +1,5 @@
-"""The current traffic: counts since the start, from which the page computes rates, and the numbers of calls in flight
-and waiting."""
+"""`/api/traffic`: counts since the gateway started, from which the page computes rates, and the numbers of calls in
+flight and of waiting calls."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -12,8 +12,8 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.on_demand import StartedSlots
 
 Plain = dict[str, object]
-"""A JSON object. The page fetches it every second or two, so it is not built from models, which would validate it
-again."""
+"""A JSON object as a plain dict. The page fetches it every second or two, so building it from pydantic models would
+waste time on validation."""
 
 
 class ListenerTraffic(BaseModel):
@@ -23,7 +23,7 @@ class ListenerTraffic(BaseModel):
     """Requests that have begun to arrive and have no response yet."""
     connections: int
     refused: int
-    """Connections refused since the start."""
+    """Number of connections refused since the gateway started."""
 
 
 class EndpointTraffic(BaseModel):
@@ -43,7 +43,7 @@ class BackendTraffic(BaseModel):
     """The current traffic of a backend."""
 
     waiting: int
-    """Calls that wait for a free slot."""
+    """Number of calls that wait for a free slot."""
     slots: int
     """Maximum number of calls in flight; 0 if unlimited."""
     queue: int
@@ -55,38 +55,38 @@ class BackendTraffic(BaseModel):
 
 
 class PathTraffic(BaseModel):
-    """The requests of one path, counted since the start."""
+    """The requests of one path, counted since the gateway started."""
 
     listener: str
-    """Empty for the calls of a graph's steps. The request for the graph is counted on a path without a backend."""
+    """Empty for the calls of graph steps. The request for the graph itself is counted on a path without a backend."""
     route: str
-    """Empty for requests that did not reach a route."""
+    """Empty for requests that matched no route."""
     backend: str
     endpoint: str
-    """The last called endpoint."""
+    """The endpoint that was called last."""
     ok: int
     failed: dict[str, int]
-    """Errors of servers, by status."""
+    """Number of server errors, by status."""
     rejected: dict[str, int]
-    """Errors of callers, by status."""
+    """Number of caller errors, by status."""
     latencies: dict[int, int]
-    """The number of requests in each non-empty bucket, by the index in `latency_bounds` of `/api/topology`. Requests
-    above the last bound have the index after the last bound."""
+    """The number of requests in each non-empty bucket, by the bucket's index in `latency_bounds` of `/api/topology`.
+    Requests above the last bound are counted under the next index."""
 
 
 class Traffic(BaseModel):
-    """The current traffic. The time of the data, in seconds on the gateway's own clock, is in the response header
-    `gateway-time`, so the body stays the same while nothing happens."""
+    """The current traffic. The response header `gateway-time` contains the time of the data, in seconds on the
+    gateway's own clock, so the body stays the same while nothing happens."""
 
     started: float
-    """The start of the counts, on the same clock. If the value changes, the gateway has restarted."""
+    """The time at which counting started, on the same clock. If the value changes, the gateway has restarted."""
     topology: str
-    """A text that changes when `/api/topology` or `/api/configuration` changes."""
+    """An identifier that changes when `/api/topology` or `/api/configuration` changes."""
     ready: bool
     errors: int
-    """Number of requests that ended with an error. If the number grows, `/api/errors` has new errors."""
+    """Number of requests that ended with an error. If the number grows, `/api/errors` returns new errors."""
     shedding: int
-    """The refusals while the gateway is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
+    """What the gateway refuses because it is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all
     requests with a body."""
     listeners: dict[str, ListenerTraffic]
     backends: dict[str, BackendTraffic]

@@ -1,1 +1,1 @@
-"""OpenAPI documents for the HTTP paths of each listener and for the admin port, and the page that shows them."""
+"""OpenAPI documents for each HTTP listener and for the admin port, and the page that shows them."""

@@ -1,4 +1,4 @@
-"""Add the parts to the admin port's OpenAPI document that FastAPI does not know: the authentication of clients, and the
+"""Add the parts that FastAPI cannot know to the admin port's OpenAPI document: the authentication of clients, and the
 errors without their own model."""
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _LEASE_TOKEN = "registration"
 
 
 def describe_errors(app: FastAPI, state: GatewayState) -> None:
-    """Add security schemes and errors of the configuration in use to the OpenAPI document of `app`."""
+    """Add the security schemes and errors of the configuration in use to the OpenAPI document of `app`."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -64,7 +64,7 @@ _PLAIN = {"text/plain": {"schema": {"type": "string"}}}
 
 
 def _asked(is_asked: bool) -> dict[str, Any]:
-    """Return the errors of the checks that run before every path."""
+    """Return the errors of the checks that apply to every path."""
     if not is_asked:
         return {
             "403": {"description": "The request came from a web page of another origin.", "content": _PLAIN},

@@ -32,17 +32,17 @@ class DocumentOfListener(BaseModel):
     listener: str
     protocols: list[str]
     url: str
-    """Its address for clients."""
+    """The listener's address for clients."""
 
 
 class Documents(BaseModel):
-    """The documents of listeners."""
+    """The listeners' documents."""
 
     documents: list[DocumentOfListener]
 
 
 def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> None:
-    """Add the paths below `/api/openapi`."""
+    """Add the paths below `/api/openapi` to the admin port's application."""
     models = ModelsOfClients(clock)
 
     @app.get("/api/openapi", summary="The listeners with an OpenAPI document")
@@ -72,8 +72,8 @@ def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> No
         model: Annotated[str, Query(max_length=LONGEST_NAME, description="Describe the paths for this model.")] = "",
         version: Annotated[str, Query(max_length=LONGEST_NAME, description="Version for the model's paths.")] = "",
     ) -> Response:
-        """Every HTTP path that the listener serves. If `model` is set, the schemas have the model's inputs and outputs,
-        with examples. The server reports these now, or did so within the last minute."""
+        """Every HTTP path that the listener serves. If `model` is set, the schemas contain the model's inputs and
+        outputs, with examples. The gateway gets them from the server, and caches them for a minute."""
         config = next((each for each in state.config.listeners if each.name == listener), None)
         rows = () if config is None else over_http(_rows(state, config))
         if config is None or not rows:
@@ -112,10 +112,10 @@ async def _described(
     model: str,
     version: str,
 ) -> Mapping[str, DescribedModel | str]:
-    """Return the model as each protocol's clients see it, or why they cannot use it.
+    """For each protocol, return the model as clients see it, or a message that explains why they cannot use it.
 
     Raises:
-        HTTPException: no protocol's clients can use it.
+        HTTPException: the clients of no protocol can use the model.
     """
     found: dict[str, DescribedModel | str] = {}
     status = 404

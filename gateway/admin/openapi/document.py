@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document of a listener: its paths below their prefixes, described by their protocols.
+"""The OpenAPI 3.1 document of a listener: its paths with their prefixes, described by their protocols.
 
-The statuses and bodies of errors come from the protocol's `encode_error`. The document omits paths whose requests
-always fail.
+`api` and the command `gateway openapi` create it. The statuses and bodies of errors come from the protocol's
+`encode_error`. The document omits paths whose requests always fail.
 """
 
 import re
@@ -26,8 +26,8 @@ JsonObject: TypeAlias = dict[str, Any]
 VERSION = "3.1.0"
 
 _NEVER_SEEN = {Reason.CANCELLED, Reason.METHOD_NOT_ALLOWED, Reason.VERSION_NOT_SUPPORTED}
-"""Reasons that a client with a valid method never gets in a response, because it has left or its request is of another
-kind."""
+"""Error reasons that a client of a documented operation never sees, because it has disconnected or because they apply
+to other kinds of requests."""
 _OF_BODIES = {
     Reason.LENGTH_REQUIRED,
     Reason.UNSUPPORTED_ENCODING,
@@ -36,7 +36,7 @@ _OF_BODIES = {
 }
 _CAPTURE = re.compile(r"\{(\w+)\}")
 _REST = "rest"
-"""The path parameter for the part of a pattern that `*` leaves open."""
+"""The path parameter for the part of a pattern that `*` matches."""
 
 
 def document(
@@ -51,9 +51,9 @@ def document(
 
     - `rows`: The listener's protocols with their prefixes, as in its PathTable.
     - `url`: The listener's address for clients; empty if the address is unknown.
-    - `auth`: The possible credentials of clients, or None.
-    - `models`: By protocol name, the model that the document describes, or the reason why it cannot be described. For a
-      protocol without an entry, the document describes any model.
+    - `auth`: The credentials that clients can use; None without authentication.
+    - `models`: For each protocol name, the model to describe, or the reason why it cannot be described. For a protocol
+      without an entry, the document describes the paths for any model.
     - `version`: The gateway's version.
     """
     schemes = _security_schemes(listener, auth)
@@ -93,8 +93,8 @@ def document(
 def _model_of(
     protocol: Protocol, pattern: str, known: DescribedModel | str | None, listener: ListenerConfig
 ) -> DescribedModel | None:
-    """Return the model for the description of a path. Return None if the path is described for any model, or always
-    leads to another model."""
+    """Return the model that the description of a path is for. Return None if the path is described for any model, or
+    always leads to another model."""
     models = protocol.traits.models
     is_named = models.named or models.may_be_named or "{model}" in pattern
     return known if isinstance(known, DescribedModel) and (is_named or known.name == listener.model) else None
@@ -115,7 +115,7 @@ def _about(listener: ListenerConfig, models: Mapping[str, DescribedModel | str])
 
 
 def _placed(pattern: str, prefix: str) -> tuple[str, str]:
-    """Return the method, in lower case, and the path of a pattern below its prefix."""
+    """Return the method, in lower case, and the path of a pattern with its prefix."""
     method, _, path = pattern.partition(" ")
     if prefix.strip("/"):
         path = f"/{prefix.strip('/')}{path.rstrip('/')}"
@@ -123,13 +123,14 @@ def _placed(pattern: str, prefix: str) -> tuple[str, str]:
 
 
 def _operation_id(method: str, path: str, taken: Container[str]) -> str:
-    """Return a name for generated clients: `post_v2_models_model_infer`."""
+    """Return the operation id, from which generated clients derive a function name, such as
+    `post_v2_models_model_infer`."""
     name = "_".join((method, *re.findall(r"[A-Za-z0-9]+", path)))
     return next(each for each in chain([name], (f"{name}_{at}" for at in count(2))) if each not in taken)
 
 
 class _Responses:
-    """The error responses, without duplicates, by the names that operations refer to."""
+    """The error responses of the document, without duplicates. Operations refer to them by name."""
 
     def __init__(self) -> None:
         self.found: dict[str, JsonObject] = {}
@@ -144,8 +145,8 @@ class _Responses:
 
 
 def describes(protocol: Protocol) -> DescribeOperation | None:
-    """Return the function that describes the protocol's paths; None if the protocol cannot describe them, or if its
-    messages are forwarded unchanged."""
+    """Return the function that describes the protocol's paths; None if the protocol cannot describe them, or if the
+    gateway forwards its messages unchanged."""
     if protocol.http.is_passthrough:
         return None
     return protocol.describer() if protocol.describer is not None else registry.descriptions().get(protocol.name)
@@ -197,7 +198,8 @@ def _described(protocol: Protocol, pattern: str, described: HttpOperation, respo
 
 
 def _merged(own: JsonObject, errors: JsonObject) -> JsonObject:
-    """Return the bodies of errors under a status that other responses also have."""
+    """Return the error bodies by media type, merged with the bodies (`own`) of other responses that have the same
+    status."""
     return {
         name: {"schema": {"anyOf": [own[name]["schema"], each["schema"]]}}
         if name in own and "schema" in own[name] and "schema" in each
@@ -274,7 +276,7 @@ def _security_schemes(listener: ListenerConfig, auth: AuthConfig | None) -> Json
 
 
 def security_schemes(ways: Sequence[str], auth: AuthConfig) -> JsonObject:
-    """Return the security schemes of some ways to authenticate."""
+    """Return the security schemes for these authentication methods."""
     found: JsonObject = {}
     if "keys" in ways or "jwt" in ways:
         what = " or ".join(name for way, name in (("keys", "an API key"), ("jwt", "a token")) if way in ways)

@@ -1,5 +1,5 @@
-"""A model as a listener's clients see it, from live metadata. The module fetches the metadata when a user opens the
-page, in the same way as clients' own metadata requests, and stores it for a minute."""
+"""A model as a listener's clients see it, from live metadata. `ModelsOfClients` fetches the metadata when a user opens
+the page, through the same path as a client's metadata request, and caches it for a minute."""
 
 import asyncio
 from collections import OrderedDict
@@ -24,7 +24,7 @@ Key: TypeAlias = tuple[str, str, str, str]
 
 
 class ModelsOfClients:
-    """The models in documents, for the configuration in use."""
+    """The models that OpenAPI documents describe, for the configuration in use."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class ModelsOfClients:
         self, config: Config, select: Select, listener: str, protocol: Protocol, model: str, version: str
     ) -> DescribedModel:
         """Return the model with the names that clients of `protocol` use at the listener. `select` finds the
-        destination of requests.
+        destination of a request.
 
         Raises:
             GatewayError: the error for an unknown model, or the backend's error.
@@ -63,7 +63,7 @@ async def _ask(select: Select, key: Key, protocol: Protocol) -> DescribedModel:
     listener, _, model, version = key
     models = protocol.traits.models
     asking = Request(Operation.METADATA, model, version, listener=listener, protocol=protocol.name)
-    # if the operations come with the tensors, clients request only the first part
+    # if the metadata includes the operations, clients send only the first of these requests
     parts = models.metadata_parts if models.operations_part else models.metadata_parts[:1]
     answers = {part: await _answer(select, replace(asking, part=part)) for part in parts}
     signature = merge(tuple(answers.values()))
@@ -84,5 +84,5 @@ async def _answer(select: Select, request: Request) -> Signature:
 
 
 def why_not(error: GatewayError | DecodeError) -> str:
-    """Return the text for a model that cannot be described."""
+    """Return a message that explains why a model cannot be described."""
     return error.message if isinstance(error, GatewayError) else str(error)

@@ -1,5 +1,5 @@
-"""`/docs`: the page that shows the OpenAPI documents of the admin port and of the listeners, by Swagger UI. All files
-of the page are installed, because a CDN might be unreachable."""
+"""`/docs`: a page that uses Swagger UI to show the OpenAPI documents of the admin port and of the listeners. All its
+files are installed with the gateway, because a CDN might be unreachable."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +12,7 @@ POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
-        "style-src 'self' 'unsafe-inline'",  # Swagger UI sets styles of its elements
+        "style-src 'self' 'unsafe-inline'",  # Swagger UI sets inline styles
         "img-src 'self' data:",
         "connect-src 'self'",
         "base-uri 'none'",

@@ -1,7 +1,7 @@
 """The paths of the playground: `/api/playground`, and below it `send`, `explain` and `snippets`.
 
-These paths have the access rules of every path of the admin port. A user of the playground has no more access than any
-client, because the request goes through the listener, which requires its own key.
+The same access rules apply to these paths as to all paths of the admin port. The playground gives its users only the
+access that every client has, because the request goes through the listener, which requires its own key.
 """
 
 import asyncio
@@ -45,19 +45,19 @@ from gateway.core.protocol import Protocol as WireForm
 from gateway.core.types import bytes_of
 
 MOST_VALUES = 5000
-"""Maximum number of JSON values in a form. A form with 64 inputs and outputs has 2,500 values."""
+"""Maximum number of JSON values in a form. A form with 64 inputs and outputs contains 2,500 values."""
 MOST_ERRORS = 10
 """Maximum number of reported errors of a form."""
 AT_ONCE = 4
 """Maximum number of playground requests in progress. Additional requests get status 429."""
 MOST_FORMS = 16
-"""Maximum number of streamed responses that the page shows in every protocol."""
+"""Maximum number of streamed responses that the page also shows in all other protocols."""
 _FACTS = ("x-request-id", "gateway-route", "gateway-backend", "gateway-tries", "retry-after")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 
 class PlaygroundListener(BaseModel):
-    """A listener, with the data for the form."""
+    """A listener, with the data that the form needs."""
 
     name: str
     address: str
@@ -66,12 +66,12 @@ class PlaygroundListener(BaseModel):
     tls: bool
     auth: bool
     explains: bool
-    """True if the listener has `allow_explain`, so sent requests can be explained."""
+    """True if the listener sets `allow_explain`, so the response to a request can contain an explanation."""
 
 
 class PlaygroundSettings(BaseModel):
-    """The choices of the form. `operations` has the operations of each protocol, `derivatives` the tensor names of the
-    derivatives."""
+    """The options that the form offers. `operations` lists the operations of each protocol, `derivatives` the tensor
+    names of the derivatives."""
 
     listeners: list[PlaygroundListener]
     operations: dict[str, list[str]]
@@ -82,8 +82,8 @@ class PlaygroundSettings(BaseModel):
 
 
 class SentCall(BaseModel):
-    """One request in the wire format, and its responses. Times are in seconds; they are null for events that did not
-    happen."""
+    """One request as sent over the network, and its responses. Times are in seconds; a time is null if the event did
+    not happen."""
 
     request: ShownMessage
     replies: list[ShownMessage]
@@ -93,10 +93,10 @@ class SentCall(BaseModel):
 
 
 class Sent(BaseModel):
-    """The outcome of a request. `status` is OK or the status of the error. `facts` has response headers about the
-    responding server. `more_outputs` is the number of outputs that are not in the list. `forms` has the response in the
-    other protocols. `explanation` is the content of the response's `gateway-explanation`; if it is null, `unexplained`
-    has the reason."""
+    """The result of a request. `status` is OK or the status of the error. `facts` contains response headers that
+    describe the server that responded. `more_outputs` is the number of outputs that are not in the list. `forms`
+    contains the response in the other protocols. `explanation` is the content of the response's `gateway-explanation`;
+    if it is null, `unexplained` contains the reason."""
 
     protocol: str
     status: str
@@ -113,14 +113,14 @@ class Sent(BaseModel):
 
 
 class WrongForm(BaseModel):
-    """The errors of an invalid form: a text for each field, such as `inputs.0.values`. The field "" is the complete
-    form."""
+    """The errors of an invalid form: a message for each invalid field, such as `inputs.0.values`. The field "" stands
+    for the whole form."""
 
     errors: dict[str, str]
 
 
 def add_playground(app: FastAPI, state: GatewayState) -> None:
-    """Add the paths of the playground."""
+    """Add the playground's paths to the admin port's application."""
     free = asyncio.Semaphore(AT_ONCE)
     described = {
         "requestBody": {
@@ -142,7 +142,7 @@ def add_playground(app: FastAPI, state: GatewayState) -> None:
 
     @app.get(PLAYGROUND)
     async def read_settings() -> PlaygroundSettings:
-        """The choices of the playground's form."""
+        """The options that the playground's form offers."""
         return _settings(state)
 
     @app.post(f"{PLAYGROUND}/send", openapi_extra=described, responses=wrong, response_model=Sent)
@@ -171,7 +171,7 @@ def add_playground(app: FastAPI, state: GatewayState) -> None:
 
     @app.post(f"{PLAYGROUND}/snippets", openapi_extra=described, responses=wrong, response_model=list[Snippet])
     async def write_snippets(request: Request) -> Response:
-        """The request of a form for other clients, ready to copy."""
+        """The request of a form as code for other clients, ready to copy."""
         form = await _read(request)
         async with turn():
             try:
@@ -181,7 +181,7 @@ def add_playground(app: FastAPI, state: GatewayState) -> None:
 
 
 def _host(request: Request) -> str:
-    """Return the name by which the user's browser reaches this machine, in URL format."""
+    """Return the host name at which the user's browser reaches this machine, in URL format."""
     host = request.url.hostname or ""
     host = host if _HOST.fullmatch(host) else "127.0.0.1"
     return f"[{host}]" if ":" in host else host
@@ -192,14 +192,14 @@ async def _snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str
 
 
 async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
-    """Return the result of `work` as JSON. The work runs in a thread with its own event loop, so client requests do not
-    wait for it."""
+    """Return the result of `work` as JSON. Run it in a thread with its own event loop, so client requests do not wait
+    for it."""
     return await asyncio.to_thread(lambda: _json(asyncio.run(work())))
 
 
 async def _while_asked(request: Request, work: Coroutine[Any, Any, PlaygroundResult]) -> PlaygroundResult:
-    """Return the result of `work`. Cancel the work if the client of `request` disconnects first. The request's body has
-    already arrived."""
+    """Return the result of `work`. Cancel it if the client disconnects first. The body of `request` must have been
+    read."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -250,8 +250,8 @@ def _address(state: GatewayState, form: PlaygroundForm) -> str:
 
 
 async def _read(request: Request) -> PlaygroundForm:
-    """Return the form in the body. A page of another host cannot send this content type without a preflight request by
-    the browser."""
+    """Return the form in the request body. It must be JSON, because a page of another host cannot make a browser send
+    that content type without a preflight request."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected Content-Type: application/json")
     return await asyncio.to_thread(_parsed, await read_body(request))
@@ -263,7 +263,7 @@ def _parsed(body: bytes) -> PlaygroundForm:
     try:
         return PlaygroundForm.model_validate_json(body)
     except ValidationError as error:
-        # Without the values, because a value might be a key.
+        # Leave the values out of the message, because a value might be a key.
         told = [f"{'.'.join(map(str, each['loc'])) or 'form'}: {each['msg']}" for each in error.errors()[:MOST_ERRORS]]
         raise HTTPException(422, shortened("; ".join(told), LONGEST_ERROR)) from None
 

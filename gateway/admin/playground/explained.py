@@ -15,7 +15,7 @@ from gateway.config.keys import Config
 
 async def explained(form: PlaygroundForm, config: Config, address: str) -> Explanation:
     """Explain how a gateway with `config` processes the form's request, up to the message for the backend, which is not
-    sent. This assembles a separate gateway.
+    sent. The function assembles a separate gateway for this.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request.
@@ -38,6 +38,6 @@ async def explained(form: PlaygroundForm, config: Config, address: str) -> Expla
         arrival = arrive(orjson.dumps(document), config, spoken(config), name, prepared.config.name, "")
     except RecordingError as error:
         raise PlaygroundFormError({"": str(error)}) from error
-    # Policies keep their states by their settings. If both gateways shared the settings, the end of this gateway would
-    # end the mirrors of the running gateway.
+    # Policies store their states by settings object. If both gateways shared these objects, closing this gateway would
+    # stop the mirrors of the running gateway.
     return await explain(arrival, config.model_copy(deep=True), spoken(config), send=False)

@@ -1,4 +1,4 @@
-"""The form of the playground, and the conversion of the form's content to a Request."""
+"""The playground's form, and its conversion to a Request."""
 
 import json
 import re
@@ -21,17 +21,18 @@ from gateway.routing.router import LONGEST_NAME
 MOST_ELEMENTS = 250_000
 """Maximum number of elements in all inputs together."""
 MOST_PARAMETERS = 10_000
-"""Maximum number of JSON values in the parameters, as in a message (`limits.json_values`)."""
+"""Maximum number of JSON values in the parameters; the same as for a message (`limits.json_values`)."""
 MOST_TENSORS = 64
 SECONDS = 10.0
 MOST_SECONDS = 25.0
-"""Maximum wait for a response, in seconds. A connection of the admin port can stay open for 30 s."""
+"""Maximum wait for a response, in seconds. Shorter than the 30 s for which a connection to the admin port can stay
+open."""
 
 FRAMING_HEADERS = frozenset(
     {"host", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
     | {"upgrade", "proxy-connection", "expect"}
 )
-"""Headers that only the transport can set, because they determine the end of a message."""
+"""Headers that only the transport can set, because they determine where a message ends."""
 
 T = TypeVar("T")
 
@@ -46,8 +47,8 @@ class _Typed(BaseModel):
 
 
 class TypedInput(_Typed):
-    """One input. `shape` can have one dimension of any size (`-1` or `?`). If `shape` is empty, it is derived from the
-    values. `declared` is the shape in the model's metadata; it is empty if unknown."""
+    """One input. `shape` can contain one dimension of any size (`-1` or `?`). If `shape` is empty, it is derived from
+    the values. `declared` is the shape in the model's metadata, or empty if unknown."""
 
     name: str = Field(default="", max_length=LONGEST_NAME)
     datatype: str = Field(default="FP64", max_length=16)
@@ -65,8 +66,9 @@ class DeclaredOutput(_Typed):
 
 
 class PlaygroundForm(_Typed):
-    """The complete form. `parameters` is a JSON object, `headers` has a line `name: value` for each header, `key` is
-    the API key or token for the listener. The playground uses the key only for this request, and does not store it."""
+    """The complete form. `parameters` is a JSON object, `headers` contains one line `name: value` per header, and `key`
+    is the API key or token for the listener. The playground uses the key only for this request, and does not store
+    it."""
 
     listener: str = Field(max_length=LONGEST_NAME)
     protocol: str = Field(max_length=LONGEST_NAME)
@@ -82,8 +84,8 @@ class PlaygroundForm(_Typed):
 
 
 class PlaygroundFormError(Exception):
-    """The content of the form is not a valid request. `errors` has a text for each wrong field: `model`,
-    `inputs.0.values`."""
+    """The content of the form is not a valid request. `errors` contains a message for each invalid field, such as
+    `model` or `inputs.0.values`."""
 
     def __init__(self, errors: dict[str, str]) -> None:
         super().__init__("; ".join(errors.values()))
@@ -118,8 +120,8 @@ def read_request(form: PlaygroundForm) -> Request:
 
 
 def declared(form: PlaygroundForm, inputs: Sequence[Tensor]) -> Signature:
-    """Return the model's signature from the form. The first dimension of an input without a declared shape can have any
-    size."""
+    """Return the model's signature as the form declares it. If an input has no declared shape, its first dimension can
+    have any size."""
     known = [each.declared or [-1, *tensor.shape[1:]] for each, tensor in zip(form.inputs, inputs, strict=True)]
     return Signature(
         tuple(
@@ -131,7 +133,7 @@ def declared(form: PlaygroundForm, inputs: Sequence[Tensor]) -> Signature:
 
 
 def read_headers(form: PlaygroundForm) -> RawHeaders:
-    """Return the headers to send, with the key. Raises PlaygroundFormError."""
+    """Return the headers to send, including the key. Raises PlaygroundFormError."""
     found: dict[str, str] = {}
     for line in form.headers.splitlines():
         if not line.strip():
@@ -174,7 +176,7 @@ def read_tensor(typed: TypedInput) -> Tensor:
 
 
 def _elements(text: str, datatype: Datatype) -> tuple[list[Any], Shape | None]:
-    """Return the elements, and the shape of the nested lists if they are JSON."""
+    """Return the elements; if they are JSON, also return the shape of the nested lists."""
     stripped = text.strip()
     if stripped.startswith("["):
         if has_more_values(stripped, 2 * MOST_ELEMENTS + MAX_RANK):

@@ -1,18 +1,19 @@
-"""Count the values of a JSON document before it is parsed. Parsing makes an object of each value, and blocks the event
-loop even if another thread parses."""
+"""Count the values of a JSON document before it is parsed. Parsing creates an object for each value, and blocks the
+event loop even if another thread does the parsing."""
 
 import re
 
 _TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""Matches each text. A text without an end extends to the end of the document."""
+"""Matches each JSON string. An unterminated string extends to the end of the document."""
 
 
 def has_more_values(text: str, most: int) -> bool:
-    """Return True if a JSON document, valid or not, has more than `most` values. An empty list counts as two values."""
+    """Return True if a JSON document, valid or not, contains more than `most` values. An empty list counts as two
+    values."""
     if _marks(text) < most:
         return False
     found = at = 0
-    for each in _TEXTS.finditer(text):  # one by one, so other threads can run in between
+    for each in _TEXTS.finditer(text):  # one at a time, so other threads can run in between
         found += _marks(text[at : each.start()])
         if found >= most:
             return True

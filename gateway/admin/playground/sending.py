@@ -1,7 +1,7 @@
-"""Send a request to a listener of this gateway like a client, using the listener's address, transport and TLS.
+"""Send a request to a listener of this gateway as a client would, using the listener's address, transport and TLS.
 
-The model's signature comes from the form, so the playground sends a single message, without queries before it. The
-gateway's own Bridge adapts the tensors to the listener's protocol.
+The model's signature comes from the form, so the playground sends a single message, without metadata requests before
+it. The gateway's own Bridge adapts the tensors to the listener's protocol.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ from gateway.transports.tls import ClientTls
 MOST_REPLY = 16 * 2**20
 """Maximum size of one response, and of the body of one message of a stream, in bytes."""
 MOST_RESPONSES = 64
-"""Maximum number of responses of a stream for which the playground waits."""
+"""Maximum number of stream responses that the playground waits for."""
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]", "": "127.0.0.1"}
 
 
@@ -65,12 +65,12 @@ class Prepared:
     request: Request
     headers: RawHeaders
     signature: Signature
-    """The signature as the protocol's clients see it."""
+    """The model's signature, as clients of the protocol see it."""
 
 
 @frozen
 class PlaygroundCall:
-    """One request in the wire format, and all responses to it."""
+    """One request as sent over the network, and all responses to it."""
 
     call: Call
     replies: tuple[Message, ...]
@@ -78,8 +78,8 @@ class PlaygroundCall:
 
 @frozen
 class PlaygroundResult:
-    """The outcome of a request. `calls` has the messages, `error` the reason for a missing response, `seconds` the
-    total time."""
+    """The result of a request. `calls` contains the messages, `error` the reason for a missing response, and `seconds`
+    the total time."""
 
     calls: tuple[PlaygroundCall, ...]
     responses: tuple[Response, ...]
@@ -100,7 +100,7 @@ class _Notes(Watch):
         self._replies.setdefault(id(call), []).append(reply)
 
     def played(self) -> tuple[PlaygroundCall, ...]:
-        """Return the current calls."""
+        """Return the calls so far."""
         return tuple(PlaygroundCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
 
 
@@ -147,7 +147,7 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
 
 async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundResult:
     """Send the request to the listener at `address` and wait for the response. If `send` is False, only determine the
-    messages that a client would send. A response that does not arrive in time is also an error.
+    messages that a client would send. If a response does not arrive in time, the result contains an error.
 
     Raises:
         PlaygroundFormError: the protocol cannot represent the request. Nothing was sent.
@@ -189,7 +189,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
 
 
 def reached(address: str, prepared: Prepared) -> str:
-    """Return the listener's address for a client on this machine, in the format of the transport. Raises
+    """Return the address at which a client on this machine reaches the listener, in the transport's format. Raises
     PlaygroundFormError."""
     kind, tls = prepared.protocol.transport, prepared.config.tls is not None
     bare = address.removeprefix("tcp://")
@@ -238,8 +238,8 @@ async def _responses(
 
 
 def _flavor(prepared: Prepared) -> str:
-    """Return the plainest server type as which the listener can be addressed. If the protocol has JSON and a binary
-    format, this is JSON, unless JSON cannot represent the request."""
+    """Return the simplest server type under which the listener can be addressed. If the protocol has a JSON and a
+    binary format, this is JSON, unless JSON cannot represent the request."""
     flavors = prepared.protocol.traits.servers.flavors
     configured = prepared.config.flavor.get(prepared.protocol.name, "")
     needs_more = prepared.request.operation is Operation.STREAM or any(
@@ -271,11 +271,11 @@ async def _ask_stream(
 
 
 class _Declared(SignatureCache):
-    """The signature that the form declares, instead of a signature fetched from the listener."""
+    """Returns the signature that the form declares, instead of a signature fetched from the listener."""
 
     def __init__(self, prepared: Prepared, handler: Handler, traits: Traits) -> None:
         super().__init__(handler, traits, perf_counter)
-        # The listener decides whether the model has the operation.
+        # The listener checks whether the model has the operation.
         self._signature = replace(prepared.signature, operations=CALLS)
         self._model = prepared.form.model
 
@@ -292,13 +292,13 @@ def _own_names(operation: Operation) -> tuple[str, ...]:
 
 
 def _point(spec: TensorSpec) -> TensorSpec:
-    """Return an input or output as seen by clients whose tensors are vectors of FP64, one for each row."""
+    """Return an input or output as clients see it whose tensors are FP64 vectors, one per row."""
     sizes = spec.shape[1:] if spec.shape[:1] == (-1,) else spec.shape
     return replace(spec, datatype=Datatype.FP64, shape=(-1, -1 if not sizes or -1 in sizes else prod(sizes)))
 
 
 def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
-    """Return the tensor as rows of FP64. Raise ValueError if FP64 cannot represent every value."""
+    """Return the tensor as FP64 rows. Raise ValueError if FP64 cannot represent every value."""
     if given.datatype is Datatype.BYTES:
         raise ValueError("this protocol carries numbers only")
     before = given.array
@@ -332,8 +332,8 @@ def _tls(prepared: Prepared) -> ClientTls | None:
         context = client_context(TlsFiles(authorities=str(tls.certificate)), alpn=(alpn,) if alpn else ())
     except CertificateError as error:
         raise PlaygroundFormError({"listener": f"tls.{error.key}: {error}"}) from error
-    # The file is the listener's own certificate, so a server that has its key is the listener, whatever names the
-    # certificate has.
+    # The file is the listener's own certificate. A server that has its private key is the listener, whatever names the
+    # certificate contains.
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return ClientTls(lambda: context)

@@ -1,4 +1,4 @@
-"""Formats messages and responses for display: JSON on several lines, anything else in hexadecimal with notes."""
+"""Formats messages and responses for display: JSON on several lines, binary content in hexadecimal with notes."""
 
 import json
 from base64 import b64encode
@@ -17,24 +17,24 @@ from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding
 from gateway.core.types import Headers, Message, Request, Response, Tensor, bytes_of
 
 LONGEST_TEXT = 64 * 2**10
-"""Maximum number of characters of a body that are shown."""
+"""Maximum length of the shown part of a body, in characters."""
 MOST_HEX = 4096
-"""Maximum number of bytes that are shown in hexadecimal."""
+"""Maximum number of bytes to show in hexadecimal."""
 MOST_VALUES = 1000
-"""Maximum number of elements of an output that are shown."""
+"""Maximum number of elements to show of an output."""
 MOST_OUTPUTS = 64
-"""Maximum number of outputs of a response that are shown."""
+"""Maximum number of outputs to show of a response."""
 LONGEST_VALUE = 1000
-"""Maximum number of characters of a BYTES element that are shown."""
+"""Maximum number of characters to show of a BYTES element."""
 LONGEST_SHOWN_NAME = 200
-"""Maximum number of characters of a name, a header or a path that are shown."""
+"""Maximum number of characters to show of a name, a header or a path."""
 LONGEST_ERROR = 2000
-"""Maximum number of characters of an error that are shown."""
+"""Maximum number of characters to show of an error message."""
 MOST_IN_FORMS = 1_000_000
-"""Maximum size of a response that the page shows in every protocol, in bytes. A larger response is shown only in its
-own protocol."""
+"""Maximum size of a response that the page also shows in the other protocols, in bytes. A larger response is shown only
+in its own protocol."""
 MOST_WHOLE = 16 * 2**20
-"""Maximum size of responses that the page receives complete, in bytes."""
+"""Maximum total size of the responses that the page receives in full, in bytes."""
 _WIDTH = 100
 _DEEPEST = 100
 _WIRE_TYPES = {0: "varint", 1: "64 bits", 2: "bytes", 5: "32 bits"}
@@ -42,8 +42,8 @@ _LONGEST_HEADER = 4096
 
 
 class ShownMessage(BaseModel):
-    """A message. `head` has the address and the headers, one per line. `size` is the size of the body in bytes. If
-    `cut` is True, `body` is incomplete. For a response that is cut, `whole` has all bytes of the body in base64."""
+    """A message. `head` contains the address and the headers, one per line. `size` is the size of the body in bytes. If
+    `cut` is True, `body` is incomplete. For an incomplete response, `whole` contains the full body in base64."""
 
     head: list[str]
     size: int
@@ -55,7 +55,7 @@ class ShownMessage(BaseModel):
 
 
 class ShownForm(BaseModel):
-    """A response in one protocol: its messages, or why the protocol cannot represent it."""
+    """A response in one protocol: its messages, or the reason why the protocol cannot represent it."""
 
     protocol: str
     messages: list[ShownMessage]
@@ -64,7 +64,7 @@ class ShownForm(BaseModel):
 
 class ShownOutput(BaseModel):
     """An output. `elements` is the number of elements. `values` is JSON with at most the first MOST_VALUES of them;
-    `cut` is True if some are missing."""
+    `cut` is True if elements are missing."""
 
     name: str
     datatype: str
@@ -75,7 +75,7 @@ class ShownOutput(BaseModel):
 
 
 def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) -> ShownMessage:
-    """Return `message` for display, with the headers that were `added` to it. Credentials in its headers are masked."""
+    """Return `message` for display, including the `added` headers. Credentials in headers are masked."""
     if added and not isinstance(protocol.binding, StreamBinding):
         message = replace(message, headers=Headers((*message.headers.raw, *added)))
     size = bytes_of(message)
@@ -84,7 +84,7 @@ def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) 
 
 
 def shown_replies(replies: Sequence[Message], protocol: Protocol) -> list[ShownMessage]:
-    """Return responses for display. Responses that are too long to show are also included complete, up to MOST_WHOLE
+    """Return responses for display. Responses that are too long to show are also included in full, up to MOST_WHOLE
     bytes in total."""
     found: list[ShownMessage] = []
     left = MOST_WHOLE
@@ -101,7 +101,7 @@ def forms(
     responses: tuple[Response, ...], error: GatewayError | None, request: Request, without: str, size: int
 ) -> list[ShownForm]:
     """Return the response in every protocol except `without`. `size` is the size of the responses in bytes. A large
-    response is not converted, because conversion would delay the requests that the gateway handles at the same time."""
+    response is not converted, because that would delay other requests."""
     others = [each for name, each in protocols().items() if name != without]
     if size > MOST_IN_FORMS:
         why = f"Answers of more than {MOST_IN_FORMS:,} bytes appear only in their own protocol."
@@ -126,7 +126,7 @@ def shown_output(tensor: Tensor) -> ShownOutput:
 
 
 def shortened(text: str, length: int) -> str:
-    """Return `text`, or the beginning of a longer text with its number of characters."""
+    """Return `text`; if it is longer than `length`, return its beginning and its number of characters."""
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
 
 
@@ -187,7 +187,7 @@ def _body(message: Message, protocol: Protocol, size: int) -> tuple[str, str, bo
 
 
 class _Literal(str):
-    """A number in its original spelling, because a float would lose digits."""
+    """A number with its original digits, because a float would lose some."""
 
     __slots__ = ()
 
@@ -215,7 +215,7 @@ def _pretty(value: Any, depth: int) -> str:
 
 
 def _wrapped(items: list[str], depth: int) -> str:
-    """Return a list on as few lines as its width needs."""
+    """Return a list on as few lines as possible."""
     lines, line = [], ""
     for each in items:
         if line and len(line) + len(each) > _WIDTH:
@@ -231,8 +231,8 @@ def _text(value: object) -> str:
 
 
 def _hexadecimal(body: bytes, notes: dict[int, str]) -> str:
-    """Return lines of 16 bytes. Each of the `notes` is above the bytes that it describes, so a line ends where a note
-    starts."""
+    """Return lines of 16 bytes. Each of the `notes` is printed above the bytes that it describes, so a line ends where
+    a note starts."""
     lines: list[str] = []
     at, end = 0, min(len(body), MOST_HEX)
     starts = sorted(each for each in notes if each < end)
@@ -274,7 +274,7 @@ def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """Return the number at this position, and the position after it. The position is -1 without a number."""
+    """Return the number at this position, and the position after it. If there is no number, that position is -1."""
     value = 0
     for shift in range(0, 64, 7):
         if not 0 <= at < len(body):

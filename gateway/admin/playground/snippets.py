@@ -1,9 +1,9 @@
-"""Write the form's request as code for widely used clients, ready to copy, with this gateway's addresses and TLS, the
-model and the values.
+"""Write the form's request as code for widely used clients. The code is ready to copy: it contains this gateway's
+addresses and TLS settings, the model and the values.
 
-A snippet takes the API key from the variable GATEWAY_KEY and the CA of the listener's certificate from the file
-`ca.crt`, because the gateway does not have the CA and should not show the key. Names and values are quoted for the
-language of the snippet.
+A snippet reads the API key from the environment variable GATEWAY_KEY, because the gateway should not show the key. It
+reads the CA of the listener's certificate from the file `ca.crt`, because the gateway does not have the CA. Names and
+values are quoted for the language of the snippet.
 """
 
 import json
@@ -30,14 +30,14 @@ from gateway.core.protocol import HttpBinding, Protocol
 from gateway.core.types import Message, Request, Tensor
 
 MOST_VALUES = 2000
-"""Maximum number of elements of all inputs in a snippet."""
+"""Maximum number of input elements in a snippet."""
 LONGEST_COMMAND = 64 * 2**10
 """Maximum size of a body in a command line, in bytes."""
 
 _KEY = "GATEWAY_KEY"
 _CA = "ca.crt"
 _CONFIG = "gateway.yaml"
-"""The gateway's configuration file, which declares a form."""
+"""The name of the gateway's configuration file, which declares the JSON form."""
 _SIMPLE_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _DERIVATIVE_OPTIONS = {
     Operation.GRADIENT: "--gradient",
@@ -47,7 +47,8 @@ _DERIVATIVE_OPTIONS = {
 
 
 class Snippet(BaseModel):
-    """A snippet. If it is not possible, `code` is empty and `note` has the reason; otherwise `note` has hints."""
+    """A snippet. If the client cannot send the request, `code` is empty and `note` contains the reason; otherwise
+    `note` contains hints."""
 
     name: str
     language: str
@@ -55,13 +56,13 @@ class Snippet(BaseModel):
     note: str = ""
 
 
-class _NotPossible(Exception):  # noqa: N818 - a client does not have the feature
-    """The snippet is not possible; the text gives the reason."""
+class _NotPossible(Exception):  # noqa: N818 - not an error: a client lacks a feature
+    """The client cannot send the request; the message gives the reason."""
 
 
 @frozen
 class _Place:
-    """A request at one listener, with the data for a snippet. `address` is `host:port`, or `unix:PATH`."""
+    """A request to one listener, with the data for a snippet. `address` is `host:port`, or `unix:PATH`."""
 
     prepared: Prepared
     address: str
@@ -70,7 +71,7 @@ class _Place:
     """The request, adapted to the protocol."""
     calls: int
     described: Mapping[str, object] | None = None
-    """The description of the protocol, if it is a form that the configuration declares."""
+    """The definition of the protocol, if it is a JSON form that the configuration declares."""
 
     @property
     def listener(self) -> ListenerConfig:
@@ -113,8 +114,8 @@ class _Place:
 
 
 async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str) -> list[Snippet]:
-    """Return a snippet for each client. `addresses` are the addresses of the listeners, `host` is the user's name for
-    this machine. Raises PlaygroundFormError."""
+    """Return a snippet for each client. `addresses` are the listeners' addresses; `host` is the host name at which the
+    user reaches this machine. Raises PlaygroundFormError."""
     whole = prepare(form, config)
     elements = sum(math.prod(max(size, 1) for size in each.shape) for each in whole.request.inputs)  # empty lists count
     found: list[Snippet] = []
@@ -136,8 +137,8 @@ async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str,
 async def _place(
     form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]
 ) -> _Place:
-    """Return the request at the form's listener. If that listener does not serve the client's protocols, return the
-    request at another listener. `wanted` is empty if the client supports every protocol."""
+    """Return the request at the form's listener. If that listener serves none of the client's protocols (`wanted`),
+    return the request at another listener. `wanted` is empty if the client supports every protocol."""
     if wanted and form.protocol not in wanted:
         pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
         pairs.sort(key=lambda pair: pair[0].name != form.listener)
@@ -231,7 +232,7 @@ def _gateway_call(place: _Place) -> str:
 
 
 def _is_short(tensor: Tensor) -> bool:
-    """Return True if `--set` gives exactly this tensor, because its JSON has only FP64 and INT64."""
+    """Return True if `--set` produces exactly this tensor. Its JSON can only express FP64 and INT64."""
     is_known = tensor.datatype in (Datatype.FP64, Datatype.INT64)
     is_finite = is_known and bool(np.isfinite(tensor.array).all()) and tensor.elements > 0
     return is_finite and len(tensor.shape) > 0 and _SIMPLE_NAME.fullmatch(tensor.name) is not None
@@ -377,7 +378,7 @@ def _gateway_client(place: _Place) -> str:
 
 
 def _array(tensor: Tensor, bf16: str) -> str:
-    """Return the tensor as an expression that makes the same array."""
+    """Return a Python expression that creates the tensor's array."""
     if tensor.datatype is Datatype.BYTES:
         return f"np.array({_literal(tensor.array.tolist())}, dtype=object).reshape({list(tensor.shape)!r})"
     dtype = bf16 if tensor.datatype is Datatype.BF16 else f"np.{tensor.array.dtype.name}"
@@ -417,7 +418,7 @@ def _wire_headers(place: _Place) -> Iterator[tuple[str, str]]:
 
 
 def _text_of(body: bytes) -> str | None:
-    """Return the body as text that is safe in a shell command; None if that is not possible."""
+    """Return the body as text that is safe in a shell command, or None if it cannot be."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -445,4 +446,4 @@ _CLIENTS: tuple[tuple[str, str, _Wanted, Callable[[_Place], str]], ...] = (
     ("gateway call", "bash", _only(), _gateway_call),
     ("gateway.client", "python", _only(), _gateway_client),
 )
-"""The clients: the name, the language, the supported protocols, and the function that writes the snippet."""
+"""For each client, its name, its language, its protocols, and the function that writes its snippet."""

@@ -1,4 +1,4 @@
-"""The reason why the response to a sent request has no explanation."""
+"""Explain why the response to a playground request contains no explanation."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from gateway.core.types import Headers
 
 
 def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> str:
-    """Return one sentence that tells the user which setting, key or permission is missing. `guards` has the
+    """Return one sentence that tells the user which setting, key or permission is missing. `guards` contains the
     authentication of the listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:

@@ -1,2 +1,2 @@
-"""The external scaler for KEDA: the service (`service`), the settings of triggers (`trigger`), and the port
+"""The external scaler for KEDA: the service (`service`), the settings of triggers (`trigger`), and the gRPC port
 (`server`)."""

@@ -18,7 +18,7 @@ from gateway.transports.listener_connections import PORT_CONNECTIONS, Connection
 from gateway.transports.timeouts import PORT_TIMEOUTS
 
 _LIMITS = Limits(message=64 * 2**10, headers=16 * 2**10)
-"""Limits for messages, in bytes. Metadata of Kubernetes objects is far smaller."""
+"""Limits for messages, in bytes. The metadata of a ScaledObject is far smaller."""
 
 
 class ScalerServer:
@@ -53,7 +53,7 @@ class ScalerServer:
         )
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
-        """Use another configuration from now on."""
+        """Switch to another configuration."""
         self._service.renew(backends, activities)
 
     async def start(self, address: Address) -> None:
@@ -62,7 +62,7 @@ class ScalerServer:
         self.address = self._listener.address
 
     async def stop(self) -> None:
-        """Close the port. Streams end with UNAVAILABLE, so KEDA opens them again at a running gateway."""
+        """Close the port. Streams end with UNAVAILABLE, so KEDA reopens them at a running gateway."""
         await self._listener.drain(0)
 
 

@@ -10,8 +10,9 @@
                             <----------- calls: 23    calls in flight, and waiting calls
                             <----------- false        `idle` seconds after the last call
 
-KEDA starts the first replica when a backend is active. KEDA's HorizontalPodAutoscaler starts more replicas according to
-the metric. KEDA stops the last replica when the backend was not active for the ScaledObject's `cooldownPeriod`.
+KEDA starts the first replica when a backend becomes active. KEDA's HorizontalPodAutoscaler starts more replicas
+according to the metric. KEDA stops the last replica when the backend has been inactive for the ScaledObject's
+`cooldownPeriod`.
 """
 
 import asyncio
@@ -42,30 +43,30 @@ _ACTIVE = Message(parts=(IsActiveResponse(result=True).SerializeToString(),))
 _INACTIVE = Message(parts=(IsActiveResponse(result=False).SerializeToString(),))
 
 _MOST_NAMED = 1000
-"""Maximum number of characters in an error that names backends."""
+"""Maximum number of characters that backend names take in an error message."""
 
 
 class ExternalScaler:
-    """The service, for the `backends` of a configuration and their `activities`."""
+    """KEDA's ExternalScaler service. `backends` and `activities` belong to the configuration in use."""
 
     def __init__(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
         self._backends = backends
         self._activities = activities
         self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when a new configuration takes over."""
+        """A future that completes when a new configuration takes over."""
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
-        """Use another configuration from now on. Streams end if their backends are not in this configuration."""
+        """Switch to another configuration. Streams end if their backends are not in it."""
         self._backends, self._activities = backends, activities
         changed, self._changed = self._changed, asyncio.get_running_loop().create_future()
         changed.set_result(None)
 
     def answer(self, message: Message) -> Message:
-        """Return the response of a method with one response.
+        """Handle a call of a unary method.
 
         Raises:
             DecodeError: the message is malformed.
-            GatewayError: INVALID_ARGUMENT or NOT_FOUND, the trigger's metadata is wrong.
+            GatewayError: INVALID_ARGUMENT or NOT_FOUND if the trigger's metadata is wrong.
         """
         if message.path == GET_METRICS:
             asked = parse(GetMetricsRequest, message.body)
@@ -76,7 +77,8 @@ class ExternalScaler:
         return _ACTIVE if self._activity(wanted.backend).seconds_active(wanted.idle) > 0 else _INACTIVE
 
     async def stream(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """Yield whether the backend is active, now and after each change.
+        """Handle a call of `StreamIsActive`: yield True or False for an active or inactive backend, now and after each
+        change.
 
         Raises:
             GatewayError: like `answer`; NOT_FOUND also when a reload has removed the backend.
@@ -126,8 +128,8 @@ class ExternalScaler:
 
 
 async def _first(changed: "asyncio.Future[None]", activity: Activity, seconds: float) -> None:
-    """Wait for another configuration, or for a possible change of the backend. For a backend that stays active for
-    `seconds`, wait until they have passed; for an inactive backend, wait for its next call."""
+    """Wait for another configuration, or for a possible change of the backend's activity. For a backend that stays
+    active for `seconds`, wait until they have passed; for an inactive backend, wait for its next call."""
     if seconds > 0:
         await asyncio.wait((changed,), timeout=seconds)
         return

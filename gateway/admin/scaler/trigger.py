@@ -1,4 +1,4 @@
-"""The trigger of a ScaledObject, read from its `metadata`, which KEDA passes on."""
+"""The trigger of a ScaledObject, read from its `metadata`, which KEDA sends with every call."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen
 
 METRICS = ("calls", "queue")
-"""`calls`: the number of calls in flight and of waiting calls. `queue`: the number of waiting calls."""
+"""`calls`: the number of calls in flight plus the number of waiting calls. `queue`: the number of waiting calls."""
 
 DEFAULT_IDLE = 300.0
 _SHORTEST_IDLE = 1.0
@@ -29,11 +29,11 @@ class Trigger:
 
 
 def trigger(metadata: Mapping[str, str]) -> Trigger:
-    """Return the Trigger with this metadata. Unknown keys have no effect, because they can be KEDA's, unless they look
+    """Return the Trigger that this metadata describes. Ignore unknown keys, which can be KEDA's own, unless they look
     like a typing error.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming the key and the expected value.
+        GatewayError: INVALID_ARGUMENT if a value is wrong; the message says which key is wrong and what it expects.
     """
     for key in metadata:
         similar = () if key in _OF_KEDA else get_close_matches(key[:40], _KEYS, n=1, cutoff=0.7)

@@ -1,4 +1,4 @@
-"""Select a share of the calls for the payload log, and log the request and the responses of each after the call
+"""Select a fraction of the calls for the payload log, and log the request and the responses of each call after it
 ends."""
 
 import asyncio
@@ -26,13 +26,13 @@ MAY_QUOTE = "hidden text: it might quote a hidden value"
 NO_REPLY = "no reply: the client has disconnected"
 
 FindTensors: TypeAlias = Callable[[Request], Awaitable[KnownTensors]]
-"""Finds the tensors of the model that a request names. The request comes without its inputs."""
+"""A function that finds the tensors of a request's model. It gets the request without its inputs."""
 
 
 @frozen
 class TensorNames:
-    """The tensors of a route's calls. `inputs` and `outputs` return the backend's name for the client's name. `find`
-    finds the model's tensors, for protocols that do not send all metadata of their tensors."""
+    """The tensor names in a route's calls. `inputs` and `outputs` return the backend's name for a client's name. `find`
+    finds the model's tensors, for protocols whose messages lack some tensor metadata."""
 
     inputs: OtherNames = same_name
     outputs: OtherNames = same_name
@@ -40,18 +40,19 @@ class TensorNames:
 
 
 class PayloadLog:
-    """Logs the requests and responses of a share of the calls, with their tensors, at most `bounds` of each message."""
+    """Logs the requests and responses of a fraction of the calls, with their tensors. `bounds` limits the copy of each
+    message."""
 
     def __init__(self, queue: EntryQueue, share: float, bounds: CopyBounds) -> None:
         self.queue = queue
         self.bounds = bounds
         self.share = share
-        """The share of the calls for which the gateway calls `logged`."""
+        """The fraction of the calls for which the gateway calls `logged`."""
         self._fitting: set[asyncio.Task[None]] = set()
         """The tasks that find a model's tensors before their entries are queued."""
 
     def logged(self, request: Request, destination: Destination, names: TensorNames) -> Destination:
-        """Return the destination of a request whose call is logged when its record ends."""
+        """Return the destination wrapped so that the request's call is logged when its Record ends."""
         call = _Call(self, request, names)
         request.record.observe_also(call.ended)
         handler, stream = destination.handler, destination.stream
@@ -62,7 +63,7 @@ class PayloadLog:
         )
 
     def fitting(self, adding: Coroutine[None, None, None]) -> None:
-        """Run a task that finds a model's tensors and then queues entries."""
+        """Run a coroutine that finds a model's tensors and then queues entries."""
         task = spawn(adding)
         self._fitting.add(task)
         task.add_done_callback(self._fitting.discard)
@@ -76,8 +77,8 @@ class PayloadLog:
 
 
 class _Call:
-    """A call in the payload log. The request and the response stay in memory until the record ends, because the
-    exchange needs them that long in any case. Only then, when the client has the response, does the log copy them."""
+    """A call in the payload log. The request and the response stay in memory until the Record ends, because the
+    exchange needs them until then anyway. The log copies them only then, after the client has received the response."""
 
     def __init__(self, log: PayloadLog, request: Request, names: TensorNames) -> None:
         self._log = log
@@ -85,11 +86,11 @@ class _Call:
         self._request: Request | None = request
         self._response: Response | None = None
         self._numbered = 0
-        """The number of responses in a stream."""
+        """The number of responses of a stream so far."""
         self._is_given_up = False
-        """True if the queue had no capacity for the request. Its responses are then not logged either."""
+        """True if the queue had no capacity for the request. In that case, the responses are not logged either."""
         self._hides = False
-        """True if the request has values that must stay hidden."""
+        """True if the request contains values that must stay hidden."""
         self._facts: CallFacts | None = None
 
     async def answer(self, handler: Callable[[Request], Awaitable[Answer]], request: Request) -> Answer:
@@ -103,7 +104,7 @@ class _Call:
         self, stream: Callable[[Request], AsyncGenerator[Response, None]], request: Request
     ) -> AsyncGenerator[Response, None]:
         """Yield the responses of `stream`. Each response is logged before the client gets it, because the next response
-        could take long."""
+        can take a long time."""
         async with aclosing(stream(request)) as responses:
             async for response in responses:
                 self._numbered += 1
@@ -114,7 +115,7 @@ class _Call:
                 yield response
 
     def ended(self, record: Record) -> None:
-        """Observe the end of the request."""
+        """Log the call when its Record ends."""
         response, self._response = self._response, None
         if record.status != OK:
             self._log_error(record)
@@ -139,12 +140,12 @@ class _Call:
         self._add(facts, [error])
 
     def _known_facts(self, record: Record) -> CallFacts:
-        """Return the known facts of the call, which its events share. All events of a stream name the backend of the
-        first event."""
+        """Return what is known about the call so far. All its events share these facts, so all events of a stream
+        contain the backend of the first event."""
         if self._facts is None:
             request = self._request
             assert request is not None
-            # Clients choose these texts, and they can be as long as a message.
+            # Clients choose these values, which can be as long as a message.
             id, model, version = ((each or "")[:LONGEST_MODEL] for each in (request.id, request.model, request.version))
             self._facts = CallFacts(
                 id=record.id,
@@ -160,7 +161,7 @@ class _Call:
         return self._facts
 
     def _add(self, facts: CallFacts, replies: list[LoggedReply]) -> None:
-        """Queue the responses. Queue the first response together with the request, or neither of them."""
+        """Queue the responses. The first response and the request are queued together or not at all."""
         if self._is_given_up:
             return
         request, self._request = self._request, None
@@ -176,20 +177,20 @@ class _Call:
             self._is_given_up = request is not None
             self._log.queue.drop(len(entries))
         elif request is not None and says_less(message):
-            # Without a reference to the memory of the request's tensors.
+            # Keep no reference to the memory of the request's tensors.
             self._log.fitting(self._add_fitted(replace(request, inputs=(), origin=None), entries))
         else:
             self._log.queue.add(entries)
 
     async def _add_fitted(self, request: Request, entries: list[Entry]) -> None:
-        """Queue a request whose protocol has less metadata than V2, and its response, with the metadata of the model's
-        tensors."""
+        """Queue a request whose protocol carries less metadata than V2, and its response, with the metadata of the
+        model's tensors."""
         known, names, bounds = KnownTensors(), self._names, self._log.bounds
         if names.find is not None:
             try:
                 async with asyncio.timeout(SECONDS_FOR_TENSORS):
                     known = await names.find(request)
-            except Exception:  # the tensors are unknown, for whatever reason
+            except Exception:  # whatever the reason, the tensors are unknown
                 known = KnownTensors()
         try:
             self._log.queue.add([_fitted(each, known, bounds, names.inputs) for each in entries])
@@ -210,5 +211,5 @@ def is_error(entry: Entry) -> TypeGuard[LoggedReply]:
 
 
 def _unix(seconds: float) -> float:
-    """Return the Unix time of a moment on the clock of records."""
+    """Return the Unix time of a moment on the Records' clock."""
     return time() - monotonic() + seconds

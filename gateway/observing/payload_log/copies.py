@@ -1,8 +1,8 @@
-"""Copies of the content of a request or a response, for use after its end. The copies have a size limit, and no hidden
-values.
+"""Copies of the content of requests and responses, for use after the call has ended. The copies are limited in size,
+and contain no hidden values.
 
-A tensor's data can be a view of a large message. Therefore the module copies the data. It omits the data of a tensor
-above the limit completely, and keeps its name, datatype and shape.
+A tensor's data can be a view of a large message, so the data is copied. If the data exceeds the limit, all of it is
+left out; the copy then contains only the tensor's name, datatype and shape.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ from gateway.core.frozen import field, frozen
 from gateway.core.types import Parameters, ParameterValue, RequestedOutput, Shape, Tensor
 
 MOST_HEADS = 64 * 2**10
-"""Maximum number of bytes of names, shapes and parameter names that are kept from one message. The rest is only
+"""Maximum number of bytes of tensor names, shapes and parameter names that are kept from one message. The rest is only
 counted."""
 _HEAD = 32
-"""Bytes of a tensor or a parameter in addition to its name, its shape and its data."""
+"""Approximate bytes that a tensor or a parameter needs in addition to its name, shape and data."""
 
 HIDDEN, TOO_LARGE, NAME_UNKNOWN = "hidden", "too large", "hidden, its name is unknown"
 """The reasons for leaving out a value."""
@@ -53,11 +53,10 @@ class CopiedTensor(Struct, frozen=True):
 
 
 class CopiedMessage(Struct, frozen=True):
-    """A request or a response.
+    """A copy of a request or a response.
 
     - `left_out`: the omitted parameters, including tensor parameters, with the reasons.
-    - `uncounted`: number of tensors, parameters and requested outputs that are missing completely because of
-      MOST_HEADS.
+    - `uncounted`: the number of tensors, parameters and requested outputs that are missing because of MOST_HEADS.
     - `held`: the approximate size of the copy, in bytes.
     """
 
@@ -80,7 +79,7 @@ class CopiedMessage(Struct, frozen=True):
 
 
 OtherNames: TypeAlias = Callable[[str], str]
-"""Returns the backend's name of a tensor, for the client's name."""
+"""A function that returns the backend's name of a tensor for the client's name."""
 
 
 def same_name(name: str) -> str:
@@ -104,7 +103,7 @@ def copied(
 
 
 class _Copying:
-    """The copy of one message in progress."""
+    """A copy of one message that is being made."""
 
     def __init__(self, bounds: CopyBounds, others: OtherNames) -> None:
         self._bounds = bounds
@@ -120,7 +119,7 @@ class _Copying:
         return MOST_HEADS - self._heads + self._bounds.max_bytes - self._data
 
     def has_room_for_head(self, name: str, rank: int = 0) -> bool:
-        """Reserve the bytes of a tensor's or a parameter's metadata, and return True. If that exceeds the limit, count
+        """Reserve the bytes of a tensor's or a parameter's metadata, and return True. If they exceed the limit, count
         the tensor or parameter as left out, and return False."""
         size = _HEAD + len(name) + 8 * rank
         if size > self._heads:
@@ -130,7 +129,7 @@ class _Copying:
         return True
 
     def tensor(self, tensor: Tensor) -> CopiedTensor | None:
-        """Return the copy of a tensor; None if the limit does not allow its metadata."""
+        """Return the copy of a tensor; None if its metadata exceeds the limit."""
         name, data = tensor.name, tensor.data
         if not self.has_room_for_head(name, len(tensor.shape)):
             return None
@@ -146,8 +145,8 @@ class _Copying:
         return CopiedTensor(name, tensor.datatype, tensor.shape, kept, size, why, parameters, tensor.untyped)
 
     def parameters(self, given: Parameters, above: str) -> Parameters:
-        """Return the parameters that are not hidden and not too large. `above` is the prefix of their names in
-        `left_out`."""
+        """Return the parameters, except hidden ones and ones that are too large. `above` is the prefix of their names
+        in `left_out`."""
         kept: dict[str, ParameterValue] = {}
         for name, value in given.items():
             if not self.has_room_for_head(name):

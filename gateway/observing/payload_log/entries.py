@@ -11,7 +11,7 @@ from gateway.observing.payload_log.copies import CopiedMessage
 from gateway.observing.payload_log.events import HEADER_LENGTH, JSON, OCTETS, REPLY_TYPE, REQUEST_TYPE, Event, moment
 
 ENTRY_SIZE = 1024
-"""Approximate bytes of an entry in addition to its message."""
+"""Approximate size of an entry without its message, in bytes."""
 COMPONENT = "predictor"
 """KServe's name for the part of an InferenceService that runs the model."""
 
@@ -44,8 +44,8 @@ class LoggedRequest(Struct, frozen=True):
 
 
 class LoggedReply(Struct, frozen=True):
-    """A response, or an error instead of a response (without a `message`). `number` is the number of the response in a
-    stream, from 1; it is 0 if there is only one response."""
+    """A response, or an error instead of a response, which has no `message`. `number` is the number of the response in
+    a stream, starting at 1; it is 0 outside of streams."""
 
     call: CallFacts
     message: CopiedMessage | None
@@ -67,8 +67,8 @@ Entry: TypeAlias = LoggedRequest | LoggedReply
 
 @frozen
 class EventForm:
-    """The format of entries. `is_binary` is True if the data of tensors follows the JSON. `source` and `namespace` are
-    the values of the attributes with these names."""
+    """The format of events. `is_binary` is True if tensor data follows the JSON instead of being part of it. `source`
+    and `namespace` are the values of the attributes with these names."""
 
     source: str
     namespace: str = ""
@@ -113,9 +113,9 @@ def _id_in_message(call: CallFacts) -> str:
 
 
 def _of_call(call: CallFacts, form: EventForm) -> dict[str, str | bool | int]:
-    """Return the attributes of both events of a call: first the attributes of KServe's logger."""
+    """Return the attributes that both events of a call share. The attributes of KServe's logger come first."""
     found: dict[str, str | bool | int] = {"id": call.id, "source": form.source, "inferenceservicename": call.model}
     found |= {"namespace": form.namespace, "component": COMPONENT, "endpoint": call.backend, "metadata": "{}"}
     found |= {"modelversion": call.version, "operation": call.operation, "route": call.route, "protocol": call.protocol}
-    # CloudEvents requires that the value of an attribute is not empty
+    # CloudEvents requires non-empty attribute values
     return {name: each for name, each in found.items() if each != ""}

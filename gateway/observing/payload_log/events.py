@@ -1,4 +1,5 @@
-"""CloudEvents 1.0 with requests and responses, in the format of KServe's logger, and their HTTP content modes. No I/O.
+"""CloudEvents 1.0 that contain requests and responses, in the format of KServe's logger, and their HTTP content modes.
+No I/O.
 
 KServe uses the same `id` for the request and the response of one call, and distinguishes them by their `type`.
 """
@@ -21,10 +22,11 @@ REPLY_TYPE = "org.kubeflow.serving.inference.response"
 
 JSON, OCTETS = "application/json", "application/octet-stream"
 HEADER_LENGTH = "headerlength"
-"""The attribute with the length of the JSON before the tensors' data, for events whose data is OCTETS."""
+"""The attribute that contains the length of the JSON before the tensor data, for events with the content type
+OCTETS."""
 
 _PLAIN = re.compile(r"[!#-$&-~]*")
-"""Characters that are not escaped in an attribute's value in a header: CloudEvents' HTTP Protocol Binding, section
+"""Characters of an attribute's value that are not escaped in a header: CloudEvents' HTTP Protocol Binding, section
 3.1.3.2."""
 
 
@@ -77,5 +79,5 @@ def _text(value: str | bool | int) -> str:
 def _escaped(text: str) -> bytes:
     if _PLAIN.fullmatch(text):
         return text.encode()
-    # Everything except characters of _PLAIN is percent-encoded, as UTF-8.
+    # All characters except those in _PLAIN are encoded as UTF-8 and percent-encoded.
     return quote(readable(text), safe="!#$&'()*+,/:;=?@[]^`{|}<>\\").encode()

@@ -1,4 +1,4 @@
-"""The payload log as a file: a line for each event, in CloudEvents' JSON Event Format."""
+"""The payload log as a file: one line per event, in the JSON Event Format of CloudEvents."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -33,11 +33,11 @@ class PayloadFile:
         return 0, ""
 
     def reopen(self) -> None:
-        """Open the file again before the next lines."""
+        """Reopen the file before the next write."""
         self._file.reopen()
 
     async def close(self) -> None:
-        """Close the file, unless an abandoned thread still writes to it, because another file could soon get the same
-        file descriptor."""
+        """Close the file, unless an abandoned thread is still writing to it: another file could soon get the same file
+        descriptor."""
         if not self._is_writing:
             self._file.close()

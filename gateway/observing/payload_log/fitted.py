@@ -1,9 +1,9 @@
-"""Copies with the names, datatypes and shapes of a model, for protocols that do not send them. UM-Bridge and V1 have
-numbers without a datatype; UM-Bridge, GraphPipe and MIP have inputs without names; UM-Bridge has rows without a batch.
-No I/O.
+"""Complete the copies from protocols that do not send all tensor metadata with a model's names, datatypes and shapes.
+UM-Bridge and V1 send numbers without a datatype; UM-Bridge, GraphPipe and MIP send inputs without names; UM-Bridge
+sends rows without a batch dimension. No I/O.
 
-Receivers then get a model's tensors in the same format for every client protocol. If the model's tensors are unknown,
-or do not match, the copy stays unchanged.
+As a result, receivers get a model's tensors in the same format for every client protocol. If the model's tensors are
+unknown, or do not match, the copy stays unchanged.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ from gateway.observing.payload_log.copies import (
 
 @frozen
 class KnownTensors:
-    """A model's tensors with the clients' names; empty if the tensors are unknown. `positions` has the names of inputs
-    by position, including inputs that came with a name."""
+    """A model's tensors with the clients' names; empty if the tensors are unknown. `positions` contains the names of
+    inputs by position, including inputs that were sent with a name."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -43,23 +43,23 @@ def says_less(message: CopiedMessage) -> bool:
 def fitted_request(
     message: CopiedMessage, known: KnownTensors, bounds: CopyBounds, others: OtherNames
 ) -> CopiedMessage:
-    """Return a request whose protocol has less metadata than V2, with the model's names, datatypes and shapes."""
+    """Return a request with the model's names, datatypes and shapes, for protocols that send less metadata than V2."""
     given = {each.name for each in message.tensors}
     message = named(message, [name for name in known.positions if name not in given], "input", bounds, others)
     return _fitted(message, known.inputs)
 
 
 def fitted_reply(message: CopiedMessage, known: KnownTensors) -> CopiedMessage:
-    """Return a response to this kind of request, with the model's names, datatypes and shapes."""
+    """Return the response to such a request with the model's names, datatypes and shapes."""
     return _fitted(message, known.outputs)
 
 
 def named(
     message: CopiedMessage, names: Sequence[str], prefix: str, bounds: CopyBounds, others: OtherNames
 ) -> CopiedMessage:
-    """Return `message` with a name for each unnamed tensor. The names are the ones in `names`, by position, if there
-    are as many names as tensors; otherwise `prefix` and the number of the tensor. If anything is hidden, tensors with
-    unknown names are also hidden."""
+    """Return `message` with a name for each unnamed tensor: the name at its position in `names`, if there are as many
+    names as tensors, otherwise `prefix` and the tensor's number. If anything is hidden, tensors with unknown names are
+    also hidden."""
     unnamed = sum(not each.name for each in message.tensors)
     is_known = len(names) == unnamed and not message.uncounted
     found = iter(names if is_known else ())

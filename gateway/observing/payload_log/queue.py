@@ -14,8 +14,8 @@ from gateway.observing.payload_log.entries import Entry
 log = logging.getLogger(__name__)
 
 SECONDS = 0.5
-"""Seconds for which entries are collected, if there are fewer than MOST_AT_ONCE, because starting the thread that
-writes a batch takes as much of the interpreter's time as ten entries."""
+"""Seconds for which entries are collected if they take less than MOST_AT_ONCE bytes. Starting the thread that writes a
+batch takes as much of the interpreter's time as ten entries."""
 MOST_AT_ONCE = 2**20
 """Maximum bytes of entries in a batch for the sink, except for a single larger entry. As JSON, the entries can take up
 to six times as many bytes."""
@@ -26,49 +26,50 @@ class Sink(typing.Protocol):
 
     async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
         """Send entries. Return the number of entries that were not accepted, and the reason. The call can take any
-        time."""
+        amount of time."""
 
     def reopen(self) -> None:
-        """Open the file again, if the sink is a file."""
+        """Reopen the file, if the sink is a file."""
 
     async def close(self) -> None:
         """Close the file or the connections."""
 
 
 class PayloadLogCounts:
-    """The number of requests and responses that the sink accepted (`sent`), and that were `dropped`."""
+    """The numbers of requests and responses that the sink accepted (`sent`) and that were lost (`dropped`)."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0
 
 
 class EntryQueue:
-    """The entries for `sink`, with at most `max_bytes` of memory, including the entries that are being sent."""
+    """The waiting entries for `sink`. They take at most `max_bytes` of memory, including the entries that are being
+    sent."""
 
     def __init__(self, sink: Sink, max_bytes: int, counts: PayloadLogCounts) -> None:
         self.counts = counts
         self.held = 0
-        """The bytes of all entries, and the reserved bytes."""
+        """The bytes of all entries plus the reserved bytes."""
         self._sink = sink
         self._most_bytes = max_bytes
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
         self._news, self._enough = asyncio.Event(), asyncio.Event()
-        """Set while an entry waits, and while a complete batch waits."""
+        """Set while an entry waits, and while a full batch waits."""
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self._lines = LogLimit(log, lines=1)
 
     def reserve(self, size: int) -> bool:
-        """Reserve `size` bytes for an entry that `add` will add. Return False if that exceeds the limit."""
+        """Reserve `size` bytes for an entry that `add` will add. Return False if they exceed the limit."""
         if self.held + size > self._most_bytes:
             return False
         self.held += size
         return True
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Send entries with reserved bytes."""
+        """Queue entries whose bytes are reserved."""
         self._waiting.extend(entries)
         self._waiting_bytes += sum([each.held for each in entries])
         self._news.set()
@@ -76,30 +77,30 @@ class EntryQueue:
             self._enough.set()
 
     def give_up(self, entries: Sequence[Entry]) -> None:
-        """Drop entries with reserved bytes, and count them as dropped."""
+        """Drop entries whose bytes are reserved, and count them as dropped."""
         self.held -= sum([each.held for each in entries])
         self.counts.dropped += len(entries)
 
     def drop(self, entries: int) -> None:
-        """Count entries that exceed the capacity."""
+        """Count entries as dropped because they exceed the capacity."""
         self.counts.dropped += entries
         text = "payload log: dropping requests and replies: more than %d bytes of them wait (log.payloads.memory)"
         self._lines.write("room", logging.WARNING, text, self._most_bytes)
 
     def start(self) -> None:
-        """Send added entries, in a separate task."""
+        """Start a task that sends the queued entries."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def reopen(self) -> None:
-        """Open the file of the sink again."""
+        """Reopen the sink's file, if it has one."""
         self._sink.reopen()
 
     async def stop(self, seconds: float) -> None:
-        """Send the waiting entries once more, for at most `seconds`, and close the sink. If the call is cancelled, the
-        caller can call it again."""
+        """Send the waiting entries a last time, for at most `seconds`, and close the sink. After a cancelled call, this
+        can be called again."""
         try:
             async with asyncio.timeout(seconds):
-                await self.flush()  # after the entries that the task is sending
+                await self.flush()  # waits for the entries that the task is sending
         except TimeoutError:
             log.warning("payload log: the receiver did not take the last requests and replies within %g s", seconds)
         task, self._task = self._task, None

@@ -1,4 +1,4 @@
-"""The payload log by HTTP: sends events to a receiver of CloudEvents, like the receivers of KServe's loggers."""
+"""The payload log over HTTP: sends CloudEvents to a receiver, as KServe's logger does."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ from gateway.observing.payload_log.entries import Entry, EventForm, event
 from gateway.observing.payload_log.events import HEADER_LENGTH, Event
 
 ContentMode: TypeAlias = Literal["binary", "structured", "batch"]
-"""The format of events in requests, from CloudEvents' HTTP Protocol Binding, sections 3.1 to 3.3."""
+"""The format of events in requests (HTTP Protocol Binding of CloudEvents, sections 3.1 to 3.3)."""
 
 AT_ONCE = 8
 """Maximum number of parallel requests to the receiver."""
 _TRY_AGAIN = frozenset({429, 503})
-"""The statuses of a receiver that has not accepted an event, but might accept it later."""
+"""The statuses of a receiver that did not accept an event but might accept it later."""
 _FIRST_PAUSE = 0.2
 """Seconds before the second attempt; the delay doubles before each additional attempt."""
 
@@ -53,7 +53,7 @@ class PayloadReceiver:
         self._path, self._query = parts.path or "/", parts.query
         self._own = [(name.encode(), each.encode()) for name, each in receiver.headers.items()]
         self._headers: dict[bytes, Headers] = {}
-        """The headers that many requests share, by their content type."""
+        """The headers that many requests share, by content type."""
 
     def reopen(self) -> None:
         """Do nothing, because a receiver has no file."""
@@ -64,7 +64,7 @@ class PayloadReceiver:
 
     async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
         """Send the events of `batch`. If the receiver is unreachable or does not respond in time, drop the rest of the
-        batch, because waiting entries are newer."""
+        batch in favor of the newer entries that wait."""
         messages = await in_own_thread("payload-log", partial(self._messages, batch))
         sending = _Sending(self, messages)
         await asyncio.gather(*[sending.run() for _ in range(min(AT_ONCE, len(messages)))])
@@ -72,7 +72,7 @@ class PayloadReceiver:
         return lost, sending.why
 
     def _messages(self, batch: Sequence[Entry]) -> list[tuple[Message, int]]:
-        """Return requests with the number of their events."""
+        """Return the requests for a batch, each with the number of its events."""
         found = [event(each, self._form) for each in batch]
         match self._receiver.mode:
             case "binary":
@@ -95,8 +95,9 @@ class PayloadReceiver:
         return Message("POST", self._path, headers, (body,), query=self._query, further=further)
 
     async def sent(self, message: Message) -> tuple[str, bool]:
-        """Send a request, with more attempts if the receiver is unreachable or its response asks for another attempt.
-        Return why the request was not accepted, or an empty text; and whether there was a response."""
+        """Send a request, and retry if the receiver is unreachable or its response asks for another attempt. Return a
+        message that explains why the request was not accepted, or an empty string. Also return True if there was a
+        response."""
         until, pause = monotonic() + self._receiver.timeout, _FIRST_PAUSE
         while True:
             why, status, is_sent = await self._try(message, until - monotonic())
@@ -107,8 +108,9 @@ class PayloadReceiver:
             pause *= 2
 
     async def _try(self, message: Message, seconds: float) -> tuple[str, int, bool]:
-        """Return three values. First, why the receiver did not accept the request, or an empty text. Second, the status
-        of the response, or 0. Third, True if the request was sent, because the log never sends an event twice."""
+        """Return three values: a message that explains why the receiver did not accept the request, or an empty string;
+        the status of the response, or 0; and True if the request was sent, because the log never sends an event
+        twice."""
         try:
             async with asyncio.timeout(seconds):
                 reply = await self._connector.exchange(message)
@@ -121,7 +123,7 @@ class PayloadReceiver:
 
 
 class _Sending:
-    """The requests of one batch that are being sent. `rest` has the unsent requests."""
+    """The requests of one batch that are being sent. `rest` yields the unsent requests."""
 
     def __init__(self, receiver: PayloadReceiver, messages: Sequence[tuple[Message, int]]) -> None:
         self.rest = list(reversed(messages))
@@ -131,7 +133,7 @@ class _Sending:
         self._has_answers = True
 
     async def run(self) -> None:
-        """Send one request after the other as long as the receiver responds."""
+        """Send one request after another as long as the receiver responds."""
         while self.rest and self._has_answers:
             message, number = self.rest.pop()
             why, has_answer = await self._receiver.sent(message)

@@ -1,8 +1,8 @@
 """Copies of requests and responses as messages of V2 REST (KServe's "Open Inference Protocol", section "Inference"): as
-JSON, or as JSON followed by the tensors' data (Triton's binary tensor data extension). No I/O.
+JSON, or as JSON followed by the tensor data (Triton's binary tensor data extension). No I/O.
 
-If a tensor has no data, the data was left out for the reason in the parameter LEFT_OUT. In JSON, NaN and infinities are
-texts in numpy's spelling. BYTES that are not UTF-8 are in base64, which the parameter `content_type` shows.
+If a tensor contains no data, the parameter LEFT_OUT gives the reason. In JSON, NaN and infinities are strings in
+numpy's spelling. BYTES that are not UTF-8 are encoded in base64, as the parameter `content_type` indicates.
 """
 
 from base64 import b64encode
@@ -18,8 +18,8 @@ from gateway.core.types import Parameters
 from gateway.observing.payload_log.copies import CopiedMessage, CopiedTensor
 
 LEFT_OUT, NOT_SHOWN = "log.left_out", "log.not_shown"
-"""Parameters for values that were left out: the reason, and the number of tensors, parameters and requested outputs
-whose names were left out."""
+"""Parameters for omissions: the reason why a value was left out, and the number of tensors, parameters and requested
+outputs whose names were left out."""
 
 
 def request_json(id: str, message: CopiedMessage) -> bytes:
@@ -43,12 +43,12 @@ def reply_binary(id: str, model: str, version: str, message: CopiedMessage) -> t
 
 
 def error_json(id: str, text: str) -> bytes:
-    """Return an error instead of a response: `$inference_error_response`, with the request's id."""
+    """Return the message for an error instead of a response: `$inference_error_response`, with the request's id."""
     return _joined({"id": readable(id), "error": readable(text)})
 
 
 def readable(text: str) -> str:
-    """Return `text` with an escape for half of a surrogate pair, which UTF-8 cannot represent."""
+    """Return `text` with unpaired surrogates escaped, because UTF-8 cannot represent them."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -76,7 +76,7 @@ def _of_message(message: CopiedMessage) -> dict[str, Any]:
 
 
 def _plain(parameters: Parameters) -> dict[str, Any]:
-    """Return parameters in JSON's types."""
+    """Return parameters as values that JSON can represent."""
     return {readable(name): _value(value) for name, value in parameters.items()}
 
 

@@ -1,8 +1,8 @@
 """Finds the values that the gateway must process in a body that is relayed without decoding: the model's name, its
-version, and constants, which clients cannot change.
+version, and constants, which clients cannot change. `relay` uses it.
 
-The body is decoded with a type that has only these members; other members are skipped. A body that has a member's name
-in two spellings must be read completely, because the model server could use the other spelling.
+The body is decoded with a type that contains only these members; other members are skipped. A body that contains a
+member's name in two spellings must be read completely, because the model server could use the other spelling.
 """
 
 import re
@@ -34,17 +34,17 @@ from gateway.protocols.json.types import BodyType, body_type
 _ESCAPE = re.compile(rb"\\u(?:00[0-7]|017[fF]|212[aA])")
 """Escapes that can encode a letter of a member's name."""
 _MOST_QUOTES = 32
-"""Number of quotes that are searched for one by one. For more quotes, the pattern is faster."""
+"""Number of quotes that are searched for one at a time. For more quotes, a regular expression is faster."""
 _OTHER_LETTERS = {"k": "\u212a", "s": "\u017f"}
-"""Letters that are equal to these if letter case is ignored, as in Go's JSON."""
+"""Letters that case-insensitive comparison treats as equal to these, as in Go's JSON."""
 
 
 @frozen
 class ActedUpon:
-    """Finds words in the bodies of some templates.
+    """Finds words (see `templates.Word`) in bodies that match one of some templates.
 
-    A body must match one of `types`. `names` finds every spelling of a member's name. If it is None, bodies contain no
-    words."""
+    A body must match one of `types`. `names` is a pattern for every spelling of the members' names; None if bodies
+    contain no words."""
 
     types: tuple[BodyType, ...] = ()
     names: re.Pattern[bytes] | None = None
@@ -75,7 +75,7 @@ class ActedUpon:
 
 
 def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
-    """Yield each match of a pattern that begins with a quote. Bodies of numbers have few quotes, which `find` finds
+    """Yield each match of a pattern that begins with a quote. Bodies of numbers contain few quotes, which `find` finds
     much faster."""
     at = 0
     for _ in range(_MOST_QUOTES if type(body) is bytes else 0):
@@ -90,7 +90,7 @@ def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
 
 
 def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
-    """Return an ActedUpon that finds the words in bodies with one of the templates of `bodies`.
+    """Return an ActedUpon that finds the words in bodies that match one of the templates of `bodies`.
 
     Return None if such bodies must be read completely."""
     kept: list[Node | None] = []
@@ -118,7 +118,7 @@ def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
 
 
 def is_acted_upon(node: Node) -> bool:
-    """Return whether it is a name, a constant, or something that the form writes."""
+    """Return True if the node is a name, a constant, or something that the form writes."""
     match node:
         case Slot(word):
             return word is Word.MODEL or word is Word.VERSION
@@ -146,7 +146,7 @@ def _is_dropped(member: Member) -> bool:
 
 
 def _kept(node: Node) -> Node | None:
-    """Return the parts of `node` that the gateway acts upon, or None."""
+    """Return the parts of `node` that the gateway acts upon; None if there are none."""
     if not isinstance(node, Object):
         return node if is_acted_upon(node) else None
     members = [(each, _kept(each.node)) for each in node.members if not _is_dropped(each)]
@@ -155,7 +155,7 @@ def _kept(node: Node) -> Node | None:
 
 
 def _places(node: Node, at: Place = ()) -> Iterator[tuple[Place, Word | None]]:
-    """Yield the place of each value that the gateway acts upon, with its word."""
+    """Yield the path of each value that the gateway acts upon, with its word."""
     if isinstance(node, Object):
         for each in node.members:
             yield from _places(each.node, (*at, each.key))
@@ -164,8 +164,8 @@ def _places(node: Node, at: Place = ()) -> Iterator[tuple[Place, Word | None]]:
 
 
 def _pattern(keys: Sequence[str]) -> re.Pattern[bytes]:
-    """Return a pattern for any of `keys` as a JSON string in any letter case. The pattern begins with a quote, which a
-    search finds quickly."""
+    """Return a pattern that matches any of `keys` as a JSON string in any letter case. The pattern begins with a quote,
+    which a search finds quickly."""
     found = "|".join(f"({''.join(map(_letter, key))})" for key in keys)
     return re.compile(f'"(?:{found})"'.encode())
 

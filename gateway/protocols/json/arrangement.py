@@ -1,10 +1,10 @@
-"""Assigns the tensors of a message to the places of a template.
+"""Assigns the tensors of a message to the placeholders of a template, for `bodies` and `query`.
 
-- If the form declares its tensors, they are assigned by name. A tensor without a place is refused. Tensors that came
-  without names, which the gateway calls `output0`, `output1` and so on, are assigned by position.
-- If the template has `$*`, all tensors go there. A tensor without a name is called `input0`, `output0` and so on.
-- Otherwise, they are assigned by name if every tensor has the name of a place. If not, they are assigned by position,
-  because the bytes of the message have no names.
+- If the form declares its tensors, they are assigned by name. A tensor without a placeholder is refused. Tensors that
+  arrived without names, which the gateway calls `output0`, `output1` and so on, are assigned by position.
+- If the template contains `$*`, all tensors go there. A tensor without a name is called `input0`, `output0` and so on.
+- Otherwise, they are assigned by name if every tensor has the name of a placeholder. If not, they are assigned by
+  position, because the message contains no names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ from gateway.protocols.json.templates import Every, Node, Object, TensorPlace, c
 
 
 class Arrangement:
-    """The places of one template.
+    """The placeholders for tensors in one template.
 
     `role` is the word for its tensors in errors, `input` or `output`. `places` are the names of the tensors that have a
-    place."""
+    placeholder."""
 
     def __init__(self, node: Node, role: str, *, declared: bool) -> None:
         self._role = role
@@ -29,11 +29,11 @@ class Arrangement:
         self._required = frozenset(required_tensors(node))
 
     def arrange(self, tensors: Sequence[Tensor]) -> Mapping[str, Tensor]:
-        """Return the tensors by the names of their places, or by their own names if the template has `$*`.
+        """Return the tensors by the names of their placeholders, or by their own names if the template contains `$*`.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a tensor without a place, or a place without a tensor. The text names the
-                tensor or the place.
+            GatewayError: INVALID_ARGUMENT for a tensor without a placeholder, or a placeholder without a tensor. The
+                message says which.
         """
         if self._has_every:
             return self._by_name(tensors)
@@ -75,7 +75,7 @@ class Arrangement:
 
 
 def required_tensors(node: Node) -> set[str]:
-    """Return the names of the tensors that every body of the template has."""
+    """Return the names of the tensors that every body of the template contains."""
     if isinstance(node, TensorPlace):
         return {node.name}
     if isinstance(node, Object):

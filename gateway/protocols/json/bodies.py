@@ -1,7 +1,8 @@
-"""Bodies of one template in one media type, read into BodyContents, and written from tensors, words and parameters.
+"""The bodies of one template in one media type. A MessageBody reads them into BodyContents, and writes them from
+tensors, words and parameters.
 
 The media type determines how the document that the template describes is written. JSON, CSV, JSON lines and form data
-all become JSON text, for the same reader. A body of any other type is one tensor or one text.
+are all converted to JSON text, for the same reader. A body of any other type is one tensor or one string.
 """
 
 from abc import ABC, abstractmethod
@@ -50,36 +51,36 @@ from gateway.protocols.json.writing import BodyWriter, MessageContents
 
 
 class MessageBody(ABC):
-    """The bodies of one template. `nodes` are its alternatives, and `words` are the words in them."""
+    """The bodies of one template. `nodes` are the template's alternatives, and `words` are the words in them."""
 
     nodes: tuple[Node, ...] = ()
     words: frozenset[Word] = frozenset()
 
     @abstractmethod
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
-        """Return the contents of a body. `headers` are the headers of the body's message.
+        """Return the contents of a body. `headers` are the headers of the message.
 
         Raises:
-            DecodeError: the body does not match the template. The text has the reason.
+            DecodeError: the body does not match the template. The message gives the reason.
             GatewayError: RESOURCE_EXHAUSTED if the body exceeds a limit.
         """
 
     @abstractmethod
     def write(self, said: MessageContents) -> tuple[Buffer, ...]:
-        """Return the body with the contents `said`, in parts.
+        """Return the body that contains `said`, in parts.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a content without a place, or a place without a content. The text names
-                it.
+            GatewayError: INVALID_ARGUMENT for a value without a placeholder, or a placeholder without a value. The
+                message says which.
         """
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
-        """Return the headers of a message with the body `parts`. `declared` are the headers that its form declares."""
+        """Return the headers of a message whose body is `parts`. `declared` are the headers that the form declares."""
         return declared
 
 
 class NoBody(MessageBody):
-    """A message without a body, for which the form has no template."""
+    """A message without a body: the form declares no template for it."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         if bytes(body).strip():
@@ -102,15 +103,15 @@ def _refuse_parameters(said: MessageContents) -> None:
 
 
 class JsonBody(MessageBody):
-    """Bodies in JSON, or in a format that becomes JSON. The first alternative that matches is used to read and to
-    write."""
+    """Bodies in JSON, or in a format that is converted to JSON. The first alternative that matches is used, for reading
+    and for writing."""
 
     nan = ""
     """How NaN and infinities are written, unless the route or the form sets another way.
 
-    If it is empty, they are refused."""
+    Empty: they are refused."""
     spelling = "JSON"
-    """The name of the bodies in errors."""
+    """The name of the format in error messages."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class JsonBody(MessageBody):
                 found = reader.read(text, limits)
                 if found.unequal is None:
                     return found
-                unequal = unequal or found  # another alternative can match the whole body
+                unequal = unequal or found  # another alternative might match the whole body
             except DecodeError as error:
                 errors.append(without_frames(error))
             except GatewayError as error:
@@ -181,12 +182,12 @@ class JsonBody(MessageBody):
         raise best
 
     def with_nan(self, said: MessageContents) -> MessageContents:
-        """Return the contents with the setting `nan` that they are written by."""
+        """Return the contents with the `nan` setting that applies to them."""
         return said if said.nan else replace(said, nan=self.nan)
 
 
 class JsonLines(JsonBody):
-    """JSON lines, with a document for each element of the list."""
+    """JSON lines, one document for each element of the list."""
 
     spelling = "JSON lines"
 
@@ -198,7 +199,7 @@ class JsonLines(JsonBody):
 
 
 class CsvBody(JsonBody):
-    """CSV, with one row for each element of the list. CSV can represent NaN and infinities, which JSON cannot."""
+    """CSV, one row for each element of the list. Unlike JSON, CSV can represent NaN and infinities."""
 
     nan = "literal"
 
@@ -246,7 +247,7 @@ def _is_flat(node: Node, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
-    """Return the kinds of the declared columns by name or position. The empty name has the kind of all columns."""
+    """Return the kinds of the declared columns by name or position. The empty name stands for all columns."""
     if isinstance(node, TensorPlace):
         return {"": specs[node.name].datatype.kind} if node.name in specs else {}
     row = node.row if isinstance(node, RowList) else node
@@ -265,7 +266,7 @@ def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
 
 
 class PartsCodec(Protocol):
-    """How named parts become a body, and the reverse: the module `multipart` or `web_forms`."""
+    """Converts named parts to a body and back: the module `multipart` or `web_forms`."""
 
     def read(self, body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]: ...
 
@@ -275,9 +276,9 @@ class PartsCodec(Protocol):
 
 
 class FormData(JsonBody):
-    """Form data, with a part for each member of the object.
+    """Form data, one part for each member of the object.
 
-    `$x` of BYTES is a file, other texts are texts, and everything else is JSON."""
+    `$x` with the datatype BYTES is a file, other strings are plain text, and everything else is JSON."""
 
     spelling = "form data"
 
@@ -306,7 +307,8 @@ class FormData(JsonBody):
         return self._codec.write(self._fields.write(b"".join(parts)))
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
-        """Return the declared headers, with the boundary of `parts` in Content-Type, if they have one."""
+        """Return the declared headers. If the format needs a boundary, Content-Type contains the boundary of
+        `parts`."""
         told = (b"content-type", self._codec.content_type(parts).encode())
         return Headers([told if name == b"content-type" else (name, value) for name, value in declared.raw])
 
@@ -317,7 +319,7 @@ def _is_file(place: TensorPlace, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _is_text(node: Node) -> bool:
-    """Return True if a part is plain text and not JSON. Words and parameters are plain texts, as in a query."""
+    """Return True if a part is plain text instead of JSON. Words and parameters are plain text, as in a query."""
     match node:
         case TensorPlace(_, spelling):
             return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY, Spelling.COMMAS)
@@ -343,11 +345,11 @@ class TypedBytes(OneTensor):
 
     @abstractmethod
     def tensor(self, body: Buffer, label: str) -> Tensor:
-        """Return the tensor in a body. Raises DecodeError, with the label of the tensor in the text."""
+        """Return the tensor in a body. Raises DecodeError; the message contains the tensor's label."""
 
     @abstractmethod
     def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
-        """Return the body of a tensor. Raises GatewayError (INVALID_ARGUMENT) if this is not possible."""
+        """Return the body of a tensor. Raises GatewayError (INVALID_ARGUMENT) if a body cannot represent the tensor."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         form = self._form
@@ -374,7 +376,7 @@ class NumpyFile(TypedBytes):
 
 
 class RawBytes(TypedBytes):
-    """Bytes of any media type, such as an image, which are one element of BYTES."""
+    """Bodies of bytes in any media type, such as an image: one BYTES element."""
 
     def __init__(self, node: TensorPlace, specs: Mapping[str, TensorSpec], label: str) -> None:
         super().__init__(node, specs, label)
@@ -391,7 +393,7 @@ class RawBytes(TypedBytes):
 
 
 class TextTensor(RawBytes):
-    """Texts in UTF-8, which are one element of BYTES."""
+    """Bodies of UTF-8 text: one BYTES element."""
 
     def tensor(self, body: Buffer, label: str) -> Tensor:
         _decoded(body)
@@ -407,7 +409,7 @@ class TextTensor(RawBytes):
 
 
 class NumberText(OneTensor):
-    """Texts that are numbers. `$x|numbers` is one number, and `$x|commas` is any number of them."""
+    """Text bodies that contain numbers: `$x|numbers` one number, `$x|commas` any number of numbers."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         text = bytes(body).strip()
@@ -431,7 +433,7 @@ class NumberText(OneTensor):
 
 
 class TextWord(MessageBody):
-    """Texts that are one word, such as the message of an error."""
+    """Text bodies that contain one Word, such as an error message."""
 
     def __init__(self, node: Slot) -> None:
         self.nodes = (node,)
@@ -470,7 +472,7 @@ def make_body(
     ignore_unknown: bool,
     nan: str = "",
 ) -> MessageBody:
-    """Return the bodies of a template in a media type. `place` is the place of the template in its form.
+    """Return the bodies of a template in a media type. `place` is the position of the template in its form.
 
     Raises:
         FormError: the template cannot be used, or the media type cannot represent it.

@@ -1,6 +1,7 @@
-"""Checks of a complete form when it is loaded.
+"""Checks of a complete form when it is loaded, which `protocol` calls.
 
-Templates whose messages could not be read back, and parts that would never be used, are errors.
+It is an error if the gateway could not read the messages that a template writes, or if a part of the form would never
+be used.
 """
 
 from collections import Counter
@@ -40,7 +41,7 @@ def check_form(form: CompiledForm) -> None:
     """Check the templates of a form against each other and against its `tensors`.
 
     Raises:
-        FormError: a check fails. The error has the place in the form.
+        FormError: a check fails. The error contains the position in the form.
     """
     specs = form.specs
     if form.form.batch:
@@ -59,7 +60,7 @@ def check_form(form: CompiledForm) -> None:
         _check_columns(exchange, (*place, "columns"))
         for key, body in (("request", exchange.request), ("response", exchange.response)):
             _check_alternatives(body.nodes, (*place, key), ignore_unknown=exchange.form.ignore_unknown)
-    # a list whose names are keys has no nodes
+    # a list in which the names are keys has no nodes
     for within, node in _alternatives(form.models, ("models", "response")):
         _check_written(node, within)
         if not any(isinstance(each, TensorPlace) for each in walk(node)):
@@ -77,7 +78,7 @@ def check_form(form: CompiledForm) -> None:
 
 
 def _smaller_bodies(form: CompiledForm) -> Iterator[tuple[Place, MessageBody]]:
-    """Return the written bodies without tensors."""
+    """Return the bodies without tensors that the gateway writes."""
     yield ("models", "one", "response"), form.one_model
     yield ("error",), form.error
     for at, each in enumerate(form.failures):
@@ -98,10 +99,10 @@ def _nodes_of_tensors(exchange: CompiledExchange, place: Place) -> Iterator[tupl
 
 
 def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Check that a tensor or `$params` has only one place, in the query or in the body.
+    """Check that a tensor or `$params` has a placeholder only in the query or only in the body.
 
-    Also check that tensors are declared if both have tensors, because only the declaration assigns a tensor to the
-    query.
+    If both contain tensors, also check that the form declares its tensors, because only the declaration assigns a
+    tensor to the query.
 
     Raises:
         FormError: a condition does not hold.
@@ -121,7 +122,7 @@ def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, T
 
 
 def _check_columns(exchange: CompiledExchange, place: Place) -> None:
-    """Check that the parameter with the number of columns has a place in requests."""
+    """Check that requests have a placeholder for the parameter that gives the number of columns."""
     name, nodes = exchange.form.columns, [*walk_all(exchange.request.nodes)]
     known = exchange.head.parameters | {each.name for each in nodes if isinstance(each, ParameterPlace)}
     if name and name not in known:
@@ -138,8 +139,8 @@ def _alternatives(body: MessageBody, place: Place) -> Iterator[tuple[Place, Node
 
 
 def _check_tensors(node: Node, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Check that each tensor has one place (not counting the place of its shape), and that all tensors are declared if
-    one is."""
+    """Check that each tensor has one placeholder, not counting the placeholder of its shape, and that the form declares
+    all tensors if it declares one."""
     places = [each for each in walk(node) if isinstance(each, TensorPlace)]
     names = Counter(each.name for each in places if each.spelling is not Spelling.SHAPE)
     for name, count in names.items():
@@ -158,7 +159,7 @@ def _check_tensors(node: Node, place: Place, specs: Mapping[str, TensorSpec]) ->
 
 
 def _check_positions(node: Node, places: list[TensorPlace], place: Place) -> None:
-    """Check that only the last tensor is optional if positions identify tensors."""
+    """Check that only the last tensor is optional if tensors are identified by position."""
     required = required_tensors(node)
     for each in places[:-1]:
         if each.name not in required and each.name != places[-1].name:
@@ -191,7 +192,8 @@ _ELEMENTS = frozenset({Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES})
 
 
 def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool) -> None:
-    """Raise FormError if a place for one element, outside of rows, belongs to a tensor that can have several elements.
+    """Raise FormError if a placeholder for one element, outside of rows, belongs to a tensor that can have several
+    elements.
 
     `in_row` is True if the body is the body of one row."""
     if isinstance(node, RowList):
@@ -238,7 +240,7 @@ def _check_every(node: Node, place: Place, *, declared: bool) -> None:
 
 
 def _check_written(node: Node, place: Place) -> None:
-    """Check that every `$_` that is written has a value, and that each parameter has one place."""
+    """Check that every `$_` that the gateway writes has a value, and that each parameter has one placeholder."""
     if isinstance(node, Anything) and node.written is MISSING:
         key = f'`"{place[-1]}?": $_`' if place and isinstance(place[-1], str) else "an optional key, `key?`"
         raise FormError(place, f"the form gives no value to write for $_; write `$_=VALUE`, or {key}")
@@ -262,7 +264,7 @@ def _key(member: Member) -> str:
 
 
 def _check_rows(node: Node, place: Place) -> None:
-    """Check that each list contains a tensor in its rows, which determines the number of rows."""
+    """Check that the rows of each list contain a tensor, which determines the number of rows."""
     for each in walk(node):
         if isinstance(each, RowList):
             inner = list(walk(each.row))
@@ -286,7 +288,7 @@ def _check_alternatives(nodes: tuple[Node, ...], place: Place, *, ignore_unknown
 
 
 def _check_declared(form: CompiledForm) -> None:
-    """Check that each tensor of `tensors` is part of requests or of responses, but not of both."""
+    """Check that each tensor in `tensors` is part of requests or of responses, but not of both."""
     sides: tuple[set[str], set[str]] = (set(), set())
     for exchange in form.exchanges:
         sides[0].update(_names(exchange.input_nodes))

@@ -1,4 +1,4 @@
-"""Selects the exchange that reads a message, by the message's media type.
+"""Selects the exchange that reads a message, by the message's media type. `server`, `client` and `relay` use it.
 
 Also selects the exchange for the response, by the types that the client accepts.
 """
@@ -13,12 +13,12 @@ from gateway.protocols.json.media import media_types, web_forms
 from gateway.protocols.json.media.media_types import MediaType
 
 _LONGEST_REMEMBERED = 256
-"""Maximum length of a header for which the choice is cached, in characters; limited because clients choose the
+"""Maximum length of a header for which the choice is cached, in characters. The limit exists because clients choose the
 headers."""
 
 
 class Choice:
-    """Chooses among exchanges by the result of `type_of`, which is the type of a body.
+    """Chooses among exchanges by media type. `type_of` returns the type of an exchange's body.
 
     A body without a Content-Type has the `default` type."""
 
@@ -39,13 +39,13 @@ class Choice:
     def by_type(self, content_type: str) -> tuple[CompiledExchange, ...]:
         """Return the exchanges that can read a body with this Content-Type.
 
-        If exchanges have exactly this type, return them; otherwise return the exchanges with a range that includes the
-        type. If the header is missing, return the exchanges for the form's default type. If the form has no default
-        type, or the header is malformed, return the exchanges for JSON, followed by the exchanges for any type. If all
-        exchanges have the same type, they read bodies of every type.
+        If exchanges declare exactly this type, return them; otherwise, return the exchanges that declare a range which
+        includes the type. If the header is missing, return the exchanges for the form's default type. If the form
+        declares no default type, or the header is malformed, return the exchanges for JSON, followed by the exchanges
+        for any type. If all exchanges declare the same type, they read bodies of every type.
 
         Raises:
-            DecodeError: the body is a text in a charset other than UTF-8.
+            DecodeError: the body is text in a charset other than UTF-8.
         """
         if len(content_type) > _LONGEST_REMEMBERED:
             return self._find(content_type)
@@ -87,13 +87,13 @@ def fits(given: MediaType, declared: MediaType) -> bool:
 
 
 def is_range(media_type: MediaType) -> bool:
-    """Return True if the type is a range of media types, such as `*/*`."""
+    """Return True if `media_type` is a range of media types, such as `*/*`."""
     return "*" in (media_type.type, media_type.subtype)
 
 
 def is_web_form(content_type: str) -> bool:
-    """Return True if the body consists of the fields of a web form. `curl -d` sends this type with every body, whatever
-    its content, so `*/*` does not include it."""
+    """Return True if this is the media type of web forms. `curl -d` sends it with every body, whatever its content, so
+    `*/*` does not include it."""
     return content_type.partition(";")[0].strip().lower() == web_forms.CONTENT_TYPE
 
 

@@ -1,4 +1,4 @@
-"""The upstream side. It converts canonical Requests to requests of the form, and responses to Answers."""
+"""The upstream side of a form: converts canonical Requests to HTTP requests, and responses to Answers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -37,11 +37,11 @@ from gateway.protocols.json.templates import Node, RowList, Spelling, TensorPlac
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _MAX_TEXT = 8192
-"""Maximum length of a backend's error text, in characters. The rest is cut off."""
+"""Maximum length of a backend's error message, in characters. Longer messages are cut off."""
 _TRACEBACK = "Traceback (most recent call last):"
-"""The text that Python writes before a traceback.
+"""The line that Python writes before a traceback.
 
-Servers such as SageMaker's write the error's text, and then the traceback."""
+Some servers, such as SageMaker containers, send the error message followed by the traceback."""
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 _TEXTS_OF_FIELDS = _TEXTS - {Spelling.BYTES}
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
@@ -65,8 +65,8 @@ class FormClient:
         """Return the HTTP request for `request`, from the first exchange that can carry it.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if the form does not have this operation; INVALID_ARGUMENT if the form has no
-                place for a part of the request; NOT_FOUND if the form has no place for its version.
+            GatewayError: UNIMPLEMENTED if the form does not declare this operation; INVALID_ARGUMENT if the form has no
+                placeholder for a part of the request; NOT_FOUND if the form has no placeholder for the version.
         """
         operation = request.operation
         if operation is INFER or operation is STREAM:
@@ -90,11 +90,11 @@ class FormClient:
     def _ask_anything(self, request: Request) -> Message:
         """Return a GET request that runs no model.
 
-        It goes to the path of the first exchange, if that exchange has another method."""
+        The request uses the path of the first exchange, if that exchange uses another method."""
         first = self._form.exchanges[0].form
         try:
             path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
-        except GatewayError:  # the request has no name for the variables in the path
+        except GatewayError:  # the request lacks a name for a variable in the path
             path = "/"
         return Message("GET", path)
 
@@ -119,16 +119,16 @@ class FormClient:
         raise best
 
     def decode_response(self, reply: Message, request: Request, target: Target) -> Answer:
-        """Return the backend's answer to `request`, or one answer of a stream.
+        """Return the backend's Answer to `request`, or one Answer of a stream.
 
         Raises:
             DecodeError: the response does not match the form.
-            GatewayError: the error in the response.
+            GatewayError: the error that the response reports.
         """
         operation, limits = request.operation, target.limits
         if operation in _HEALTH:
             probe = self._probe(operation)
-            # Flask answers 405 if it has the path for POST, Express answers 404
+            # if the path exists only for POST, Flask responds with 405, Express with 404
             return reply.status < 500 if probe is None else _is_good(probe, reply, limits)
         if reply.status >= 400:
             raise self._error(reply, limits)
@@ -149,8 +149,8 @@ class FormClient:
         return self._response_with_missing(reply, request, limits, explained(errors, "exchanges"))
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
-        """Return the response in a message that caused `error`, with NaN for each null, if the route or the form maps
-        null to NaN. Raises `error`, or a clearer one, if the message cannot be read in this way either."""
+        """Read a message that caused `error` again, with NaN for each null, if the route or the form maps null to NaN.
+        Raises `error`, or a clearer error, if that fails too."""
 
         def read(text: bytes) -> Response:
             found = error
@@ -165,7 +165,7 @@ class FormClient:
         return json.missing.read_reply(error, reply.body, read, nan, members=True)
 
     def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:
-        """Return the exchanges that can read a response. The messages of a stream do not have their own type."""
+        """Return the exchanges that can read a response. The messages of a stream have no type of their own."""
         choice = self._infer if operation is INFER else self._stream
         if len(choice.exchanges) == 1 or operation is STREAM:
             return choice.exchanges
@@ -181,8 +181,8 @@ class FormClient:
         return tuple(ModelEntry(name, version) for name, version in zip(names, versions, strict=True))
 
     def _error(self, reply: Message, limits: Limits) -> GatewayError:
-        """Return the error in a response of status 400 or above. Its message is the form's error message, or the text
-        of the body."""
+        """Return the error in a 4xx or 5xx response. Its message comes from the form's error template, or is the body
+        itself."""
         failure = self._failure(reply, limits)
         text = _error_text(failure.error if failure else self._form.error, reply, limits)
         if not text:
@@ -193,7 +193,7 @@ class FormClient:
         return refusal(reason, text or f"status {reply.status} without a body")
 
     def _failure(self, reply: Message, limits: Limits) -> CompiledFailure | None:
-        """Return the form's failure that matches an error."""
+        """Return the failure in the form that matches an error response."""
         for each in self._form.failures:
             is_any = each.form.error is ABSENT
             if each.form.status == reply.status and (is_any or _error_text(each.error, reply, limits)):
@@ -202,7 +202,7 @@ class FormClient:
 
 
 def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
-    """Return the error message in a body of this type. Return an empty text for every other response."""
+    """Return the error message in a body that matches the template `error`; empty for every other response."""
     try:
         found = error.read(reply.body, reply.headers, limits)
     except (DecodeError, GatewayError):
@@ -218,8 +218,8 @@ def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
 def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
     """Return the exchanges that can write the request.
 
-    If several have the same request, the gateway uses the exchange whose response type is the request type, because,
-    for example, a `.npy` file can hold values that JSON cannot."""
+    If several exchanges have the same request, the one whose response type equals the request type is used, because,
+    for example, a `.npy` file can represent values that JSON cannot."""
     replied_alike = [_request(each) for each in exchanges if _replies_alike(each)]
     return [each for each in exchanges if _replies_alike(each) or _request(each) not in replied_alike]
 
@@ -237,7 +237,7 @@ def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchan
     """Return the exchanges in the order in which they are tried for one BYTES element.
 
     Exchanges with raw bytes as the body come first, whether the element is text or not, unless another exchange has a
-    place for texts. A file in form data is not a place for texts."""
+    placeholder for text. A file in form data is not a placeholder for text."""
     of_bytes = [each for each in exchanges if type(each.request) is RawBytes]
     others = [each for each in exchanges if type(each.request) is not RawBytes]
     have_texts = any(
@@ -295,9 +295,9 @@ def _response(exchange: CompiledExchange, reply: Message, request: Request, limi
 
 
 def _check_rows(exchange: CompiledExchange, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """Raise DecodeError if the response to a list of several rows has only one row, which suggests a server that takes
-    single rows. The form must declare a free first dimension for the output. Without a list of rows in the form, the
-    bridge compares the rows, by the model's signature."""
+    """Raise DecodeError if the response to a list of several rows has only one row, which suggests that the server
+    takes single rows. The check applies only if the form declares a first dimension of any size for the output. If the
+    form has no list of rows, the bridge makes this check with the model's signature."""
     rows, declared = inputs[0].shape[0] if inputs[0].shape else 1, exchange.shapes
     if rows == 1 or any(each.shape[:1] != (rows,) for each in inputs):
         return

@@ -1,4 +1,5 @@
-"""A compiled form: its exchanges, probes and model list, with the code that reads and writes their bodies."""
+"""A compiled form: its exchanges, probes and model list, with the code that reads and writes their bodies. `protocol`
+compiles it; the codecs in `client`, `server` and `relay` use it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -23,10 +24,10 @@ _ID = "{id}"
 
 
 class FormMessage(Message, frozen=True):
-    """The origin of a request or a response that came in a declared form.
+    """The origin of a request or a response that arrived in a JSON form.
 
-    `texts` are its parameters that are the JSON text of a list or an object. `response` and `response_headers` describe
-    the response to a request."""
+    `texts` are the parameters whose value is the JSON text of a list or an object. `response` and `response_headers`
+    describe the response to a request."""
 
     texts: Mapping[str, str] = NO_TEXTS
     response: MessageBody | None = None
@@ -36,9 +37,9 @@ class FormMessage(Message, frozen=True):
 
 
 def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) -> str:
-    """Return the text of an error if outputs do not have as many columns as the parameter `name` says.
+    """Return an error message if the number of columns of an output differs from the parameter `name`.
 
-    Otherwise return an empty text."""
+    Otherwise, return an empty string."""
     asked = parameters.get(name)
     if type(asked) is not int:  # the parameter is absent, or is something that only the server understands
         return ""
@@ -50,11 +51,11 @@ def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) 
 
 @frozen
 class CompiledExchange:
-    """An exchange with the code that reads and writes its bodies.
+    """A compiled exchange, with the code that reads and writes its bodies.
 
-    - The media types are the declared types.
-    - `origin`: The origin of the requests that the exchange responds to.
-    - `query`: The tensors and JSON objects in the query of its requests, or None.
+    - The media types are the ones that the form declares.
+    - `origin`: The origin of requests that this exchange has read.
+    - `query`: The tensors and JSON objects in the request's query, or None.
     """
 
     form: Exchange
@@ -67,7 +68,7 @@ class CompiledExchange:
     request_headers: Headers
     origin: FormMessage
     shapes: Mapping[str, Shape]
-    """The shapes of batches that the form declares, by the names of tensors; empty if bodies are single rows."""
+    """The batch shapes that the form declares, by tensor name; empty if bodies contain single rows."""
 
     @property
     def input_nodes(self) -> tuple[Node, ...]:
@@ -77,7 +78,7 @@ class CompiledExchange:
 
 @frozen
 class CompiledProbe:
-    """A probe with the reader and writer of its replies."""
+    """A compiled probe, with the reader and writer of its responses."""
 
     form: Probe
     response: MessageBody
@@ -85,7 +86,7 @@ class CompiledProbe:
 
 @frozen
 class CompiledFailure:
-    """A failure with the reader and writer of its bodies."""
+    """A compiled failure, with the reader and writer of its bodies."""
 
     form: FailureReply
     error: MessageBody
@@ -97,7 +98,7 @@ class CompiledForm:
 
     - `name`: The name of the form.
     - `signature`: The declared tensors; None if the form declares no tensors.
-    - `specs`: The same tensors in the shape that bodies have. With `batch: each` this is the shape of one row.
+    - `specs`: The same tensors with their shapes in bodies. With `batch: each`, this is the shape of one row.
     """
 
     name: str
@@ -124,10 +125,10 @@ class CompiledForm:
 
 
 def compile_form(name: str, form: Form) -> CompiledForm:
-    """Return the form with its templates compiled.
+    """Compile the templates of a form.
 
     Raises:
-        FormError: a template cannot be used. The error has the template's place in the form.
+        FormError: a template cannot be used. The error contains the template's position in the form.
     """
     specs = specs_of_row(form.tensors) if form.batch else form.tensors
     exchanges = [
@@ -191,7 +192,7 @@ def _media_type(text: str, place: Place) -> MediaType:
 
 
 def _written(media_type: str) -> bytes:
-    """Return the media type to write for a declared one. A range of types means bytes."""
+    """Return the media type to write for a declared type. A range of types stands for bytes."""
     return b"application/octet-stream" if "*" in media_type else media_type.encode()
 
 
@@ -208,7 +209,7 @@ def _failure(form: Form, failure: FailureReply, place: Place) -> CompiledFailure
 
 
 def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExchange]) -> Signature:
-    """Return the declared tensors. The tensors of requests are inputs, the tensors of responses are outputs."""
+    """Return the declared tensors as a Signature. Tensors in requests are inputs, tensors in responses are outputs."""
     inputs = tensor_names(node for each in exchanges for node in each.input_nodes)
     outputs = tensor_names(node for each in exchanges for node in each.response.nodes)
     return Signature(
@@ -224,10 +225,10 @@ def tensor_names(nodes: Iterable[Node]) -> set[str]:
 
 @lru_cache(4096)
 def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
-    """Return `path` with these values of its variables, percent-encoded.
+    """Return `path` with the values of its variables filled in, percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a value cannot be a segment of a path.
+        GatewayError: INVALID_ARGUMENT if a value cannot be a path segment.
     """
     for name, value in values:
         path = path.replace(f"{{{name}}}", path_segment(value, name, "JSON"))
@@ -235,12 +236,12 @@ def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
 
 
 def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None = None) -> str:
-    """Return the first of `paths` whose variables all have values, which are percent-encoded.
+    """Return the first of `paths` whose variables all have values, with the values filled in, percent-encoded.
 
-    If there is a version, paths that contain it come first.
+    If there is a version, paths that contain a version come first.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if no path can be filled, or a name cannot be a segment of a path.
+        GatewayError: INVALID_ARGUMENT if no path can be filled, or a name cannot be a path segment.
     """
     path = _filled(paths, model, version, bool(id))
     if isinstance(path, GatewayError):
@@ -250,7 +251,7 @@ def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None
 
 @lru_cache(4096)
 def _filled(paths: tuple[str, ...], model: str, version: str, has_id: bool) -> "str | GatewayError":
-    """Return the path, in which only the id is still a variable."""
+    """Return the path with all variables filled in, except the id."""
     known = {"model": model, "version": version}
     ordered = sorted(paths, key=lambda path: "{version}" not in path) if version else paths
     for path in ordered:

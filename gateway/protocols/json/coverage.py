@@ -1,6 +1,6 @@
-"""Compares two templates, to find whether one accepts all bodies of the other.
+"""Compares two templates, so that `checks` can find out if one accepts all bodies of the other.
 
-It compares keys, constants and spellings.
+The comparison covers keys, constants and spellings.
 """
 
 from gateway.protocols.json.templates import (
@@ -52,7 +52,7 @@ def _tensor_covers(wide: TensorPlace, narrow: Node) -> bool:
     if not isinstance(narrow, TensorPlace):
         return False
     if narrow.spelling in (Spelling.NUMBERS, Spelling.COMMAS) and wide.spelling is not narrow.spelling:
-        return False  # declared numbers are not read from texts
+        return False  # declared numbers are not read from strings
     if wide.spelling is Spelling.NESTED:
         return narrow.spelling is not Spelling.SHAPE
     if wide.spelling is Spelling.ITEMS:

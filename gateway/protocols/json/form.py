@@ -1,6 +1,6 @@
-"""`Form` is the description of a JSON protocol, as plain values. `parse_form` reads it from plain data.
+"""`Form` is the definition of a JSON protocol. `parse_form` creates it from YAML data.
 
-Its templates are unparsed YAML data. `templates` parses them, and `protocol` compiles the complete form.
+The templates in a Form are unparsed YAML data: `templates` parses them, and `protocol` compiles the complete form.
 """
 
 import re
@@ -15,25 +15,25 @@ from gateway.core.spec_text import read_datatype, read_shape, read_spec
 from gateway.core.types import Nan, TensorSpec
 
 Template: TypeAlias = Any
-"""A template as YAML data: mappings, lists, texts, numbers, booleans and None."""
+"""A template as YAML data: mappings, lists, strings, numbers, booleans and None."""
 Place: TypeAlias = tuple[str | int, ...]
-"""A place in a form: keys and positions from its top."""
+"""A position in a form: the keys and indexes that lead to it."""
 
 PREFIX = "json:"
-"""The prefix of the names of protocols that are forms."""
+"""The prefix in the names of protocols that are declared by forms."""
 JSON_TYPE: Final = "application/json"
 STREAMS = ("sse", "openai", "jsonl")
 """How a streamed response is split into messages: server-sent events, server-sent events with `[DONE]` at the end, or
 one line for each message."""
 BATCHES = ("each",)
-"""The values of `batch`, for servers that do not take complete batches. `each` means one call for each row."""
+"""The values of `batch`, for servers that do not take whole batches. `each` means one call per row."""
 MOST_EXCHANGES = 32
 MOST_PATHS = 32
 MOST_FAILURES = 32
 
 
 class FormError(ValueError):
-    """A form that cannot be used. `path` is the place in the form. The text has the reason and the remedy."""
+    """A form that cannot be used. `path` is the position in the form. The message gives the reason and a remedy."""
 
     def __init__(self, path: Place, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""The value for a template that a form does not have. None cannot be used, because it is a template for JSON's null."""
+"""The value for a missing template. None cannot be used, because it is a template for JSON's null."""
 
 
 @frozen
@@ -57,15 +57,16 @@ class Exchange:
     """A request and its response.
 
     - `paths`: The paths, which can contain `{model}`, `{version}`, `{id}` and other variables, whose values are
-      ignored. Any of the paths is accepted. The first path that can be filled is written.
-    - `methods`: Any of the methods is accepted. The first is written.
+      ignored. Clients can use any of the paths. Upstream, the gateway uses the first path whose variables all have
+      values.
+    - `methods`: Clients can use any of the methods. Upstream, the gateway uses the first.
     - `headers`, `query`: Templates by name. A name that ends in `?` is optional.
-    - `request`, `response`: The templates of the bodies; ABSENT without a body.
+    - `request`, `response`: The templates of the bodies; ABSENT if there is no body.
     - `stream`: One of STREAMS if the response is a stream of messages with the template `response`; otherwise empty.
-    - `ignore_unknown`: True if members that are not in the templates are ignored (here and in the other classes). If it
-      is False, they are refused.
+    - `ignore_unknown`: True if members that are not in the templates are ignored (here and in the other classes); False
+      if they are refused.
     - `client_paths`: Additional paths for clients, which the gateway never uses upstream.
-    - `columns`: The request parameter with the length of each output's last dimension; empty if unused.
+    - `columns`: The request parameter that gives the length of each output's last dimension; empty if unused.
     """
 
     paths: tuple[str, ...]
@@ -106,10 +107,10 @@ class Probe:
 
 @frozen
 class ModelListing:
-    """A GET request for the model list, in which `$model` is the place of a name.
+    """A GET request for the model list, in which `$model` stands for a name.
 
-    Any of `paths` is accepted; the first is written. `one_paths` contain `{model}`: a GET request there returns `one`,
-    which describes that model only."""
+    Clients can use any of `paths`; upstream, the gateway uses the first. `one_paths` contain `{model}`: a GET request
+    there returns `one`, which describes only that model."""
 
     paths: tuple[str, ...]
     response: Template
@@ -122,7 +123,7 @@ class ModelListing:
 class FailureReply:
     """An error whose status is not the usual HTTP status of its `reason`.
 
-    If there is a template `error`, only errors with a matching body count."""
+    If there is a template `error`, it applies only to errors with a matching body."""
 
     status: int
     reason: Reason
@@ -131,10 +132,10 @@ class FailureReply:
 
 @frozen
 class Form:
-    """A protocol that is declared as data: the places of tensors, names and errors in JSON over HTTP.
+    """A protocol that is declared as data: the positions of tensors, names and errors in JSON over HTTP.
 
     - `tensors`: The datatype and shape of every tensor in the templates, or empty.
-    - `nan`: The default of the routes' `translate.nan`; empty means `error`.
+    - `nan`: The default for the routes' `translate.nan`; empty means `error`.
     - `batch`: One of BATCHES if servers do not take complete batches; otherwise empty.
     - `default_type`: The media type of requests without a Content-Type. Empty means JSON, or bytes if the body is not
       JSON.
@@ -187,7 +188,7 @@ def parse_form(document: Mapping[str, Any]) -> Form:
     Its templates remain unparsed.
 
     Raises:
-        FormError: there is an unknown key, a missing key, or a value of the wrong type.
+        FormError: a key is unknown or missing, or a value has the wrong type.
     """
     form = _mapping(document, (), _FORM_KEYS)
     if "infer" not in form:
@@ -330,7 +331,7 @@ def _paths(given: Mapping[str, Any], place: Place, key: str = "path") -> tuple[s
 
 
 def _path(path: object, place: Place) -> str:
-    """Return a path. Each segment of it is a literal or a variable, optionally followed by text."""
+    """Return a path. Each segment is a literal or a variable, optionally followed by text."""
     if not isinstance(path, str) or not path.startswith("/"):
         raise FormError(place, f"{path!r} is no path, expected one that begins with a slash")
     if not path.isascii() or any(each in path for each in "?#* \t\r\n"):
@@ -364,7 +365,7 @@ def _tensors(given: object) -> Iterator[tuple[str, TensorSpec]]:
 
 
 def _spec(name: str, given: object, place: Place) -> TensorSpec:
-    """Return the spec in `FP64 [-1, 4]`, or in `{datatype: FP64, shape: [-1, 4]}` as in the signatures of routes."""
+    """Return the spec in `FP64 [-1, 4]`, or in `{datatype: FP64, shape: [-1, 4]}` as in the signature of a route."""
     try:
         if isinstance(given, Mapping):
             spec = _mapping(given, place, ("datatype", "shape"))

@@ -1,4 +1,5 @@
-"""Headers and query parameters that a form has templates for."""
+"""Headers and query parameters for which a form declares templates. `compiled` creates a HeadFields; `server`, `client`
+and `relay` read and write with it."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -64,17 +65,17 @@ class HeadFields:
         fields = [each.node for each in (*self._headers, *self._query)]
         nodes = list(walk_all([*fields, *(each.node for each in self.documents)]))
         self.parameters = frozenset(each.name for each in nodes if isinstance(each, ParameterPlace))
-        """The parameters that have a place in the headers or the query."""
+        """The parameters that have a placeholder in the headers or the query."""
         self.has_parameters = any(isinstance(each, ParametersPlace) for each in nodes)
-        """True if all other parameters also have a place (`$params`)."""
+        """True if `$params` stands for all other parameters."""
         self.words = frozenset(each.word for each in nodes if isinstance(each, Slot))
-        """The words that have a place."""
+        """The words that have a placeholder."""
 
     def read(self, message: Message) -> tuple[dict[Word, json.Json], dict[str, ParameterValue]]:
         """Return the words and the parameters in a request's headers and query.
 
         Raises:
-            MisfitError: a required header or parameter is missing, or a constant has another value.
+            MisfitError: a required header or query parameter is missing, or a constant has another value.
         """
         words: dict[Word, json.Json] = {}
         parameters: dict[str, ParameterValue] = {}
@@ -106,10 +107,10 @@ class HeadFields:
             _read(one, "query parameter", [text for name, text in given if name == one.name], words, parameters)
 
     def write(self, words: _Words, parameters: Parameters) -> tuple[list[tuple[bytes, bytes]], str]:
-        """Return the headers and the query of a request.
+        """Return the headers and the query of a request, with these words and parameters.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT if a required content is missing, or a header cannot hold a text.
+            GatewayError: INVALID_ARGUMENT if a required value is missing, or a value is not valid in a header.
         """
         headers = []
         for each in self._headers:
@@ -177,8 +178,8 @@ def _check_once(what: str, name: str, count: int, optional: bool) -> None:
 
 
 def _check_same(what: str, one: object, other: str) -> None:
-    """Raise DecodeError if two headers or query parameters give one name different values. A proxy might check the
-    first, and the server use the second."""
+    """Raise DecodeError if two headers or query parameters give different values for the same placeholder. A proxy
+    might check the first value, and the server use the second."""
     if one != other:
         raise DecodeError(f"{what} is {one!r} and {other!r} in the head of the request; send it once")
 

@@ -1,7 +1,7 @@
-"""Bodies that list models.
+"""Bodies that list models, for a form's model list.
 
-The names are values, as in `[{id: $model}, ...]`, or the keys of an object, as in `{"/$model": $model}`, which is the
-form of Ray Serve's route prefixes.
+The names are values, as in `[{id: $model}, ...]`, or the keys of an object, as in `{"/$model": $model}`, the format of
+Ray Serve's route prefixes.
 """
 
 from gateway.core import bytes_elements, json
@@ -15,7 +15,7 @@ from gateway.protocols.json.templates import Role, Word
 from gateway.protocols.json.writing import MessageContents
 
 _LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
-"""The models of a list are handled like tensors of their names and versions."""
+"""The model list is read and written like two tensors, one of names and one of versions."""
 _PLACE = ("models", "response")
 
 
@@ -37,10 +37,9 @@ def _is_name(key: object) -> bool:
 
 
 class NamesAsKeys(MessageBody):
-    """An object whose keys are model names with the prefix `prefix`.
+    """Bodies that are an object whose keys are model names after `prefix`.
 
-    When it is read, the values are dropped. When it is written, each value is the model's name. Keys without the prefix
-    are ignored."""
+    Reading ignores the values, and keys without the prefix. Writing uses the model's name as each value."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

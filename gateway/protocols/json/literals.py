@@ -1,9 +1,9 @@
 """NaN, Infinity and -Infinity as Python servers write them.
 
-JSON does not have these literals, and msgspec refuses them, but the gateway accepts them in tensors.
+JSON does not define these literals, and msgspec refuses them, but the gateway accepts them in tensors.
 
-Before msgspec reads the text again, each literal becomes a string with a prefix, the mark. The texts of tensors get
-their literals back. All other literals are refused.
+Before msgspec reads the text a second time, each literal is replaced by a string with a prefix, the mark. In tensors,
+the literals are then restored. Elsewhere, they are refused. `reading` marks the literals, and `places` restores them.
 """
 
 import re
@@ -12,24 +12,25 @@ from collections.abc import Callable
 _MARK = b'"\x7f'
 _QUOTE = ord('"')
 _LITERALS = (b"NaN", b"-NaN", b"Infinity", b"-Infinity")
-# The pattern matches strings, so that it skips the words in them. A string without an end continues to the end of the
+# The pattern matches strings, so that literals in strings are skipped. An unterminated string extends to the end of the
 # text, so the pattern never backtracks.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?(?:NaN|Infinity)\b', re.DOTALL)
 _MARKED = re.compile(rb'"\x7f(-?(?:NaN|Infinity))"')
 
 
 def mark(text: bytes) -> bytes | None:
-    """Return `text` with each literal replaced by a marked string. Return None if the text has no literal, or already
-    contains the mark."""
+    """Return `text` with each literal replaced by a marked string. Return None if the text contains no literal, or
+    already contains the mark."""
     if (b"NaN" not in text and b"Infinity" not in text) or is_marked(text):
         return None
     return replaced(_LITERAL, lambda literal: b'%b%b"' % (_MARK, literal), text)
 
 
 def replaced(pattern: "re.Pattern[bytes]", replacement: Callable[[bytes], bytes], text: bytes) -> bytes:
-    """Return the text with the replacement of each match of `pattern` that is not a string.
+    """Return the text in which each match of `pattern` that is not a string is replaced.
 
-    The pattern also matches strings, which stay. `re.sub` would take a hundred bytes for each match until it ends."""
+    The pattern also matches strings, which stay unchanged. `re.sub` would use a hundred bytes of memory for each match
+    until it returns."""
     result, at = bytearray(), 0
     for found in pattern.finditer(text):
         start = found.start()

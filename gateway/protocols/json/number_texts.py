@@ -1,9 +1,9 @@
-"""Converts numbers as texts, `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`), to JSON text of numbers, and
-back.
+"""Converts numbers in strings, `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`), to a JSON text of numbers,
+and back.
 
-No object is created for a number. Blanks or brackets replace the quotes in the text, and the ordinary reader of numbers
-reads the result. That reader cannot detect a text with several numbers, so commas and brackets within quotes are
-refused first.
+No Python object is created per number: blanks or brackets replace the quotes in the text, and the ordinary reader of
+numbers reads the result. That reader cannot detect a string with several numbers, so commas and brackets within quotes
+are refused first.
 """
 
 import numpy as np
@@ -16,17 +16,18 @@ _QUOTE = ord('"')
 
 
 def numbers_of_texts(text: bytes) -> bytes:
-    """Return `["0", "1"]` as `[ 0 ,  1 ]`. Raises DecodeError for a text that cannot be one number."""
+    """Return `["0", "1"]` as `[ 0 , 1 ]`. Raises DecodeError for a string that cannot be one number."""
     return _replaced(text, b"[]{},", b"  ")
 
 
 def numbers_of_lists(text: bytes) -> bytes:
-    """Return `["0,1", "2,3"]` as `[[0,1], [2,3]]`. Raises DecodeError for a text that cannot be numbers with commas."""
+    """Return `["0,1", "2,3"]` as `[[0,1], [2,3]]`. Raises DecodeError for a string that cannot be numbers separated by
+    commas."""
     return _replaced(text, b"[]{}", b"[]")
 
 
 def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
-    """Return `text` with its quotes replaced. Raises DecodeError if quotes contain a byte of `refused`."""
+    """Return `text` with its quotes replaced. Raises DecodeError if a quoted string contains a byte in `refused`."""
     if b"\\" in text:
         raise DecodeError("a text with a backslash, expected a number")
     table = np.zeros(256, np.bool_)
@@ -45,7 +46,7 @@ def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
 
 
 def texts_of_numbers(text: bytes) -> bytes:
-    """Return a JSON text of numbers, compact, flat or nested, with each number as a text. null stays null."""
+    """Return a compact JSON text of numbers, flat or nested, with each number as a string. null stays null."""
     if b"[]" in text:
         return text
     found = text.replace(b",", b'","').replace(b"[", b'["').replace(b"]", b'"]')
@@ -56,5 +57,5 @@ def texts_of_numbers(text: bytes) -> bytes:
 
 
 def text_with_commas(text: bytes) -> bytes:
-    """Return a flat JSON list of numbers as one text."""
+    """Return a flat JSON list of numbers as one string."""
     return b'"%b"' % text[1:-1]

@@ -1,7 +1,7 @@
 """Forms of servers that take one row per call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
 
-Bodies contain the tensors of a row, without the dimension that counts rows. The bridge calls the server once for each
-row of a batch. A client of the form sends one row, which is a batch of one row for all other protocols.
+Bodies contain the tensors of one row, without the batch dimension. The bridge calls the server once for each row of a
+batch. A request from a client of such a form is a batch of one row for all other protocols.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from gateway.protocols.json.form import FormError
 
 
 def specs_of_row(specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-    """Return the tensors of a form in the shape of one row."""
+    """Return a form's tensors with the shapes of one row."""
     return {name: replace(spec, shape=spec.shape[1:]) if _has_rows(spec) else spec for name, spec in specs.items()}
 
 
@@ -23,7 +23,7 @@ def _has_rows(spec: TensorSpec) -> bool:
 
 
 def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
-    """Raise FormError if the tensors of a form do not show which of them hold one row."""
+    """Raise FormError unless the form's declarations show which tensors contain one row."""
     if not inputs or not outputs:
         text = "`batch: each` needs `tensors`: a first dimension of -1 says that a tensor is one row of a batch"
         raise FormError(("batch",), f"{text}, such as `x: FP64 [-1, 4]` for {{x: [1, 2, 3, 4]}}")
@@ -37,7 +37,7 @@ def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -
 
 
 def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> DecodeRequest:
-    """Return a `decode` for requests that hold one row, which becomes a batch of one row."""
+    """Wrap `decode` for requests that contain one row, which becomes a batch of one row."""
     in_rows = frozenset(name for name, spec in specs.items() if _has_rows(spec))
 
     def read(message: Message, listener: ListenerSettings) -> Request:
@@ -51,9 +51,9 @@ def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> D
 
 
 def writing_one_row(encode: EncodeResponse) -> EncodeResponse:
-    """Return an `encode` for responses that hold one row.
+    """Wrap `encode` for responses that contain one row.
 
-    If there is any other number of rows, it raises an error: INTERNAL (invalid-output)."""
+    For any other number of rows, the returned function raises GatewayError (INTERNAL, invalid-output)."""
 
     def write(answer: Answer, request: Request, translate: Translate) -> Message:
         if isinstance(answer, Response):

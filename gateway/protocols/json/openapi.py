@@ -1,4 +1,5 @@
-"""The paths of a form for OpenAPI documents, with its templates' schemas and its tensors' datatypes and shapes."""
+"""Describes the paths of a form for OpenAPI documents, with schemas of the templates, and the tensors' datatypes and
+shapes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -116,7 +117,7 @@ def _error(form: CompiledForm) -> Content:
 
 
 def _joined(form: CompiledForm, bodies: Iterable[tuple[str, tuple[Node, ...]]]) -> Content:
-    """Return the bodies by media type. Several bodies of one type are alternatives."""
+    """Return the descriptions of bodies by media type. Several bodies of the same type are alternatives."""
     nodes: dict[str, tuple[Node, ...]] = {}
     for media_type, more in bodies:
         nodes[media_type] = (
@@ -129,7 +130,7 @@ def _joined(form: CompiledForm, bodies: Iterable[tuple[str, tuple[Node, ...]]]) 
 
 
 def _content(form: CompiledForm, media_type: str, nodes: tuple[Node, ...]) -> Content:
-    """Return the description of a body with one type. Only JSON has a schema."""
+    """Return the description of bodies in one media type. Only JSON has a schema."""
     if media_type != JSON_TYPE or not nodes:
         return {media_type: Media()}
     schemas = _Schemas(form)
@@ -145,7 +146,7 @@ class _Schemas:
         self._is_open = form.form.ignore_unknown
 
     def of(self, node: Node, rows: int = 0) -> Schema:
-        """Return the schema of the values at a node within `rows` row lists."""
+        """Return the schema of the values at a node that is nested in this number of row lists (`rows`)."""
         match node:
             case Constant(value):
                 return {"const": value}
@@ -194,7 +195,8 @@ class _Schemas:
 
 
 def _example(form: CompiledForm, node: Node) -> Any:
-    """Return a valid body without its optional parts, or None if a tensor is not declared or is too large."""
+    """Return a valid body without optional parts, or None if the form does not declare a tensor or an example would be
+    too large."""
     tensors = [each for each in walk(node) if isinstance(each, TensorPlace)]
     specs = [form.specs[each.name] for each in tensors if each.name in form.specs]
     spelled = all(each.spelling in _SHOWN for each in tensors)

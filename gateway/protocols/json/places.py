@@ -1,6 +1,6 @@
-"""Reads the value at one place of a body.
+"""Reads the value at one position of a body. `reading` calls it for each leaf of the body's type.
 
-The value is a tensor, a word such as the id, parameters, a constant, or any JSON.
+The value is a tensor, a word such as the request id, parameters, a constant, or any JSON.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,19 +37,19 @@ from gateway.protocols.json.unequal_rows import UnequalTensors, rows_of
 
 
 class BodyContents(Struct, frozen=True):
-    """The contents of a body. The words of places in rows are lists. `texts` are the parameters that are the JSON text
-    of a list or an object."""
+    """The contents of a body. Words within rows are lists. `texts` are the parameters whose value is the JSON text of a
+    list or an object."""
 
     tensors: tuple[Tensor, ...] = ()
     words: Mapping[Word, Json] = field(default_factory=dict)
     parameters: Parameters = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     unequal: UnequalTensors | None = None
-    """Only requests have these."""
+    """Rows of unequal length; only in requests."""
 
 
 class BodyReading:
-    """The contents of one body while it is decoded. `cuts` are the texts that were cut out of it, by key."""
+    """The contents of one body while it is decoded. `cuts` are the texts that were cut out of the body, by key."""
 
     def __init__(self, limits: Limits, cuts: Mapping[str, bytes]) -> None:
         self.limits = limits
@@ -58,13 +58,13 @@ class BodyReading:
         self.is_marked = False
         """True if NaN and infinities in the text are marked (`literals`)."""
         self.members = 0
-        """Number of object members that are not in the body's type, because they are in parameters, in messages or in
+        """Number of object members that are not part of the body's type: members in parameters, in messages and in
         ignored values."""
         self.tensors: list[Tensor] = []
         self.shapes: dict[str, Shape] = {}
         self.names: list[str] | None = None
         self.order: list[int] | None = None
-        """The positions of the rows that `$index` numbers 0, 1, ...; None if the rows are in this order."""
+        """The positions of the rows that `$index` numbers 0, 1, ...; None if the rows are in that order."""
         self.words: dict[Word, Json] = {}
         self.parameters: dict[str, ParameterValue] = {}
         self.texts: dict[str, str] = {}
@@ -87,13 +87,14 @@ class BodyReading:
 
 
 ReadPlace: TypeAlias = Callable[[Any, BodyReading], None]
-"""Reads one place of a body, given as the value of its type."""
+"""A function that reads one position of a body, given the body as a value of its type."""
 
 
 def reader_of_place(
     leaf: Leaf, specs: Mapping[str, TensorSpec], keys: Mapping[TensorPlace, str], role: str
 ) -> ReadPlace:
-    """Return the function that reads the value at `leaf`. `keys` are the keys of the tensors that can be cut out."""
+    """Return the function that reads the value at `leaf`. `keys` contains the keys of the tensors that can be cut
+    out."""
     match leaf.node:
         case TensorPlace(name, spelling):
             spec = specs.get(name)
@@ -151,7 +152,7 @@ def _add_tensor(form: TensorForm, text: bytes, reading: BodyReading) -> None:
 
 def _joined(given: Any, what: str) -> bytes | None:
     """Return the JSON text of a list of the values in all rows, or None if every row lacks the value. Raises
-    DecodeError if only some rows have it."""
+    DecodeError if only some rows contain the value."""
     if given is UNSET:
         return None
     if type(given) is Raw:
@@ -205,7 +206,7 @@ def _read_members(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> No
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    """Return the names that all objects in `given` have. `given` is one object, rows of objects, or missing."""
+    """Return the member names that all objects in `given` share. `given` is one object, rows of objects, or missing."""
     if given is UNSET:
         return ()
     if type(given) is dict:
@@ -247,7 +248,7 @@ def _read_names(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
 
 _decode_table = msgspec.json.Decoder(list[list[Raw]]).decode
 _BYTES_OF_CELL, _BYTES_OF_ROW = 128, 144
-"""Memory, in bytes, of a table cell, and of a row without its cells, while they are decoded."""
+"""Memory that a table cell, and a row without its cells, take while they are decoded, in bytes."""
 
 
 def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
@@ -296,7 +297,7 @@ def _read_word(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None
 
 
 def _read_index(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None:
-    """Read the numbers of rows. If the rows are not within other rows, they can be in any order."""
+    """Read the row numbers. Rows that are not nested in other rows can be in any order."""
     given = leaf.get(value)
     if leaf.rows == 1 and type(given) is list and all(type(each) is int for each in given):
         if given != list(range(len(given))):
@@ -315,7 +316,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _in_order(given: Any, leaf: Leaf, reading: BodyReading) -> Any:
-    """Return the values of rows, sorted by the indices of the rows."""
+    """Return the values of all rows, sorted by row number."""
     if reading.order is None or not leaf.rows or type(given) is not list:
         return given
     return [given[at] for at in reading.order]
@@ -331,7 +332,7 @@ def _innermost(given: Any) -> Iterator[list[Any]]:
 
 
 def _flat(given: Any) -> Iterator[Any]:
-    """Return the values of a place in one list, even if the place is within rows."""
+    """Return the values at a position as one list, even if the position is nested in rows."""
     if type(given) is list:
         for each in given:
             yield from _flat(each)

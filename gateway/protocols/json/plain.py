@@ -1,7 +1,7 @@
 """Plain JSON in a body (the values of `$_`, `$params` and `$message`), and duplicate keys.
 
-msgspec decodes a body by its type. It keeps the last of equal keys, and skips members without a place in the type. This
-module checks those members.
+msgspec decodes a body by its type. It keeps the last of several equal keys, and skips members that the type does not
+declare. This module checks those members.
 """
 
 import re
@@ -14,23 +14,24 @@ from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, Json, write
 from gateway.core.types import ParameterValue
 
 _decode = msgspec.json.Decoder().decode
-# A string and, if it is a key, its colon, or a brace. The pattern never backtracks. Its quantifiers are possessive, and
-# a string without an end continues to the end of the text, which is scanned only once.
+# A string (with its colon, if it is a key), or a brace. The pattern never backtracks: its quantifiers are possessive,
+# and an unterminated string extends to the end of the text, which is scanned only once.
 _TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"([ \t\r\n]*+:)?|\\?\Z)|[{}]', re.DOTALL)
 _DEEPEST = 1024
 """Maximum nesting of objects that `members_of` follows. msgspec skips fewer levels."""
 
 
 def too_many(values: int) -> DecodeError:
-    """Return the error of a body with too many values."""
+    """Return the error for a body that contains too many values."""
     return DecodeError(f"more than {values} JSON values outside tensor data; limits.json_values is the limit")
 
 
 def read_plain(text: bytes, values: int) -> tuple[Json, int]:
-    """Return the value of a JSON text with at most `values` values, and the number of members in its objects.
+    """Return the value of a JSON text that contains at most `values` values. Also return the number of members in its
+    objects.
 
     Raises:
-        DecodeError: the text is not JSON, has too many values or a duplicate key, or is nested too deeply.
+        DecodeError: the text is not JSON, contains too many values or a duplicate key, or is nested too deeply.
     """
     # each value except the first follows a comma or an opening bracket
     if len(text) > values and text.count(b",") + text.count(b"[") + text.count(b"{") > 2 * values:
@@ -66,7 +67,8 @@ def members_of(text: bytes, most: int) -> int:
     """Return the number of members in all objects of a JSON text.
 
     Raises:
-        DecodeError: an object has a duplicate key, the text has more than `most` members, or is nested too deeply.
+        DecodeError: an object contains a duplicate key, or the text contains more than `most` members or is nested too
+            deeply.
     """
     members, open_objects = 0, list[set[bytes]]()
     for token in _TOKEN.finditer(text):
@@ -96,7 +98,7 @@ def _unescaped(key: bytes) -> bytes:
 def to_parameter(value: Json) -> ParameterValue:
     """Return a JSON value as a parameter.
 
-    A scalar is unchanged. Any other JSON, and integers beyond 64 bits, become text."""
+    A scalar stays unchanged. Any other JSON, and an integer that does not fit in 64 bits, becomes text."""
     if isinstance(value, str | bool | float) or (isinstance(value, int) and INT64_MIN <= value <= INT64_MAX):
         return value
     return write(value).decode()

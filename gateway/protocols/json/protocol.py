@@ -1,4 +1,4 @@
-"""Makes the Protocol of a form. Its five functions are bound to the form as it was compiled."""
+"""Makes the Protocol of a form. The Protocol's five functions are bound to the compiled form."""
 
 from typing import TYPE_CHECKING
 
@@ -31,8 +31,8 @@ def protocol_of(name: str, form: Form) -> Protocol:
     """Return the protocol `json:NAME` that `form` describes.
 
     Raises:
-        FormError: a template cannot be used, or its messages could not be read back unambiguously. The error has the
-            place in the form.
+        FormError: a template cannot be used, or its messages could not be read back unambiguously. The error contains
+            the position in the form.
     """
     compiled = compile_form(name, form)
     check_form(compiled)
@@ -64,7 +64,7 @@ def protocol_of(name: str, form: Form) -> Protocol:
 
 
 def _describer(form: CompiledForm) -> "DescribeOperation":
-    from gateway.protocols.json.openapi import describer  # this happens only when a client requests a document
+    from gateway.protocols.json.openapi import describer  # imported only when a client requests a document
 
     return describer(form)
 
@@ -76,7 +76,7 @@ def _framing(form: CompiledForm) -> StreamFraming | None:
 def _traits(form: CompiledForm) -> Traits:
     return Traits(
         wire=Wire(
-            # messages do not contain the form's declaration of tensors
+            # messages do not contain the tensors that the form declares
             untyped=True,
             unnamed=True,
             selects=False,
@@ -92,7 +92,7 @@ def _traits(form: CompiledForm) -> Traits:
             versions=bool
             if any("{version}" in path for each in form.exchanges for path in each.form.accepted_paths)
             else None,
-            # the declaration of a form applies to every model, whether or not the server has the model
+            # the form's declaration applies to every model, whether or not the server has that model
             companions=all(_names_model(form)) and form.signature is None,
             ready_as_a_whole=True,
             metadata_parts=(),
@@ -104,13 +104,13 @@ def _traits(form: CompiledForm) -> Traits:
 
 
 def _has_parameters(exchange: CompiledExchange) -> bool:
-    """Return True if its requests can carry parameters."""
+    """Return True if the exchange's requests can carry parameters."""
     places = ParameterPlace | ParametersPlace
     return bool(exchange.head.parameters) or any(isinstance(each, places) for each in walk_all(exchange.input_nodes))
 
 
 def _names_model(form: CompiledForm) -> list[bool]:
-    """For each path of each exchange, return whether requests there name a model."""
+    """For each path of each exchange, return True if requests to it name a model."""
     return [
         Word.MODEL in each.request.words or Word.MODEL in each.head.words or "{model}" in path
         for each in form.exchanges

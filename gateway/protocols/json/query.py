@@ -1,7 +1,7 @@
 """Tensors and JSON objects in the query of requests: `GET /predict?length=5.1`, `GET /predict?json={"data": ..}`.
 
-The format of a query is a web form (`media.web_forms`). Values with a place in the query go there; all other values go
-to the body.
+`compiled` creates a QueryDocuments, `server` reads with it, and `client` writes with it. A query is a web form
+(`media.web_forms`). Values with a placeholder in the query go there; all other values go to the body.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,8 +31,10 @@ from gateway.protocols.json.writing import MessageContents
 
 
 class QueryDocuments:
-    """The tensors and objects in the queries of an exchange. `members` are their parameters, `bodies` the templates of
-    the body."""
+    """Reads and writes the query parameters of an exchange that are tensors or JSON objects.
+
+    `members` are the templates of these query parameters, `bodies` the templates of the request body. `specs` are the
+    tensors that the form declares."""
 
     def __init__(
         self,
@@ -46,22 +48,24 @@ class QueryDocuments:
         self.nodes: tuple[Node, ...] = (node,)
         self._keys = frozenset(each.key for each in members)
         self._fields = FormData(node, specs, "input", web_forms, ignore_unknown=ignore_unknown)
-        # one of several bodies can lack tensors that another body has
+        # Assign tensors to the query and the bodies together, so that a tensor with a placeholder in either is
+        # accepted. The tensors of several bodies are optional, because one body can lack tensors of another.
         inner = [Member(str(at), each, len(bodies) > 1) for at, each in enumerate(bodies)]
         self._arrangement = Arrangement(Object((Member("", node), *inner)), "input", declared=bool(specs))
         self._names = None if not have_tensors(bodies) else frozenset(Arrangement(node, "input", declared=True).places)
-        own = _own_parameters((node,))
-        self._elsewhere = _own_parameters(bodies) - own
-        self._own = own
+        """The names of the tensors in the query; None if the bodies contain no tensors, so all tensors go there."""
+        self._in_query = _own_parameters((node,))
+        """The parameters that have their own placeholder in the query."""
+        self._only_in_bodies = _own_parameters(bodies) - self._in_query
         self._has_parameters = any(isinstance(each, ParametersPlace) for each in walk(node))
 
     def read(self, query: str, limits: Limits) -> BodyContents:
-        """Return the contents of the documents in a query.
+        """Return the tensors and the other contents of these query parameters.
 
-        The query can also have other parameters, even several with the same name.
+        The query can also contain other parameters, even several with the same name.
 
         Raises:
-            DecodeError: a document is missing, or does not match the form.
+            DecodeError: a query parameter is missing, or does not match its template.
             GatewayError: RESOURCE_EXHAUSTED if a limit is exceeded.
         """
         try:
@@ -76,10 +80,11 @@ class QueryDocuments:
             raise DecodeError(f"the query: {error}") from error
 
     def write(self, said: MessageContents) -> tuple[str, tuple[Tensor, ...]]:
-        """Return the query with the contents that have a place in it, and the tensors of the body.
+        """Return the query with all contents that have a placeholder in it. Also return the tensors of the body.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for a tensor without a place, or a place without a tensor. The text names it.
+            GatewayError: INVALID_ARGUMENT for a tensor without a placeholder, or a placeholder without a tensor. The
+                message says which.
         """
         placed = {
             name: tensor if tensor.name == name else replace_struct(tensor, name=name)
@@ -87,8 +92,10 @@ class QueryDocuments:
         }
         names = placed.keys() if self._names is None else self._names
         own = tuple(tensor for name, tensor in placed.items() if name in names)
-        others_of = (said.elsewhere - self._own) | self._elsewhere
-        elsewhere = others_of if self._has_parameters else frozenset(said.parameters)
+        # `$params` in the query leaves out parameters that have a placeholder elsewhere. Without `$params`, the query
+        # refuses no parameter, because the body checks them.
+        outside_query = (said.elsewhere - self._in_query) | self._only_in_bodies
+        elsewhere = outside_query if self._has_parameters else frozenset(said.parameters)
         parts = self._fields.write(replace_struct(said, tensors=own, elsewhere=elsewhere))
         others = tuple(tensor for name, tensor in placed.items() if name not in names)
         return b"".join(map(bytes, parts)).decode(), others
@@ -99,7 +106,7 @@ def _own_parameters(nodes: Sequence[Node]) -> frozenset[str]:
 
 
 def have_tensors(nodes: Sequence[Node]) -> bool:
-    """Return whether a tensor has a place in one of the templates."""
+    """Return True if one of the templates contains a placeholder for a tensor."""
     return any(
         isinstance(each, TensorPlace | Every) or (isinstance(each, Object) and each.every) for each in walk_all(nodes)
     )

@@ -1,9 +1,7 @@
-"""Reads bodies by their templates. msgspec decodes a body with the template's type, and the value at each place is
-converted.
+"""Reads bodies by their templates. msgspec decodes a body with the template's type; then `places` converts each value.
 
-In bodies above `json.CUT_FROM` bytes, the texts of tensors are cut out first, so they are not scanned twice. msgspec
-ignores duplicate keys. Therefore the reader counts the colons. If a body has more colons than members, it is checked
-again.
+In bodies above `json.CUT_FROM` bytes, the tensors' texts are cut out first, so they are not scanned twice. msgspec
+ignores duplicate keys, so the reader counts colons: a body with more colons than members is checked again.
 """
 
 import re
@@ -74,13 +72,13 @@ class BodyReader:
         rest, cuts = self._cut(text) if len(text) > json.CUT_FROM else (text, _NO_CUTS)
         reading = BodyReading(limits, cuts)
         found = self._read(decode, rest, reading)
-        if reading.cuts_read != len(cuts):  # one of the cut texts is from another place
+        if reading.cuts_read != len(cuts):  # one of the cut texts came from another position
             found = self._read(decode, text, BodyReading(limits, _NO_CUTS))
         return found
 
     def _read(self, decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> BodyContents:
         colons, limits = text.count(b":"), reading.limits
-        # this happens before any row becomes an object
+        # before any row becomes an object
         if self._rows is not None:
             self._rows.check(text, limits)
         elif colons > limits.json_values:
@@ -96,13 +94,13 @@ class BodyReader:
             raise MisfitError(f"nested deeper than {json.MAX_DEPTH}") from error
         for read in self._places:
             read(value, reading)
-        # there are more colons if a key occurs twice or is ignored, or if a string has a colon
+        # more colons: a key occurs twice or is ignored, or a string contains a colon
         if colons != self._members(value) + reading.members:
             members_of(text, colons)
         return reading.found(self._role)
 
     def _cut(self, text: bytes) -> tuple[bytes, Mapping[str, bytes]]:
-        """Return `text` with 0 instead of the tensors that were cut out, and their texts by key."""
+        """Return `text` with 0 instead of each tensor that was cut out, and the tensors' texts by key."""
         if not self._keys or _BACKSLASH in text:
             return text, _NO_CUTS
         rest, cuts = text, {}
@@ -119,7 +117,7 @@ class BodyReader:
 
 
 def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> Any:
-    """Return the body as a value of its type. If the text has NaN or infinities, they are marked first."""
+    """Return the body as a value of its type. If the text contains NaN or infinities, they are marked first."""
     try:
         return decode(text)
     except msgspec.ValidationError:
@@ -133,8 +131,8 @@ def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) 
 
 
 def _is_read_first(node: Node) -> bool:
-    """Return True if other places need the value at this place, such as shapes, the order of rows, and the names of
-    columns."""
+    """Return True if reading other values depends on this value, such as shapes, the order of rows, and column
+    names."""
     if isinstance(node, TensorPlace):
         return node.spelling is Spelling.SHAPE
     if isinstance(node, Slot):
@@ -143,7 +141,7 @@ def _is_read_first(node: Node) -> bool:
 
 
 def _cut_keys(node: Node) -> Mapping[TensorPlace, str]:
-    """Return the keys of lists of numbers outside of rows, if no other member has the same key."""
+    """Return the keys of number lists outside of rows, if no other member has the same key."""
     keys = [member.key for each in walk(node) if isinstance(each, Object) for member in each.members]
     places = {place: key for place, key in _cuttable(node).items() if keys.count(key) == 1}
     return dict(islice(places.items(), _MOST_CUT))
@@ -172,17 +170,18 @@ _PATH = re.compile(r" - at `\$(.*)`$")
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning of an msgspec error, which quotes a whole key, and its end, which has the path."""
+    """Return the beginning and the end of an msgspec error. The end contains the path; the part between can quote a
+    long key."""
     return (
         text if len(text) <= _LONGEST_ERROR else f"{text[: _LONGEST_ERROR - _LONGEST_PATH]}...{text[-_LONGEST_PATH:]}"
     )
 
 
 def _place(text: str, body: bytes) -> Place:
-    """Return the place of an msgspec error in the body.
+    """Return the position of an msgspec error in the body.
 
-    For example, it is at a member of the object at `$.split`, or after the object if a member is missing. msgspec reads
-    from left to right."""
+    Because msgspec reads from left to right, it is, for example, at a member of the object at `$.split`, or after that
+    object if a member is missing."""
     path, unknown = _PATH.search(text), _UNKNOWN.match(text)
     steps = re.findall(r"\.([^.\[]+)|\[", "" if path is None else path[1])
     if text.startswith("Object missing required field"):
@@ -193,7 +192,7 @@ def _place(text: str, body: bytes) -> Place:
 
 
 def _explained(text: str) -> str:
-    """Return the text of an msgspec error, with the remedy for a member that is not in the form."""
+    """Return the message of an msgspec error. For a member that is not in the form, add a remedy."""
     return _UNKNOWN.sub(
         r'member `\1` is not in the form, in which `ignore_unknown: true` or `"\1?": $_` ignores it', text
     )

@@ -1,4 +1,4 @@
-"""The built-in forms, which are descriptions of common model servers, as YAML files of this package."""
+"""The built-in forms: definitions for common model servers, in YAML files of this package."""
 
 from functools import cache
 from importlib.resources import files
@@ -17,12 +17,12 @@ def names() -> tuple[str, ...]:
 
 @cache
 def document(name: str) -> dict[str, Any]:
-    """Return the description of the built-in form `name`. Callers share it, and must not change it.
+    """Return the definition of the built-in form `name`. Callers share this object, and must not change it.
 
     Raises:
         LookupError: no built-in form has this name.
     """
-    import yaml  # this is imported only by programs that use a built-in form
+    import yaml  # imported only by programs that use a built-in form
 
     if name not in names():
         raise LookupError(f"unknown built-in form {name!r}; expected {', '.join(names())}")

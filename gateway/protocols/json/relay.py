@@ -1,9 +1,9 @@
-"""Relays inferences without decoding between the client side and the upstream side of one form (`core.protocol.Relay`).
+"""Relays inferences from clients to servers of the same form without decoding them (`core.protocol.Relay`).
 
 A request keeps its method, path, body, Content-Type and Accept. Its headers and query are written as the form declares
-them. Headers that the form drops (`$_`) stay unchanged. If tensors in the query are the whole request, the query also
-stays unchanged. The gateway decodes a body if the form sets a constant in it, or if it cannot find a name in it with
-certainty (`acted_upon`).
+them. Headers that the form drops (`$_`) stay unchanged. If the request consists only of tensors in the query, the query
+also stays unchanged. The gateway decodes a body if the form sets a constant in the body, or if the gateway cannot
+reliably find a name in it (`acted_upon`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,16 +29,16 @@ from gateway.protocols.json.writing import NO_WORDS
 
 _SUCCESSES = frozenset({200, 201, 202})
 _LONGEST_REMEMBERED = 256
-"""Maximum length of a header for which derived values are cached, in characters; limited because peers choose the
-headers."""
+"""Maximum length of a header for which derived values are cached, in characters. The limit exists because peers choose
+the headers."""
 
 
 class _Way:
-    """Describes how requests with one Content-Type pass at one path.
+    """Describes how requests to one path with one Content-Type are relayed.
 
     - `exchanges`: The exchanges that a request can belong to. All of them have the same headers and query.
     - `content_type`: The Content-Type header, if requests have a body.
-    - `path`: The path with its variables; empty if only clients use it.
+    - `path`: The path with its variables; empty if the gateway never uses it upstream.
     - `acted_upon`: Finds words in a body.
     - `replies`: Chooses the exchange of a response, from all exchanges at this path.
     """
@@ -60,7 +60,7 @@ class _Way:
         self._remembered = lru_cache(64)(self._passes)
         in_path = "{model}" not in path and any(map(_has_first_model, exchanges))
         self.writes_model = in_path or Word.MODEL in acted_upon.words
-        """True if a decoded request without a model name would get the listener's model in its path or body."""
+        """True if decoding would add the listener's model to the path or body of a request without a model name."""
 
     def passes(self, content_type: str, accept: str) -> bool:
         """Return True if a response with this Content-Type can pass unchanged to a client that accepts `accept`."""
@@ -79,8 +79,7 @@ class _Way:
 
 
 class _UnreadMessage(FormMessage, frozen=True):
-    """The origin of a request that is relayed without decoding: the request's way, and the values in its headers and
-    query."""
+    """The origin of a request that is relayed without decoding: its `_Way`, and the values in its headers and query."""
 
     way: _Way | None = None
     words: Mapping[Word, Json] = NO_WORDS
@@ -88,7 +87,7 @@ class _UnreadMessage(FormMessage, frozen=True):
 
 
 class _Path:
-    """The ways of the requests at one method and path."""
+    """The `_Way` objects of the requests at one method and path."""
 
     def __init__(self, pattern: str, exchanges: tuple[CompiledExchange, ...], default_type: MediaType | None) -> None:
         self._path = pattern.partition(" ")[2]
@@ -98,15 +97,15 @@ class _Path:
         self._remembered = lru_cache(64)(self._way)
 
     def way(self, content_type: str) -> _Way | None:
-        """Return the way of a request with this Content-Type, or None if the request must be decoded.
+        """Return the `_Way` of a request with this Content-Type, or None if the request must be decoded.
 
         Raises:
-            DecodeError: the body is a text in a charset other than UTF-8.
+            DecodeError: the body is text in a charset other than UTF-8.
         """
         return (self._way if len(content_type) > _LONGEST_REMEMBERED else self._remembered)(content_type)
 
     def _way(self, content_type: str) -> _Way | None:
-        if self._is_mixed:  # the body determines whether the client gets a stream
+        if self._is_mixed:  # only the body tells if the client gets a stream
             return None
         found = self._requests.by_type(content_type)
         if any(each.query is not None and not _is_in_query(each) for each in found):  # its tensors are decoded
@@ -126,8 +125,8 @@ class _Path:
 
 
 def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
-    """Return True if two exchanges have the same headers and query, which means that they do not depend on the body."""
-    if Word.ID in other.head.words & other.request.words:  # the body can have the id for the header
+    """Return True if two exchanges declare the same headers and query, so these do not depend on the body."""
+    if Word.ID in other.head.words & other.request.words:  # the header's id can come from the body
         return False
     in_query = one.query is not None and other.query is not None
     same = one.form.query.keys() == other.form.query.keys() if in_query else one.form.query == other.form.query
@@ -135,7 +134,8 @@ def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
 
 
 def _is_in_query(exchange: CompiledExchange) -> bool:
-    """Return True if requests consist only of a query of tensors, in which the gateway acts upon nothing."""
+    """Return True if requests consist only of tensors in the query, and the query contains nothing that the gateway
+    acts upon."""
     if exchange.query is None or exchange.form.request is not ABSENT:
         return False
     of_tensors = len(exchange.head.documents) == len(exchange.form.query)
@@ -149,8 +149,8 @@ def _has_first_model(exchange: CompiledExchange) -> bool:
 
 
 def _content_type(given: str, exchanges: Sequence[CompiledExchange]) -> tuple[tuple[bytes, bytes], ...] | None:
-    """Return the Content-Type to send with a request: the request's own type if `exchanges` have that type, otherwise
-    the type of `exchanges`, if they have one. Return None if the body must be decoded."""
+    """Return the Content-Type to send with a request: the request's own type if `exchanges` declare it, otherwise the
+    type that `exchanges` declare, if any. Return None if the body must be decoded."""
     parsed, first = media_types.parse(given), exchanges[0].request_type
     if all(map(_is_in_query, exchanges)):
         return ()
@@ -178,11 +178,11 @@ class FormRelay:
         self.relay = Relay(self._head, self._request, self._reply)
 
     def _head(self, message: Message, listener: ListenerSettings) -> Head | None:
-        """Return the request for a call from its path, headers, query, and the words in its body, or None if the body
-        must be decoded.
+        """Return a Request made from the message's path, headers, query, and the words in its body. Return None if the
+        body must be decoded.
 
         Raises:
-            DecodeError: the body is a text in a charset other than UTF-8.
+            DecodeError: the body is text in a charset other than UTF-8.
         """
         path = self._paths.get(message.pattern)
         if path is None:
@@ -213,10 +213,10 @@ class FormRelay:
         return Head(operation, model or listener.model, version, None, None, origin)
 
     def _request(self, message: Message, request: Request, target: Target) -> Message | None:
-        """Return the message to a server of the form.
+        """Return the message to a server that uses the form.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT if a name cannot be a segment of a path, or a header cannot hold a text.
+            GatewayError: INVALID_ARGUMENT if a name cannot be a path segment, or a value is not valid in a header.
         """
         origin = request.origin
         assert isinstance(origin, _UnreadMessage)
@@ -233,7 +233,7 @@ class FormRelay:
         return Message(message.method, path, Headers(fields), message.parts, query=query, deadline=request.deadline)
 
     def _reply(self, reply: Message, request: Request, target: Target) -> Message | None:
-        """Return the response for the client if it has a type of the form that the client accepts.
+        """Return the response for the client if its media type is one that the form declares and the client accepts.
 
         Return None if the response must be decoded.
 
@@ -257,7 +257,7 @@ class FormRelay:
 
 
 def _agreed(*names: Json) -> str | None:
-    """Return the name that one or several places have, or None if they have different names."""
+    """Return the only name among the given names, or None if they differ."""
     found = {str(each) for each in names if each}
     return None if len(found) > 1 else found.pop() if found else ""
 

@@ -1,9 +1,9 @@
-"""Estimates the memory that the rows of a body take while it is decoded.
+"""Estimates the memory that the rows of a body take while it is decoded, so that `reading` can refuse the body.
 
 The estimate is made from the body's text, before any row becomes an object.
 
-Rows can be far larger in memory than as text: `{}` and `[]` have two bytes, and an object or a list has 50 to 250. The
-estimate counts the characters that open or separate rows, including those within strings.
+Rows can take far more memory than their text: `{}` and `[]` have two bytes, but an object or a list takes 50 to 250.
+The estimate counts the characters that open or separate rows, including characters within strings.
 """
 
 from gateway.core.errors import Reason, refusal
@@ -11,19 +11,19 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.protocols.json.templates import FixedList, Node, Object, RowList, rows_of_tensor, walk
 
-# Bytes of memory, measured by tracemalloc.
+# Bytes of memory, measured with tracemalloc.
 _MEMBER = 96
 _OPTIONAL, _REQUIRED = 32, 8
-"""Memory of an optional member that is missing, and of a required member in addition to _MEMBER, in bytes."""
+"""Memory that a missing optional member takes, and that a required member takes in addition to _MEMBER, in bytes."""
 _OBJECT, _OPEN_OBJECT = 72, 248
-"""Memory of an object without its members, for an object with declared members, and for an object with any members
-(`"$*": $*`)."""
+"""Memory that an object takes without its members: if the members are declared, and if any members are allowed (`"$*":
+$*`)."""
 _LIST, _ELEMENT = 264, 72
 
 
 @frozen
 class RowMemory:
-    """The maximum number of bytes that each `{`, `[` and `,` of a body takes; 0 if the template makes nothing of the
+    """The maximum memory for each `{`, `[` and `,` in a body, in bytes; 0 if the template creates nothing for the
     character."""
 
     brace: int = 0
@@ -45,7 +45,7 @@ class RowMemory:
 
 
 def memory_of_rows(node: Node) -> RowMemory | None:
-    """Return the memory that the rows of a template take, or None if the template has no rows."""
+    """Return the RowMemory of a template, or None if the template has no rows."""
     rows = [each.row for each in walk(node) if isinstance(each, RowList) and rows_of_tensor(each) is None]
     inside = [each for row in rows for each in walk(row) if rows_of_tensor(each) is None]
     if not rows:

@@ -1,4 +1,4 @@
-"""The client side, which converts requests of the form to canonical Requests, and Answers to responses."""
+"""The client side of a form: converts HTTP requests to canonical Requests, and Answers to responses."""
 
 from collections.abc import Mapping
 
@@ -39,9 +39,9 @@ from gateway.protocols.json.unequal_rows import flaw as flaw_of_rows
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20))
-"""The limits that apply when the gateway checks whether a body asks for a stream.
+"""The limits that apply while the gateway checks if a body asks for a stream.
 
-The listener's own limits are unknown at this time, but the size of the body has already been checked."""
+The listener's own limits are unknown at that time, but the size of the body has already been checked."""
 
 
 class _Route:
@@ -58,7 +58,8 @@ class _Route:
         self._only = exchanges[0] if len(exchanges) == 1 else None
 
     def read(self, message: Message, listener: ListenerSettings) -> Request:
-        """Return the request, from the first exchange that it matches. Raises DecodeError and GatewayError."""
+        """Return the Request, read by the first exchange that matches the message. Raises DecodeError and
+        GatewayError."""
         if self._only is not None:
             return self._read(self._only, message, listener)
         content_type = message.headers.get("content-type")
@@ -74,7 +75,7 @@ class _Route:
                 request = self._read(each, message, listener)
                 if not isinstance(request.flaw, UnequalRows):
                     return request
-                unequal = unequal or request  # another exchange can match the whole request
+                unequal = unequal or request  # another exchange might match the whole request
             except DecodeError as error:
                 errors.append(without_frames(error))
         if unequal is not None:
@@ -154,7 +155,7 @@ class FormServer:
         for path in (*models.paths, *models.one_paths) if models else ():
             self._operations.setdefault(f"GET {path}", Operation.MODELS)
         self.patterns = tuple(dict.fromkeys((*self._routes, *self._operations)))
-        # all streams of a form are of the same kind
+        # all streams of a form use the same framing
         self._stream_end = next((STREAM_KINDS[each.form.stream].end for each in form.exchanges if each.form.stream), ())
         self.has_mixed_streams = any(route.is_mixed for route in self._routes.values())
 
@@ -173,7 +174,7 @@ class FormServer:
                 return _read_missing(route, message, listener, error)
         captures = message.captures
         operation = self._operations[message.pattern]
-        if operation is Operation.MODELS:  # the server looks up a single model in the list
+        if operation is Operation.MODELS:  # `encode_response` looks up a single model in the list
             return Request(operation, origin=message)
         return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 
@@ -197,8 +198,8 @@ class FormServer:
         """Return the response to a request that `decode_request` read, or one response of a stream.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT for an output that has no place in the form, which the text names; NOT_FOUND
-                for a model that is not in the list.
+            GatewayError: INVALID_ARGUMENT for an output without a placeholder in the form (the message says which);
+                NOT_FOUND for a model that is not in the list.
         """
         if isinstance(answer, Response):
             return _reply(answer, request, translate)
@@ -211,8 +212,8 @@ class FormServer:
         return _state(probe, good=answer is True)
 
     def encode_error(self, error: GatewayError, request: Request | None, message: Message) -> Message:
-        """Return the response that reports `error`, in the form's template for errors, or otherwise as `{"error":
-        text}`."""
+        """Return the response that reports `error`, written with the form's error template, or as `{"error": text}`
+        without one."""
         text = error.message.encode("utf-8", "replace").decode()
         failure = next((each for each in self._form.failures if each.form.reason is error.reason), None)
         status = failure.form.status if failure else http_status.number(error)
@@ -237,14 +238,14 @@ class FormServer:
     def encode_end(self, request: Request) -> Message | None:
         """Return the message that ends a stream.
 
-        The message is empty if the form has no end mark, because even a stream without a response needs a status and
-        headers."""
+        If the form has no end mark, the message is empty. It is needed because even a stream without responses must
+        send a status and headers."""
         origin = request.origin
         assert isinstance(origin, FormMessage)
         return reply(origin.response_headers, self._stream_end, 200)
 
     def _list(self, models: tuple[ModelEntry, ...]) -> Message:
-        """Return the model list. If the template has no place for versions, it has each name once."""
+        """Return the model list. If the template has no placeholder for versions, the list contains each name once."""
         pairs = [(each.name, each.version) for each in models]
         names = [*dict.fromkeys(name for name, _ in pairs)]
         if any(version for _, version in pairs):
@@ -262,7 +263,7 @@ class FormServer:
 
 
 def _read_for_anyone(route: _Route, message: Message) -> Request:
-    """Return the request in a message, decoded as in `decode_request`, before the limits of its listener are known."""
+    """Return the request in a message, decoded like in `decode_request`, before the listener's limits are known."""
     try:
         return route.read(message, _ANY_LISTENER)
     except DecodeError as error:
@@ -270,9 +271,9 @@ def _read_for_anyone(route: _Route, message: Message) -> Request:
 
 
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
-    """Return the request in a message that caused `error`, with NaN for each null; the request gets a flaw.
+    """Read a message that caused `error` again, with NaN for each null, and mark the request with a flaw.
 
-    Raises `error` if the message cannot be read in this way either."""
+    Raises `error` if that fails too."""
 
     def read(text: bytes) -> Request:
         return route.read(replace(message, parts=(text,)), listener)

@@ -1,9 +1,10 @@
-"""The language of templates, which turns YAML data into a tree of nodes.
+"""The language of templates. `parse_body` turns YAML data into a tree of nodes.
 
     {"instances": [{"sepal": "$a", "petal": "$b"}, "..."], "request_id?": "$id"}
 
-A text that begins with `$` is a placeholder for a part of the message. Every other scalar is a constant. docs/forms.md
-describes all placeholders. A node contains the place of a value; `types`, `reading` and `writing` use the nodes.
+A string that begins with `$` is a placeholder for a part of the message. Every other scalar is a constant.
+docs/forms.md describes all placeholders. Each node stands for a value in a body; `types`, `reading` and `writing` use
+the nodes.
 """
 
 import json
@@ -25,7 +26,7 @@ MOST_ALTERNATIVES = 16
 
 
 class Spelling(Enum):
-    """How a tensor is written at its place. The values are the words after `$x|`."""
+    """How a tensor is written. The values are the words after `$x|`."""
 
     NESTED = ""
     FLAT = "flat"
@@ -41,12 +42,12 @@ class Spelling(Enum):
     BASE64 = "base64"
     NPY = "npy"
 
-    # Members are singletons, so identity is equality, and hashing by identity keeps lookups cheap.
+    # Members are singletons, so equality is identity; hashing by identity keeps lookups fast.
     __hash__ = object.__hash__
 
 
 class EverySpelling(Enum):
-    """How all tensors of a message are written. The values are the words after `$*|`."""
+    """How `$*` writes all tensors of a message. The values are the words after `$*|`."""
 
     MEMBERS = ""
     NAMES = "names"
@@ -64,12 +65,12 @@ class Word(Enum):
     CODE = "$code"
     GRPC_CODE = "$code|grpc"
 
-    # Members are singletons, so identity is equality, and hashing by identity keeps lookups cheap.
+    # Members are singletons, so equality is identity; hashing by identity keeps lookups fast.
     __hash__ = object.__hash__
 
 
 class Role(Enum):
-    """The part of a message that a template describes. The value is the word for it in errors."""
+    """The part of a message that a template describes. The value is the word for that part in errors."""
 
     REQUEST = "a request"
     RESPONSE = "a response"
@@ -86,7 +87,7 @@ class _Missing(Enum):
 
 
 MISSING: Final = _Missing.MISSING
-"""`$_` without a value to write."""
+"""The `written` of a `$_` without a value to write."""
 
 
 @frozen
@@ -98,33 +99,33 @@ class Constant:
 
 @frozen
 class Anything:
-    """`$_`, which is any JSON. The gateway writes `written` at this place."""
+    """`$_`, which stands for any JSON. When the gateway writes the body, it writes `written` here."""
 
     written: Json = MISSING
 
 
 @frozen
 class Slot:
-    """The place of a Word."""
+    """The placeholder of a Word."""
 
     word: Word
 
 
 @frozen
 class ParameterPlace:
-    """`$param.NAME`, the place of one parameter."""
+    """`$param.NAME`, the placeholder of one parameter."""
 
     name: str
 
 
 @frozen
 class ParametersPlace:
-    """`$params`, an object with all parameters that do not have their own place."""
+    """`$params`, an object with all parameters that have no placeholder of their own."""
 
 
 @frozen
 class TensorPlace:
-    """`$x`, the place of a tensor. `datatype` is the datatype in `|base64:DATATYPE`."""
+    """`$x`, the placeholder of a tensor. `datatype` is the datatype in `|base64:DATATYPE`."""
 
     name: str
     spelling: Spelling = Spelling.NESTED
@@ -133,14 +134,14 @@ class TensorPlace:
 
 @frozen
 class Every:
-    """`$*|names` or `$*|table`, the place of the names or the contents of all tensors."""
+    """`$*|names` or `$*|table`, the placeholder of the names or the contents of all tensors."""
 
     spelling: EverySpelling
 
 
 @frozen
 class Member:
-    """A member of an object. If it is `optional`, it can be missing."""
+    """A member of an object. An `optional` member can be missing."""
 
     key: str
     node: "Node"
@@ -157,7 +158,7 @@ class Object:
 
 @frozen
 class RowList:
-    """`[T, ...]`, a list with one `row` for each entry of the first dimension of the tensors in it."""
+    """`[T, ...]`, a list with one `row` for each index of the first dimension of the tensors that it contains."""
 
     row: "Node"
 
@@ -200,8 +201,8 @@ def walk_all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def rows_of_tensor(node: Node) -> tuple[TensorPlace, int] | None:
-    """Return the tensor in `node` if only row lists surround it, and the number of these lists: `[[$x, ...], ...]` has
-    two. The text is then the nested list of the tensor itself. Return None for every other node."""
+    """If `node` is a tensor surrounded only by row lists, return the tensor and the number of these lists: `[[$x, ...],
+    ...]` has two. The text of such a node is the nested list of the tensor itself. Return None for every other node."""
     rows = 0
     while isinstance(node, RowList):
         node, rows = node.row, rows + 1
@@ -235,7 +236,7 @@ def parse_body(template: Template, role: Role, place: Place) -> tuple[Node, ...]
     """Return the alternatives of a body's template. There is one alternative, or the alternatives in `{$any: [...]}`.
 
     Raises:
-        FormError: the template has an error. The text has its place and the remedy.
+        FormError: the template contains an error. The message gives its position and a remedy.
     """
     if not isinstance(template, dict) or ANY not in template:
         return (_Parser(role).parse(template, place),)
@@ -255,7 +256,7 @@ class _Parser:
         self._nodes = 0
 
     def parse(self, template: Template, place: Place, level: int = 1, rows: int = 0) -> Node:
-        """Return the node of `template`, which is within `rows` row lists."""
+        """Return the node of `template`, which is nested in this number of row lists (`rows`)."""
         self._nodes += 1
         if self._nodes > MOST_NODES or level > DEEPEST:
             raise FormError(place, f"expected a template of at most {MOST_NODES} nodes, nested at most {DEEPEST} deep")
@@ -364,7 +365,7 @@ def _constant(template: Template, place: Place) -> str | int | float | bool | No
 
 
 def _given(text: str) -> Json:
-    """Return the value of `$_=text`, which is JSON or otherwise the text itself."""
+    """Return the value of `$_=text`: the JSON value, or the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:

@@ -1,5 +1,5 @@
-"""`TensorForm` is the place of a tensor in the bodies of a form, with how the tensor is written, and its
-declaration.
+"""`TensorForm` describes a tensor in the bodies of a form: its placeholder, its spelling and its declaration. `places`
+and `writing` pass it to `tensor_reading` and `tensor_writing`.
 """
 
 from math import prod
@@ -14,10 +14,10 @@ class TensorForm:
     """A tensor of a template.
 
     - `name`: The name that a decoded tensor gets; empty if the form declares no tensors.
-    - `label`: Its name in errors, such as `input 'x'`.
-    - `spec`: Its datatype and shape, if the form declares them.
-    - `rows`: The number of row lists around it.
-    - `has_shape`: True if the template also has a place for its shape (`|shape`).
+    - `label`: The tensor's name in errors, such as `input 'x'`.
+    - `spec`: The tensor's datatype and shape, if the form declares them.
+    - `rows`: The number of row lists around the tensor.
+    - `has_shape`: True if the template also contains a placeholder for the shape (`|shape`).
     """
 
     place: TensorPlace
@@ -32,15 +32,14 @@ def fits(shape: Shape, wanted: Shape) -> bool:
     """Return True if `shape` matches `wanted`, in which -1 means any size."""
     if len(shape) != len(wanted):
         return False
-    for own, each in zip(shape, wanted):  # noqa: B905, SIM110 - a generator and `strict` take three times as long
+    for own, each in zip(shape, wanted):  # noqa: B905, SIM110 - a generator and `strict` would take three times as long
         if own != each and each != -1:
             return False
     return True
 
 
 def filled(wanted: Shape, elements: int) -> Shape | None:
-    """Return `wanted` with its -1 replaced by the size that results in this number of elements, or None if no size
-    does."""
+    """Return `wanted` with its -1 replaced by the size that gives this number of elements, or None if no size does."""
     free = wanted.count(-1)
     known = prod(each for each in wanted if each >= 0)
     if free == 0:

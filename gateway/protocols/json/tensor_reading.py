@@ -1,4 +1,4 @@
-"""Reads one tensor of a body from its text, in all spellings that templates have."""
+"""Reads one tensor of a body from its JSON text, in all spellings that templates can use. `places` calls it."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -24,21 +24,21 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 
 _OPENING, _BRACE = ord("["), ord("{")
 _WHOLE = 2**22
-"""Maximum size, in bytes, of a list that simdjson reads in one step, with 14 bytes of memory for each byte. `array`
-reads larger lists in pieces."""
+"""Maximum size of a list that simdjson reads in one step, in bytes. simdjson needs 14 bytes of memory per byte of text.
+`array` reads larger lists in pieces."""
 _MOST_BYTES = 8
-"""Maximum number of bytes of an element, whose text has at least two bytes."""
+"""Maximum size of an element in raw form, in bytes. The element's text has at least two bytes."""
 
 
 def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limits) -> Tensor:
     """Return the tensor in `text`, a JSON value.
 
-    For a tensor in rows, the text is the list of the values in all rows. `shape` is the value at the place `|shape`, if
-    the template has one.
+    For a tensor in rows, the text is the list of the values in all rows. `shape` is the value of the placeholder
+    `|shape`, if the template contains one.
 
     Raises:
-        DecodeError: the text is not a tensor, or does not have the declared datatype and shape. The error names the
-            tensor.
+        DecodeError: the text is not a tensor, or does not have the declared datatype and shape. The message contains
+            the tensor's name.
         GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `limits.message`.
     """
     try:
@@ -54,8 +54,8 @@ def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limi
 
 
 def in_declared_shape(form: TensorForm, tensor: Tensor) -> Tensor:
-    """Return the tensor in the declared shape, if the form declares one. Raises DecodeError if the tensor has another
-    datatype or shape."""
+    """Return the tensor in the declared shape, if the form declares one. Raises DecodeError if the tensor's datatype or
+    shape does not match."""
     spec = form.spec
     if spec is None:
         return tensor
@@ -65,7 +65,7 @@ def in_declared_shape(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 _FREE = frozenset({Spelling.FLAT, Spelling.COMMAS, Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES, Spelling.BASE64})
-"""The spellings that do not show the shape."""
+"""The spellings that do not express the shape."""
 
 
 _BARE = {
@@ -75,8 +75,8 @@ _BARE = {
 
 
 def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
-    """Return the tensor in the shape `wanted`, in which -1 means any size. Raises DecodeError if it has
-    another shape."""
+    """Return the tensor in the shape `wanted`, in which -1 means any size. Raises DecodeError if the shape does not
+    match."""
     shape = filled(wanted, tensor.elements) if form.place.spelling in _FREE else None
     if shape is None:
         bare = "" if tensor.shape else _BARE.get(form.place.spelling, "").format(form.place.name)
@@ -90,14 +90,14 @@ def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
 
 
 def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read a list, nested by the tensor's shape. A tensor outside of rows can also be a single element of shape []."""
+    """Read a list, nested by the tensor's shape. Outside of rows, it can also be a single element of shape []."""
     if len(text) * _MOST_BYTES // 2 > limits.message:
         _check_count(text, limits)
     if text[0] == _OPENING and len(text) <= _WHOLE and b'"' not in text:
         try:
             tensor = _numbers(form, text)
         except DecodeError:
-            pass  # `array` reads it, or reports the error
+            pass  # `array` reads the text, or reports the error
         else:
             return _checked(form, tensor)
     if text[0] == _BRACE:
@@ -108,7 +108,7 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
     rank = len(tensor.shape)
-    if rank < form.rows and tensor.shape[-1:] == (0,):  # without rows, the text does not show the lists of the rows
+    if rank < form.rows and tensor.shape[-1:] == (0,):  # without rows, the text does not contain the lists of the rows
         shape = (*tensor.shape, *[0] * (form.rows - rank))
         return Tensor(tensor.name, tensor.datatype, shape, tensor.data, "", {}, tensor.untyped)
     if rank < form.rows:
@@ -119,7 +119,7 @@ def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _numbers(form: TensorForm, text: bytes) -> Tensor:
-    """Return the tensor of a list of numbers. Raises DecodeError for every other text."""
+    """Return the tensor in a list of numbers. Raises DecodeError for every other text."""
     if form.spec is None:
         datatype, data, shape = untyped_numbers(text)
         return Tensor(form.name, datatype, shape, data, "", {}, True)
@@ -180,7 +180,7 @@ def _read_items(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_texts(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read a list of texts, or one text as a list of one."""
+    """Read a list of strings, or one string as a list of one."""
     if b'"' not in text and text.strip(b"[] \t\r\n"):
         raise MisfitError("expected a text or a list of texts")
     return _of_texts(_read_items(form, text, limits))
@@ -190,7 +190,7 @@ def _read_texts(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_numbers(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read nested lists of texts that are numbers."""
+    """Read nested lists of strings that contain numbers."""
     tensor = _only_numbers(_read_nested(form, numbers_of_texts(text), limits))
     if text.count(b'"') > 2 * tensor.elements:
         raise DecodeError("an empty text, expected a number")
@@ -198,7 +198,7 @@ def _read_numbers(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_commas(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read one text of numbers with commas, or in rows, one text for each row."""
+    """Read one string of numbers separated by commas, or in rows, one string for each row."""
     tensor = _only_numbers(_read_nested(form, numbers_of_lists(text), limits))
     if len(tensor.shape) != form.rows + 1 or text.count(b'"') != 2 * prod(tensor.shape[:-1]):
         raise MisfitError("expected a text of numbers with commas")
@@ -277,7 +277,7 @@ def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _decoded(form: TensorForm, text: bytes, limits: Limits) -> tuple[list[bytes], Shape]:
-    """Return the bytes of base64 texts, and the shape of the list of texts."""
+    """Return the bytes of base64 strings, and the shape of the list of strings."""
     array = json.array(text if form.rows else b"[%b]" % text, values=limits.json_values, literals=False)
     if len(array.shape) != max(form.rows, 1):
         raise MisfitError("a list, expected base64 in a string")

@@ -1,4 +1,4 @@
-"""Writes one tensor as the JSON text of its place, in the spellings that templates have."""
+"""Writes one tensor as JSON text, in the spellings that templates can use. `writing` calls it."""
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,18 +24,18 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 class ElementStyle(Struct, frozen=True):
     """How elements are written.
 
-    `nan` is the form of NaN and infinities (see `number_pieces`), and `translate` is the form of BYTES."""
+    `nan` determines how NaN and infinities are written (see `number_pieces`), and `translate` how BYTES are."""
 
     nan: str = "error"
     translate: Translate = DEFAULT_TRANSLATE
 
 
 def write_tensor(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[bytes, ...]:
-    """Return the JSON text of a tensor whose place is outside of rows, in pieces.
+    """Return the JSON text of a tensor outside of rows, in pieces.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a tensor that does not match the form's declaration, or that cannot be
-            written at its place. The text names the tensor.
+        GatewayError: INVALID_ARGUMENT for a tensor that does not match the form's declaration, or that its placeholder
+            cannot represent. The message contains the tensor's name.
     """
     if form.spec is not None:
         tensor = _as_declared(form, tensor)
@@ -67,7 +67,7 @@ def _write_row(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[b
 
 
 def _check_flat(form: TensorForm, tensor: Tensor) -> None:
-    """Refuse a tensor whose shape would be lost because the form does not declare it and has no place for it."""
+    """Refuse a tensor whose shape would be lost: the form does not declare the shape and has no placeholder for it."""
     if form.has_shape:
         return
     shape = tensor.shape
@@ -102,8 +102,8 @@ def _numbers(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _as_words(style: ElementStyle) -> ElementStyle:
-    """Return the style for numbers within quotes. NaN is not written as a string, because this would add a second pair
-    of quotes."""
+    """Return the style for numbers within quotes. It does not write NaN as a string, because that would add a second
+    pair of quotes."""
     return replace_struct(style, nan="literal") if style.nan == "string" else style
 
 
@@ -142,10 +142,10 @@ _WRITERS: Mapping[Spelling, Callable[[TensorForm, Tensor, ElementStyle], tuple[b
 
 
 def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyle) -> list[bytes]:
-    """Return the JSON text of each part of a tensor, for all indices of its first dimensions, which are `lead`.
+    """Return the JSON text of each part of a tensor in rows, for all indices of its first dimensions, `lead`.
 
     Raises:
-        GatewayError: the errors of `write_tensor`. Also if the tensor has other first dimensions.
+        GatewayError: like `write_tensor`; also if the tensor's first dimensions differ from `lead`.
     """
     if form.spec is not None:
         tensor = _as_declared(form, tensor)
@@ -196,7 +196,7 @@ def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:
         shape = fixed
     datatype, data = tensor.datatype, tensor.data
     if datatype is not spec.datatype and (spec.datatype.kind is not Kind.FLOAT or datatype in (BYTES, BOOL)):
-        # a number of any datatype is a float, with all its digits
+        # a number of any datatype can be written as a float, with all its digits
         datatype, data = spec.datatype, _cast(tensor, spec.datatype, what)
     return tensor if data is tensor.data and shape == tensor.shape else Tensor(tensor.name, datatype, shape, data)
 
@@ -204,8 +204,8 @@ def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:
 def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray | memoryview":
     """Return the elements of a tensor in another datatype.
 
-    Floats are rounded to the nearest number. Raises GatewayError if an element is out of the datatype's range, or is
-    not an integer."""
+    Floats are rounded to the nearest number. Raises GatewayError if an element is out of the datatype's range, or must
+    be an integer and is not."""
     own = tensor.datatype
     if own is datatype or not tensor.elements:
         return tensor.data
@@ -221,15 +221,15 @@ def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray |
 
 
 def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
-    """Return the tensor in the datatype of the raw elements in its place. Floats of other datatypes are rounded."""
+    """Return the tensor in the datatype of its placeholder's raw elements. Floats of other datatypes are rounded."""
     datatype = form.place.datatype or (form.spec.datatype if form.spec else tensor.datatype)
     return Tensor(tensor.name, datatype, tensor.shape, _cast(tensor, datatype, form.label))
 
 
 _PIECE = 2**20 // 3 * 3
-"""Number of bytes that one call into C encodes as base64.
+"""Number of bytes that one call into C encodes in base64.
 
-No other thread runs during the call. Pieces have a multiple of 3 bytes, so only the last piece is padded."""
+No other thread runs during the call. The size of a piece is a multiple of 3 bytes, so only the last piece is padded."""
 
 
 def _base64(contents: Buffer) -> bytes:
@@ -252,7 +252,7 @@ def _npy(tensor: Tensor, what: str) -> bytes:
 
 
 def _parts(tensor: Tensor, lead: Shape) -> list[Tensor]:
-    """Return the parts of a tensor for all indices of its first dimensions, which are `lead`."""
+    """Return the parts of a tensor for all indices of its first dimensions, `lead`."""
     count, shape, data = prod(lead), tensor.shape[len(lead) :], memoryview(tensor.data)
     size = len(data) // count if count else 0
     return [Tensor("", tensor.datatype, shape, data[at * size : (at + 1) * size]) for at in range(count)]
@@ -291,7 +291,7 @@ def _flat(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]:
 
 
 def _bare(form: TensorForm, tensor: Tensor, count: int, lead: Shape, style: ElementStyle) -> list[bytes]:
-    """Return the texts of `count` single elements."""
+    """Return the JSON texts of `count` single elements."""
     what, spelling = form.label, form.place.spelling
     if tensor.elements != count or len(tensor.shape) > len(lead) + 1:
         raise invalid_input(f"{what} has the shape {list(tensor.shape)}, expected one element at each place")

@@ -1,9 +1,10 @@
-"""Templates as types. The nodes of a template become the types with which msgspec decodes a body in one pass.
+"""Templates as types. The nodes of a template become types with which msgspec decodes a body in one pass. `reading` and
+`acted_upon` use them.
 
     {"instances": [{"sepal": "$a"}, "..."]}  ──▶  class Body: instances: list[Row];  class Row: sepal: Raw
 
-Tensors, parameters and `$_` have the type `Raw`, which keeps the text unchanged. A Leaf takes the value at one place
-from the decoded body. If the place is in rows, it takes a list of values, nested like the rows.
+Tensors, parameters and `$_` have the type `Raw`, which keeps the text unchanged. A Leaf gets one value from the decoded
+body. Within rows, it gets a list of values, nested like the rows.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from gateway.protocols.json.templates import (
 )
 
 Get: TypeAlias = Callable[[Any], Any]
-"""Takes the value at a place from a decoded body, or UNSET if the value is missing."""
+"""A function that gets one value from a decoded body, or UNSET if the value is missing."""
 
 EVERY_MEMBER = Every(EverySpelling.MEMBERS)
 """The members of an object that are tensors (`"$*": $*`)."""
@@ -41,7 +42,7 @@ EVERY_MEMBER = Every(EverySpelling.MEMBERS)
 
 @frozen
 class Leaf:
-    """One place in a body. `rows` is the number of row lists around it."""
+    """One value in a body. `rows` is the number of row lists around the value."""
 
     node: Node
     get: Get
@@ -50,7 +51,7 @@ class Leaf:
 
 @frozen
 class BodyType:
-    """The type of a body, with its decoder, its places, and a function that counts the members of a decoded value."""
+    """The type of a body, with its decoder, its leaves, and a function that counts the members of a decoded value."""
 
     decode: Callable[[bytes], Any] | None
     """None for a body that is one tensor, because the text of the body is the value."""
@@ -70,7 +71,7 @@ def body_type(node: Node, *, ignore_unknown: bool) -> BodyType:
 
 @frozen
 class _Compiled:
-    """The type of a node, its leaves, and the number of members in a value of it."""
+    """The type of a node, its leaves, and a function that counts the members in a value of that type."""
 
     kind: Any
     leaves: tuple[Leaf, ...] = ()
@@ -153,15 +154,15 @@ class _Compiler:
 
 
 def _has_no_tensor(node: Node) -> bool:
-    """Return True if null means that an optional member is missing, because many clients and servers write null for
-    that."""
+    """Return True if the node contains no tensor. For an optional member of this kind, null means that the member is
+    missing, as many clients and servers write it."""
     if isinstance(node, Object):
         return not node.every and all(_has_no_tensor(each.node) for each in node.members)
     return isinstance(node, Slot | ParameterPlace | ParametersPlace | Constant | Anything)
 
 
 def _constant(node: Constant, value: object, leaf: Leaf) -> _Compiled:
-    """Return the type of a constant. msgspec itself compares texts, integers and null; other constants are compared
+    """Return the type of a constant. msgspec itself compares strings, integers and null; other constants are compared
     later."""
     if type(value) in (str, int):
         return _Compiled(Literal[value])
@@ -229,7 +230,7 @@ def _decoded_member(member: Member, decode: Callable[[bytes], Any]) -> Get:
 
 
 def _count(counts: list[tuple[str, bool, int | Callable[[Any], int]]]) -> int | Callable[[Any], int]:
-    """Return the number of members in an object of these fields, including the fields themselves."""
+    """Return the number of members in an object with these fields, including the fields themselves."""
     fixed = sum(1 + inner for _, optional, inner in counts if not optional and not callable(inner))
     further = [(attrgetter(name), inner) for name, optional, inner in counts if optional or callable(inner)]
     if not further:

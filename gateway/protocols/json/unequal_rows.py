@@ -1,5 +1,5 @@
-"""Rows of unequal length, such as the tokens of several texts: `[[1, 2, 3], [4]]`. Together they are not a tensor, but
-each row is one."""
+"""Rows of unequal length, such as the tokens of several texts: `[[1, 2, 3], [4]]`. Together, the rows are not a tensor,
+but each row is one. `places` finds such rows; the bridge can send them one by one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,18 +21,18 @@ _REMEDY = (
 
 
 class UnequalTensors(Struct, frozen=True):
-    """The tensors of a body whose rows differ in length, by position.
+    """The tensors of a body whose rows differ in length, by tensor position.
 
-    For each, it has the tensors of its rows, whose first dimension is 1. `error` is the reason why they cannot be one
-    tensor."""
+    For each tensor, it contains the tensors of the rows, whose first dimension is 1. `error` is the reason why the rows
+    cannot be one tensor."""
 
     rows: Mapping[int, tuple[Tensor, ...]]
     error: str
 
 
 def rows_of(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -> tuple[Tensor, ...]:
-    """Return the tensors of the rows of the list `text`, if `error` says that it is ragged. Raises `error` otherwise,
-    if there are more than `limits.json_values` rows, or if a row is not a tensor."""
+    """Return the tensors of the rows in the list `text`, if `error` says that the list is ragged. Raises `error` for
+    any other error, for more than `limits.json_values` rows, and if a row is not a tensor."""
     is_free = form.spec is None or form.spec.shape[:1] == (-1,)
     if "ragged" not in str(error) or form.place.spelling is not Spelling.NESTED or not is_free:
         raise error
@@ -48,6 +48,6 @@ def rows_of(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -
 
 
 def flaw(unequal: UnequalTensors, tensors: Sequence[Tensor], further: Sequence[Tensor]) -> UnequalRows:
-    """Return the flaw of a request that has the `tensors` of a body, and before them the `further` tensors."""
+    """Return the flaw of a request whose tensors are `further`, followed by the `tensors` of the body."""
     columns = [unequal.rows.get(at, (tensor,)) for at, tensor in enumerate(tensors)]
     return UnequalRows(f"{unequal.error}; {_REMEDY}", (*((each,) for each in further), *columns))

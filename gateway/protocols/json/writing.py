@@ -1,4 +1,4 @@
-"""Writes bodies by their templates. Every node becomes a writer, which gives the pieces of its JSON text."""
+"""Writes bodies by their templates. Every node becomes a writer, which returns the pieces of the node's JSON text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -44,8 +44,8 @@ Up to this size, copying costs less than handling several parts."""
 class MessageContents(ElementStyle, frozen=True):
     """The content of a message, except its path.
 
-    `elsewhere` are the parameters that have a place outside of the body. `texts` are the parameters whose JSON text (of
-    a list or an object) is still known."""
+    `elsewhere` are the parameters that have a placeholder outside of the body. `texts` are the original JSON texts of
+    parameters that are lists or objects."""
 
     tensors: tuple[Tensor, ...] = ()
     words: Mapping[Word, json.Json] = field(default_factory=dict)
@@ -61,7 +61,8 @@ NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 class PlacedContents(Struct, frozen=True):
     """The contents of a body to write.
 
-    `tensors` are the tensors by the names of their places, or by their own names if the template has `$*`."""
+    `tensors` are the tensors by the names of their placeholders, or by their own names if the template contains
+    `$*`."""
 
     tensors: Mapping[str, Tensor]
     said: MessageContents
@@ -75,14 +76,14 @@ Pieces: TypeAlias = Sequence[bytes] | None
 class _Writer:
     """Writes one node, either as a whole or once for each index of the rows around it.
 
-    The Shape has the numbers of rows."""
+    The Shape contains the numbers of rows."""
 
     whole: Callable[[PlacedContents], Pieces]
     rows: Callable[[PlacedContents, Shape], list[bytes] | None]
 
 
 class BodyWriter:
-    """Writes the bodies of one template. `role` is the word for its tensors in errors, `input` or `output`."""
+    """Writes the bodies of one template. `role` is the word for the tensors in errors, `input` or `output`."""
 
     def __init__(self, node: Node, specs: Mapping[str, TensorSpec], role: str) -> None:
         self.arrangement = Arrangement(node, role, declared=bool(specs))
@@ -95,7 +96,7 @@ class BodyWriter:
         self._has_parameters = any(isinstance(each, ParametersPlace) for each in walk(node))
 
     def check_parameters(self, parameters: Parameters, elsewhere: frozenset[str]) -> None:
-        """Raise GatewayError (INVALID_ARGUMENT) for a parameter that has no place in the template, and is not in
+        """Raise GatewayError (INVALID_ARGUMENT) for a parameter that has no placeholder in the template, and is not in
         `elsewhere`."""
         if self._has_parameters:
             return
@@ -104,13 +105,13 @@ class BodyWriter:
                 raise invalid_input(f"parameter {name!r} has no place in the form; leave it out")
 
     def write(self, placed: Mapping[str, Tensor], said: MessageContents) -> tuple[bytes, ...]:
-        """Return the body with the contents `said`, in parts.
+        """Return the body that contains `said`, in parts.
 
-        `placed` are its tensors, as `arrangement` has assigned them.
+        `placed` are the tensors, as `arrangement` has assigned them.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT if a part is missing, or the template cannot represent it. The error names
-                the part.
+            GatewayError: INVALID_ARGUMENT if a part is missing, or the template cannot represent it. The message says
+                which part.
         """
         pieces = self._write(PlacedContents(placed, said))
         if pieces is None:
@@ -119,10 +120,10 @@ class BodyWriter:
 
 
 class _Compiler:
-    """Makes writers.
+    """Makes the writers of a template's nodes.
 
-    `own` are the parameters that have their own place in the template. `shapes` are the tensors whose shape has a
-    place."""
+    `own` are the parameters that have their own placeholder in the template. `shapes` are the tensors whose shape has a
+    placeholder."""
 
     def __init__(self, specs: Mapping[str, TensorSpec], role: str, own: frozenset[str], shapes: frozenset[str]) -> None:
         self._specs = specs
@@ -131,7 +132,7 @@ class _Compiler:
         self._own = own
 
     def compile(self, node: Node, rows: int) -> _Writer:
-        """Return the writer of a node within `rows` row lists."""
+        """Return the writer of a node that is nested in this number of row lists (`rows`)."""
         match node:
             case Constant(value):
                 return _constant(json.write(value))
@@ -196,7 +197,7 @@ class _Member:
     writer: _Writer
     optional: bool
     is_there: Callable[[PlacedContents], bool] | None
-    """True if the message has content for the list or the object; None if the member is always written."""
+    """Returns True if the message contains a value for the list or the object; None if the member is always written."""
 
 
 _CONTAINERS = Object | RowList | FixedList
@@ -204,7 +205,7 @@ _CONTAINERS = Object | RowList | FixedList
 
 @frozen
 class _Content:
-    """The places below a node. If all of them are empty, an optional member is not written."""
+    """The placeholders below a node. If none of them has a value, an optional member is not written."""
 
     tensors: frozenset[str]
     words: frozenset[Word]
@@ -214,7 +215,7 @@ class _Content:
 
     @classmethod
     def below(cls, node: Node) -> "_Content":
-        """Return the places in `node`."""
+        """Return the placeholders in `node`."""
         nodes = list(walk(node))
         return cls(
             frozenset(each.name for each in nodes if isinstance(each, TensorPlace)),
@@ -226,11 +227,11 @@ class _Content:
 
     @property
     def is_any(self) -> bool:
-        """True if the node has a place."""
+        """Return True if there is any placeholder."""
         return bool(self.tensors or self.words or self.parameters or self.every_parameter or self.every_tensor)
 
     def is_there(self, contents: PlacedContents) -> bool:
-        """Return True if the message has content for one of the places."""
+        """Return True if the message contains a value for one of the placeholders."""
         said = contents.said
         return (
             any(name in contents.tensors for name in self.tensors)
@@ -249,7 +250,7 @@ def _constant(text: bytes) -> _Writer:
 
 
 def _repeated(whole: Callable[[PlacedContents], Pieces]) -> _Writer:
-    """Return a writer of a value that is the same in all rows."""
+    """Return a writer for a value that is the same in all rows."""
 
     def rows(contents: PlacedContents, lead: Shape) -> list[bytes] | None:
         pieces = whole(contents)
@@ -286,7 +287,7 @@ def _parameter(name: str, contents: PlacedContents) -> Pieces:
 
 
 def _parameters(own: frozenset[str], contents: PlacedContents) -> Pieces:
-    """Return the object of all parameters, except `own` and the parameters with a place outside of the body."""
+    """Return the object of all parameters, except `own` and the parameters with a placeholder outside of the body."""
     said = contents.said
     names = [name for name in said.parameters if name not in own and name not in said.elsewhere]
     if not names:
@@ -316,7 +317,7 @@ def _names(contents: PlacedContents) -> Pieces:
 
 
 def _table(role: str, contents: PlacedContents) -> Pieces:
-    """Write a RowList of cells, with one element of each tensor."""
+    """Write a RowList of cells, in which each row contains one element of each tensor."""
     tensors = contents.tensors
     if not tensors:
         raise invalid_input(f"expected at least one {role} for the columns of the table")
@@ -342,7 +343,7 @@ _Every: TypeAlias = Callable[[PlacedContents, Shape | None], list[tuple[bytes, l
 
 
 def _every_rows(role: str, contents: PlacedContents, lead: Shape | None) -> list[tuple[bytes, list[bytes]]]:
-    """For each tensor, return its key and its texts, which are the pieces of one text, or one text for each row."""
+    """Return the key and the texts of each tensor: the pieces of one text, or one text for each row."""
     found = []
     for name, tensor in contents.tensors.items():
         form = _every_form(name, role)
@@ -394,7 +395,7 @@ def _object_rows(
         columns.append((key, texts))
     if not columns:
         return [b"{}"] * prod(lead)
-    # there is one format for each row, because keys are constants
+    # one format string for all rows, because keys are constants
     row = b"{%b}" % b",".join([key.replace(b"%", b"%%") + b"%b" for key, _ in columns])
     return [row % texts for texts in zip(*[texts for _, texts in columns], strict=True)]
 
@@ -433,8 +434,8 @@ _Count: TypeAlias = Callable[[PlacedContents, Shape], int]
 
 
 def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """Return the number of rows within the rows `lead`: the next dimension of the tensors in them, which must be equal.
-    `names` are the places in the rows; None means all tensors."""
+    """Return the number of rows nested in the rows `lead`: the next dimension of the tensors in them, which must be
+    equal for all of these tensors. `names` are the tensors in the rows; None means all tensors."""
     tensors, at = contents.tensors, len(lead)
     shapes = {name: tensors[name].shape for name in (tensors if names is None else names) if name in tensors}
     for name, shape in shapes.items():
@@ -448,9 +449,9 @@ def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, l
 
 
 def _count_of_all(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """Return the number of rows that have the tensors' names as members.
+    """Return the number of rows whose members are named after the tensors.
 
-    If there were no rows, the names would be lost."""
+    There must be at least one row, because the names would otherwise be lost."""
     count = _count(names, role, contents, lead)
     if not count:
         raise invalid_input(

@@ -1,12 +1,12 @@
-"""V2 is the Open Inference Protocol, which KServe, Triton, MLServer and other servers speak.
+"""V2, the Open Inference Protocol, which KServe, Triton, MLServer and other servers use.
 
 Two transports carry the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each folder, `server.py` is the
-client side and `client.py` the upstream side. This folder has the code that both transports share.
+client side and `client.py` the upstream side. This folder contains the code that both transports share.
 
 The specification is KServe's "Predict Protocol - Version 2", `docs/predict-api/v2/required_api.md` of
-https://github.com/kserve/kserve. Quotations in this code are from it. Its continuation is the Open Inference Protocol
-in https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in `docs/protocol` of
-https://github.com/triton-inference-server/server.
+https://github.com/kserve/kserve. Quotations in this package come from that document. Its successor is the Open
+Inference Protocol in https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in
+`docs/protocol` of https://github.com/triton-inference-server/server.
 """
 
 from functools import partial
@@ -37,7 +37,7 @@ def _traits(flavors: ServerTypes, own_extensions: tuple[str, ...]) -> Traits:
     return Traits(
         wire=Wire(streams=True),
         models=Models(
-            versions=bool,  # this is any string; the server type Triton allows only integers
+            versions=bool,  # any string; the server type Triton allows only integers
             platform="v2",
         ),
         servers=Servers(
@@ -95,7 +95,7 @@ V2_GRPC = replace(
     _GRPC,
     emulated_servers={
         TRITON: _GRPC,
-        # "typed to typed" for any response of the backend, so the response must be decoded
+        # typed requests get typed responses, whatever the backend sends, so the response must be decoded
         MLSERVER: replace(_GRPC, encode_response=partial(grpc_server.encode_response, typed=True), relay=None),
     },
 )

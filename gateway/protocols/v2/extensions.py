@@ -1,6 +1,6 @@
-"""V2 extensions, by the names that servers list in their metadata.
+"""V2 extensions, under the names that servers list in their metadata.
 
-The module has the extension that each operation needs, and the servers that have it.
+The codecs of both transports use this module to check that a server has the extension that an operation needs.
 """
 
 import re
@@ -28,22 +28,22 @@ EXTENSIONS = {
 
 SCHEDULE_POLICY = "schedule_policy"
 FURTHER_EXTENSIONS = frozenset({CLASSIFICATION, "sequence", SCHEDULE_POLICY})
-"""Extensions that are parameters of inferences instead of separate operations."""
+"""Extensions that add parameters to inferences instead of separate operations."""
 
 _FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, OPENVINO, PLAIN, TYPED})
-"""Server types that have only the UNLISTED extensions."""
+"""Server types that support only the UNLISTED extensions."""
 
 UNLISTED = {MLSERVER: frozenset({REPOSITORY})}
-"""The extensions that a server type has without listing them.
+"""The extensions that a server type supports without listing them.
 
 MLServer lists no extensions, but loads and unloads models."""
 
 
 def check_operation(operation: Operation, target: Target) -> None:
-    """Check that the server has the extension that `operation` needs.
+    """Check that the server supports the extension that `operation` needs.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if the extension is missing. The text names the extension.
+        GatewayError: UNIMPLEMENTED if the extension is missing. The message says which.
     """
     extension = EXTENSIONS.get(operation)
     if extension is not None:
@@ -51,7 +51,7 @@ def check_operation(operation: Operation, target: Target) -> None:
 
 
 def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
-    """If an output is requested with `classification`, check that the server has this extension.
+    """If an output is requested with `classification`, check that the server supports that extension.
 
     Raises the same errors as `check_operation`."""
     for output in outputs:
@@ -60,7 +60,7 @@ def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
 
 
 def check_parameters(parameters: Parameters, target: Target) -> None:
-    """If the request has a priority, check that the server has `schedule_policy`.
+    """If the request contains a priority, check that the server supports `schedule_policy`.
 
     Raises the same errors as `check_operation`."""
     if PRIORITY in parameters:
@@ -68,7 +68,8 @@ def check_parameters(parameters: Parameters, target: Target) -> None:
 
 
 def has_extension(extension: str, flavor: str, listed: frozenset[str] | None) -> bool:
-    """Return whether a server of this type has an extension. `listed` are the extensions in its metadata."""
+    """Return True if a server of this type supports an extension. `listed` are the extensions in the server's
+    metadata."""
     # if `flavor` is configured, the gateway has not queried the server's extensions
     has = flavor not in _FLAVORS_WITHOUT if listed is None else extension in listed
     return has or extension in UNLISTED.get(flavor, ())
@@ -88,7 +89,7 @@ READY = "READY"
 def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[ModelEntry]:
     """Return the models for the response to a repository index request.
 
-    If `ready` is set in the request, omit models that are known to be unready."""
+    If `ready` is set in the request, omit models that are known not to be ready."""
     return [each for each in models if not request.parameters.get("ready") or each.state in ("", READY)]
 
 
@@ -96,8 +97,8 @@ def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[Mode
 
 
 def config_for_client(request: Request, config: Mapping[str, object]) -> dict[str, object]:
-    """Return a model's configuration under the name that the client used. Triton names instance groups after the
-    model."""
+    """Return a model's configuration with the model name that the client used. Triton also names instance groups after
+    the model."""
     backend, client = config.get("name"), request.model
     if not backend or not client or backend == client:
         return dict(config)
@@ -118,12 +119,13 @@ def _rename_group(group: object, own_name: re.Pattern[str], client: str) -> obje
 
 
 def refuse_shared_memory_request(kind: str, message: Message, listener: ListenerSettings) -> Request:
-    """Reject a request of the shared memory extension of `kind` (system, cuda, tpu) by name.
+    """Reject a request for the shared memory extension of this `kind` (system, cuda, tpu) with an error that mentions
+    it.
 
-    The gateway serves the paths and methods of these extensions only for this error, because a backend cannot access
-    the client's memory.
+    The gateway serves the paths and methods of these extensions only to return this error: a backend cannot access the
+    client's memory.
 
     Raises:
-        GatewayError: UNIMPLEMENTED in all cases.
+        GatewayError: always UNIMPLEMENTED.
     """
     raise unsupported(f"{kind} shared memory cannot cross the gateway; send the tensors' data in the request")

@@ -1,29 +1,30 @@
-"""V2 server types. The module has how each is detected, and the model versions that it can have."""
+"""V2 server types: how the gateway detects each, and which model versions each can have."""
 
 from gateway.core.errors import not_found
 from gateway.core.protocol import ServerTypes, Target
 from gateway.core.types import ServerInfo
 
 TRITON, MLSERVER, KSERVE = "triton", "mlserver", "kserve"
-"""The names that these servers report in their server metadata."""
+"""The names that these servers report in their metadata."""
 OPENVINO = "openvino"
-"""OpenVINO Model Server, which has the binary tensor data extension unlisted, and decodes image files itself."""
+"""OpenVINO Model Server, which supports the binary tensor data extension without listing it, and decodes image files
+itself."""
 BINARY = "binary"
 """Any other server whose metadata lists the binary tensor data extension, such as another gateway."""
 PLAIN = "plain"
-"""A server that has the specification without extensions. Over REST, its tensors are JSON."""
+"""A server that implements the specification without extensions. Over REST, its tensors are JSON."""
 TYPED = "typed"
 """A plain server that reads only typed `contents` over gRPC.
 
-It ignores raw contents, and runs the model without data. AMD's server does this, and is detected by its name.
-TorchServe also does this, but has no server metadata, so its `flavor` must be set."""
+Such a server ignores raw contents, and runs the model without data. AMD's server is one, and is detected by its name.
+TorchServe is another, but has no server metadata, so set `flavor` for it."""
 
 BINARY_EXTENSION = "binary_tensor_data"
 
 
 _OPENVINO_NAME = "OpenVINO Model Server"
 _READ_TYPED_ALONE = frozenset({"amdinfer", "proteus"})
-"""The names of AMD's Inference Server, the current and the former one."""
+"""The current and the former name of AMD's Inference Server."""
 
 
 def _detect(info: ServerInfo | None) -> str:
@@ -51,9 +52,9 @@ _VERSIONS = {
 
 
 def check_version(version: str, target: Target) -> None:
-    """Check that a server of `target`'s type can have `version`.
+    """Check that a server of the target's type can have this `version`.
 
-    The specification allows any string; an empty string means no version.
+    The specification allows any string. An empty string means that no version is requested.
 
     Raises:
         GatewayError: NOT_FOUND if this server type cannot have the version.

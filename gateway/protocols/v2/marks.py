@@ -1,13 +1,13 @@
-"""The mark of a tensor is its parameter `content_type`, which defines how MLServer's clients and servers write and read
-its elements.
+"""The mark of a tensor is its parameter `content_type`. It tells MLServer's clients and servers how the tensor's
+elements are written.
 
 | mark | elements |
 |---|---|
 | `base64` | BYTES that are base64 text, over REST and gRPC alike; a model gets the decoded bytes |
-| `np`, `str` | numbers for numpy, texts: like in every other tensor |
+| `np`, `str` | numbers for numpy, strings: like in every other tensor |
 
-A Tensor has the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore get the mark
-together with the base64 text, and other protocols get the elements without the mark. Triton and KServe do not support
+A Tensor contains the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore get the
+base64 text with the mark, and other protocols get the elements without the mark. Triton and KServe do not support
 marks, so base64 is ordinary text for them. The gateway treats marks that are not in this table (`pd`, `datetime`, a
 model's own marks) as ordinary parameters.
 
@@ -33,7 +33,7 @@ MARKS = frozenset({BASE64, "np", "str"})
 def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
     """Remove the mark of a tensor and return it.
 
-    The result is empty if the tensor has no mark, or another value of this parameter."""
+    The result is empty if the tensor has no mark, or if this parameter has a value that is not a mark."""
     mark = parameters.get(MARK)
     if not isinstance(mark, str) or mark not in MARKS or (mark == BASE64 and datatype is not BYTES):
         return ""
@@ -44,7 +44,7 @@ def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
 def decoded(texts: Buffer, what: str) -> bytes:
     """Return the elements, decoded from base64.
 
-    Raises DecodeError if an element is not base64. The text names `what`."""
+    Raises DecodeError if an element is not base64. The message refers to the tensor as `what`."""
     try:
         return bytes_elements.pack(b64decode(each, validate=True) for each in _each(texts))
     except (Base64Error, ValueError) as error:
@@ -52,7 +52,7 @@ def decoded(texts: Buffer, what: str) -> bytes:
 
 
 def encoded(elements: Buffer) -> bytes:
-    """Return the base64 texts of elements."""
+    """Return the elements, encoded in base64."""
     return bytes_elements.pack(b64encode(each) for each in _each(elements))
 
 
@@ -63,8 +63,8 @@ def _each(elements: Buffer) -> Iterable[bytes]:
 def as_written(tensors: Sequence[Tensor], translate: Translate) -> list[Tensor]:
     """Return tensors with their marks as parameters, for messages that carry bytes unchanged: gRPC and binary data.
 
-    If the route has `bytes: base64`, base64 is the form of bytes only in JSON, so these messages have the bytes without
-    the mark."""
+    If the route sets `bytes: base64`, bytes are base64 only in JSON, so these messages contain the bytes without the
+    mark."""
     return [_as_written(each, translate) if each.content_type in MARKS else each for each in tensors]
 
 

@@ -1,4 +1,4 @@
-"""The paths of V2 REST for OpenAPI documents."""
+"""Describes the paths of V2 REST for OpenAPI documents."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ _LENGTH = Parameter(
 
 
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
-    """Return the operation of a path pattern, for `model` or for any model."""
+    """Return the OpenAPI operation of a path pattern, for `model` or for any model."""
     method, _, path = pattern.partition(" ")
     if "sharedmemory" in path:
         return HttpOperation("Shared memory, which cannot cross the gateway: always an error", {}, _ERROR)
@@ -191,7 +191,7 @@ def _infer_body(model: DescribedModel | None) -> Content:
 
 
 def _tensors(each: list[Schema], otherwise: Schema, *, exactly: bool) -> Schema:
-    """Return the schema of a list of tensors that have one of these schemas."""
+    """Return the schema of a list of tensors that each match one of these schemas."""
     if not each:
         return list_of(otherwise)
     items = each[0] if len(each) == 1 else {"oneOf": each}
@@ -249,7 +249,7 @@ def _example(spec: TensorSpec) -> dict[str, Any]:
 
 
 def _binary_example(specs: tuple[TensorSpec, ...]) -> Media:
-    """Return a body with all inputs in binary."""
+    """Return an example body with all inputs in binary."""
     data = [_raw(each) for each in specs]
     inputs = [
         {

@@ -1,6 +1,6 @@
-"""V2 parameters, which are "key/value pairs" of "string, number, or boolean" on a request, a response and each tensor.
+"""V2 parameters: "key/value pairs" of "string, number, or boolean" in a request, a response and each tensor.
 
-This module has the parameters that the gateway itself acts on. Each transport's `parameters.py` reads and writes
+This module handles the parameters that the gateway itself acts on. Each transport's `parameters.py` reads and writes
 parameters.
 """
 
@@ -10,21 +10,22 @@ from gateway.core.errors import DecodeError
 from gateway.core.types import Message, Parameters, ParameterValue
 
 CONSUMED = frozenset({"binary_data_output", "timeout", "triton_enable_empty_final_response"})
-"""Request parameters for the server that reads them, so the gateway does not forward them.
+"""Request parameters that are meant for the first server that reads them, so the gateway does not forward them.
 
 Triton rejects the last parameter over REST, although perf_analyzer adds it to every request."""
 
 PRIORITY = "priority"
-"""The request parameter of the extension `schedule_policy`, which is the priority in the server's queue.
+"""The request parameter of the extension `schedule_policy`: the priority in the server's queue.
 
 0 means the default."""
 
 FINAL_RESPONSE = "triton_final_response"
-"""A parameter of each response that Triton streams over gRPC. It says whether the response is the last one."""
+"""A parameter in each response that Triton streams over gRPC: true in the last response."""
 
 
 def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> bool | None:
-    """Remove `key` and return its value, or None if it is absent. Raises DecodeError if the value is not a boolean."""
+    """Remove the parameter `key` and return its value, or None if it is absent. Raises DecodeError if the value is not
+    a boolean."""
     flag = parameters.pop(key, None)
     if flag is not None and not isinstance(flag, bool):
         raise DecodeError(f"{what}: parameter {key} must be true or false, not {shown(flag)}")
@@ -32,7 +33,7 @@ def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> boo
 
 
 def take_deadline(parameters: dict[str, ParameterValue], message: Message, what: str) -> float | None:
-    """Remove `timeout`, which is in microseconds as in Triton, and return the deadline that it sets.
+    """Remove the parameter `timeout`, which is in microseconds as in Triton, and return the deadline that it sets.
 
     Return None if it is absent or 0.
 
@@ -46,8 +47,7 @@ def take_deadline(parameters: dict[str, ParameterValue], message: Message, what:
 
 
 def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
-    """Return the parameters for the server, which are all except the parameters that the gateway acts on and a priority
-    of 0."""
+    """Return the parameters for the server: all except a priority of 0 and the parameters that the gateway acts on."""
     if not parameters:
         return parameters
     priority = parameters.get(PRIORITY)
@@ -57,7 +57,7 @@ def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
 
 
 def refuse_shared_memory(parameters: Parameters, what: str) -> None:
-    """Raise DecodeError for a parameter `shared_memory_*`, because the backend cannot access a region of the client's
+    """Raise DecodeError for a parameter `shared_memory_*`, because the backend cannot access memory of the client's
     machine."""
     for key in parameters:
         if key.startswith("shared_memory_"):

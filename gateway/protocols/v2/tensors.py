@@ -1,6 +1,6 @@
-"""Tensor checks for both transports. They check the datatype, the shape, and that the raw bytes match them.
+"""Tensor checks for both transports: of the datatype, of the shape, and that the raw bytes match them.
 
-Tensors that would crash a real server are rejected.
+Tensors that would crash a model server are rejected.
 """
 
 from math import prod
@@ -20,7 +20,7 @@ MAX_BYTES = 2**63 - 1
 
 
 def read_datatype(given: object, what: str) -> Datatype:
-    """Return the Datatype with the name `given`, in capitals as in the specification. Raises DecodeError for other
+    """Return the Datatype with the name `given`, in uppercase, as in the specification. Raises DecodeError for other
     names."""
     datatype = DATATYPES.get(given) if isinstance(given, str) else None
     if datatype is None:
@@ -57,10 +57,10 @@ def read_dimensions(given: object, what: str) -> Shape:
 
 
 def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    """Check that a tensor takes at most `limit` bytes in raw form, before it is converted to this form.
+    """Check that a tensor will take at most `limit` bytes in raw form, before it is converted to raw form.
 
-    This check is for data that is smaller on the wire. `0,` in JSON is two bytes, and a zero in protobuf is one byte,
-    but both are eight bytes as raw FP64. An element of BYTES counts as the four bytes of its length.
+    Data can be smaller in the message: `0,` in JSON is two bytes, and a zero in protobuf is one byte, but both are
+    eight bytes as raw FP64. A BYTES element counts as the four bytes of its length.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if the tensor is larger.
@@ -74,8 +74,8 @@ def check_raw(data: Buffer, datatype: Datatype, shape: Shape, what: str) -> None
     """Check that `data` is the raw form of a `datatype` tensor of this shape.
 
     Raises:
-        DecodeError: the data has another number of bytes or elements, a BYTES element that is truncated, or a BOOL byte
-            other than 0 and 1.
+        DecodeError: the number of bytes or elements is wrong, a BYTES element is truncated, or a BOOL byte is neither 0
+            nor 1.
     """
     if datatype is BYTES:
         return _check_elements(data, shape, what)
@@ -98,21 +98,21 @@ def _check_elements(data: Buffer, shape: Shape, what: str) -> None:
 
 def _check_booleans(data: Buffer, what: str) -> None:
     octets = np.frombuffer(data, np.uint8)
-    # Triton reads 2 as true; other servers crash on it or forward it
+    # Triton reads 2 as true; other servers crash or forward it
     if octets.max() > 1:
         at = int(np.argmax(octets > 1))
         raise DecodeError(f"{what}: element {at} of BOOL is the byte {octets[at]}, expected 0 or 1")
 
 
 WIDER = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
-"""The datatypes that a protocol or server can lack, and for each of them a datatype that represents all its values."""
+"""The datatypes that a protocol or server might not support, and for each a wider datatype that represents all its
+values."""
 
 
 def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:
-    """If the datatype of `tensor` is in `lacking`, the datatypes that the receiver lacks, return the tensor in the
-    wider datatype.
+    """Return the tensor in a wider datatype if the receiver does not support the tensor's own (if it is in `lacking`).
 
-    In that case, the parameter `gateway_datatype` names the original datatype."""
+    In that case, the parameter `gateway_datatype` contains the original datatype."""
     if tensor.datatype not in lacking:
         return tensor
     wide = make_tensor(tensor.name, tensor.array, WIDER[tensor.datatype])

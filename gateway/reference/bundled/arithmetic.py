@@ -69,7 +69,7 @@ double = build(
 
 
 def _add_sub(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the sum and the difference. Results outside the range of INT32 wrap around, as in numpy."""
+    """Return the sum and the difference. Results outside the INT32 range wrap around, as in numpy."""
     if first.shape != second.shape:
         raise invalid_input(
             f"INPUT0 of model 'add_sub' is {list(first.shape)} and INPUT1 {list(second.shape)}; expected the same shape"

@@ -1,5 +1,5 @@
 """`classify` maps `scores` FP32 `[-1, -1]`, one row of class scores (logits) per item, to `label` BYTES `[-1, 1]`,
-`class_<position of the greatest score>`, and `score` FP32 `[-1, 1]`, its softmax probability.
+`class_<index of the highest score>`, and `score` FP32 `[-1, 1]`, the softmax probability of that class.
 """
 
 from typing import Any
@@ -24,8 +24,8 @@ def _classify(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _greatest_probability(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return the softmax of each row's greatest score, computed in FP64, where the difference of two FP32 numbers is
-    finite."""
+    """Return the softmax of each row's highest score. It is computed in FP64, in which the difference of two FP32
+    numbers is always finite."""
     differences = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
     total: NDArray[Any] = np.exp(differences).sum(axis=1, keepdims=True)
     return (1.0 / total).astype(np.float32)

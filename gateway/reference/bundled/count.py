@@ -1,5 +1,5 @@
-"""`count` maps `n` INT32 `[-1, 1]`, one row, to n responses, in which `i` INT32 `[-1, 1]` is 0 in the first and n - 1
-in the last. A negative n gives -n responses and then an error (aborted). The model streams, so it refuses `infer`.
+"""`count` maps `n` INT32 `[-1, 1]`, one row, to n responses with `i` INT32 `[-1, 1]`, which counts from 0 to n - 1. A
+negative n gives -n responses and then an error (aborted). The model streams, so it refuses `infer`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ async def _count(arguments: Arguments, config: Config) -> AsyncGenerator[Outputs
     n = _number(arguments)
     for i in range(abs(n)):
         yield (tensor("i", np.array([[i]], np.int32)),)
-        await asyncio.sleep(0)  # let other tasks run even if the reader is always ready
+        await asyncio.sleep(0)  # lets other tasks run even if the reader is always ready
     if n < 0:
         raise refusal(Reason.ABORTED, f"model 'count' fails on request after {-n} responses")
 
@@ -38,7 +38,7 @@ def _number(arguments: Arguments) -> int:
 
 count = build(
     "count",
-    {},
+    {},  # no operations besides the stream
     specs([("n", "INT32", [-1, 1])], "input"),
     specs([("i", "INT32", [-1, 1])], "output"),
     stream=_count,

@@ -1,6 +1,6 @@
 """`identity` returns every input as the output of the same name, with any datatype and shape.
 
-Its Signature is empty, which means any tensors. For one-point protocols, it has `x` FP64 `[-1, 2]`.
+Its Signature is empty, so it accepts any tensors. For one-point protocols, the Signature is `x` FP64 `[-1, 2]`.
 """
 
 from gateway.core.operations import Operation
@@ -10,7 +10,7 @@ from gateway.reference.model import Arguments, Config, Outputs, build
 
 
 def _echo(arguments: Arguments, config: Config) -> Outputs:
-    # without the input's parameters, which concern only the request
+    # drop the input's parameters, which concern only the request
     return tuple(
         Tensor(item.name, item.datatype, item.shape, item.data, item.content_type)
         for item in arguments

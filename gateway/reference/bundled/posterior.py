@@ -3,7 +3,7 @@
 
     log p(x, y) = -((1 - x)^2 + 100 (y - x^2)^2) / 20    for |x| <= 10 and |y| <= 10
 
-Outside of that support, it is -inf and its derivatives are NaN. NaN gives NaN.
+Outside of this support, the log density is -inf and its derivatives are NaN. For NaN inputs, all results are NaN.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ def _is_outside(theta: Doubles) -> NDArray[np.bool_]:
 
 
 def _supported(theta: Doubles) -> Doubles:
-    """Return `theta` with NaN in the rows outside of the support, so no computation on them overflows."""
+    """Return `theta` with NaN in the rows outside of the support, so that no computation on these rows overflows."""
     return np.where(_is_outside(theta)[:, None], np.nan, theta)
 
 

@@ -1,7 +1,7 @@
 """Models for tests.
 
-`slow` returns `seconds` FP64 `[-1, 1]` as `slept` after that time (the maximum of all rows). `fail` raises the error
-for `kind` INT32 `[-1, 1]`, a key of KINDS. For 0, it succeeds and returns `y`.
+`slow` waits for `seconds` FP64 `[-1, 1]` (the maximum of all rows), and then returns its input as `slept`. `fail`
+raises the error that `kind` INT32 `[-1, 1]`, a key of KINDS, selects. If `kind` is 0, it succeeds and returns `y`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gateway.reference.model import Arguments, Config, Outputs, build
 MAX_SECONDS = 3600.0
 
 KINDS = {
-    # gRPC's status codes, each with the first of its reasons
+    # gRPC status codes, each with the first of its reasons
     1: Reason.CANCELLED,
     2: Reason.UNKNOWN,
     3: Reason.INVALID_INPUT,

@@ -1,4 +1,4 @@
-"""`upper` maps `text` BYTES `[-1]`, which must be UTF-8, to `upper` BYTES `[-1]`, the text in upper case (Unicode)."""
+"""`upper` maps `text` BYTES `[-1]`, which must be UTF-8, to `upper` BYTES `[-1]`, the text in uppercase (Unicode)."""
 
 from typing import Any
 

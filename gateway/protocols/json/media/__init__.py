@@ -1,7 +1,7 @@
-"""Media types of bodies.
+"""Media types of bodies, for `bodies` and `choice`.
 
-They determine how the document that a template describes is written, and which responses a client accepts.
+A media type determines how the document that a template describes is written, and which responses a client accepts.
 
-CSV, JSON lines and form data are converted to JSON text of the same document, which is read like all other JSON, and
-are written from JSON text.
+CSV, JSON lines and form data are converted to the JSON text of the same document, which is read like all other JSON.
+They are also written from JSON text.
 """

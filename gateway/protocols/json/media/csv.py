@@ -7,17 +7,18 @@ list of objects, whose keys are the names in the header:
     3,nan          [3,NaN]]             1,a             {"x":NaN,"name":"12"}]
                                         ,"12"
 
-Numbers keep their digits. The datatype of the tensor determines the values of a column. Without a datatype, the cells
-of the whole column determine them:
+Numbers keep their digits. The tensor's datatype determines how the values of a column are read. Without a datatype, all
+cells of the column determine it:
 
-- They are numbers if each cell is a JSON number, NaN, an infinity (also written as `nan` or `inf`) or empty, and all
-  cells are unquoted.
-- They are booleans if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and all cells are
-  unquoted.
-- Otherwise, they are texts.
+- The values are numbers if each cell is a JSON number, NaN, an infinity (also written as `nan` or `inf`) or empty, and
+  no cell is quoted.
+- The values are booleans if each cell is `true` or `false` (or `True` or `False`, as Python writes them), and no cell
+  is quoted.
+- Otherwise, the values are strings.
 
-Empty lines after the last row are ignored. An empty cell is NaN in a column of numbers, and the empty text in a column
-of texts. Blanks around a number are allowed. In a text, they are content (RFC 4180, section 2, rule 4).
+Empty lines after the last row are ignored. An empty cell is NaN in a column of numbers, and the empty string in a
+column of strings. Blanks around a number are allowed. In a string, they are part of the value (RFC 4180, section 2,
+rule 4).
 """
 
 import json
@@ -39,15 +40,16 @@ from gateway.protocols.json.media.json_texts import elements
 from gateway.protocols.json.media.pieces import in_pieces
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
-"""Returns the kind of a column's datatype, by the column's name (`0`, `1`, ... without a header).
+"""A function that returns the kind of a column's datatype, by the column's name (`0`, `1`, ... without a header).
 
-Returns None if the column has no datatype."""
+It returns None if the column has no datatype."""
 
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
-"""Makes the JSON texts of some cells of a column. Returns None if one of them cannot be of the column's datatype."""
+"""A function that converts cells of a column to JSON texts. It returns None if a cell cannot be of the column's
+datatype."""
 
 
-# this is possessive, so no input makes the matching backtrack
+# possessive, so no input causes backtracking
 _DIGITS = r"-?+(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|Infinity|inf)|NaN|nan"
 _NUMBER = rf"[ \t]*+(?:{_DIGITS})[ \t]*+"
 _is_number = re.compile(_NUMBER).fullmatch
@@ -55,25 +57,26 @@ _are_numbers_or_empty = re.compile(rf"(?:[ \t]*+(?:{_DIGITS})?+[ \t]*+\n)*+").fu
 _numbers_at = re.compile(rf"(?:{_NUMBER}(?:,|\r?+\n))*+".encode()).match
 
 _PIECE = 2**20
-"""Number of bytes that one call into C processes. No other thread runs during the call."""
+"""Number of bytes that one call into C processes. During the call, no other thread runs."""
 _ROWS, _CELL_SIZE = 2**20, 16
-"""Number of bytes of rows that are made in one step, and the size of a cell without its name."""
+"""Number of bytes of rows that are created in one step, and the assumed size of a cell without its name."""
 _MARKS = "\x7f", "\x80", "\x81"
-"""Letters that JSON writes unchanged and that texts seldom contain."""
+"""Characters that JSON does not escape and that strings seldom contain."""
 
 
 def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: int, flat: bool = False) -> bytes:
     """Return the JSON text of the table in `body`. An empty body is an empty list.
 
-    - `flat`: True for a tensor of one dimension. The table then has no header, has one column or one row, and becomes a
+    - `flat`: True for a tensor of one dimension. Such a table has no header, and one column or one row; it becomes a
       list of its cells.
-    - `columns` (`limits.json_values`): Maximum number of columns of a table that has a header, or cells other than
-      numbers.
-    - `limit` (`limits.message`): Maximum size of the text, in bytes. The text repeats the names in each row.
+    - `columns` (`limits.json_values`): Maximum number of columns of a table that has a header, or that contains cells
+      other than numbers.
+    - `limit` (`limits.message`): Maximum size of the text, in bytes. The JSON text repeats the column names in each
+      row.
 
     Raises:
         DecodeError: the body is not CSV or not UTF-8, has rows of several lengths, a header without rows or with a
-            duplicate name, or a cell that does not have its column's datatype. The text has the number of the line.
+            duplicate name, or a cell that does not fit its column's datatype. The message contains the line number.
         GatewayError: TOO_LARGE for more columns, a longer text, or a row of more than 2**20 numbers.
     """
     text = _checked(bytes(body).removeprefix(BOM_UTF8))
@@ -82,7 +85,7 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
     first, start = next_row(text, 0, 1, columns)
     width = len(first)
     names = _names(first, columns) if header else None
-    if header and start == len(text):  # a row without the header that belongs before it would look like this
+    if header and start == len(text):  # a single row without its header would look the same
         raise DecodeError("line 1 is the header, but no row follows it; add a row")
     rows = CsvRows(text, start if header else 0, width)
     if flat and width > 1 and start < len(text):
@@ -95,12 +98,12 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
 
 
 def _checked(text: bytes) -> bytes:
-    """Return `text` with one line end after the last row, without the empty lines at its end. Raises DecodeError if it
+    """Return `text` with one line end after the last row, and without empty lines at the end. Raises DecodeError if it
     is not UTF-8."""
     at = len(text) if text.isascii() else 0
     while at < len(text):
         end = min(at + _PIECE, len(text))
-        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # this is within a character
+        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # within a character
             end -= 1
         try:
             text[at:end].decode()
@@ -133,7 +136,7 @@ def _check_columns(width: int, columns: int) -> None:
 
 def _joined(pieces: Iterator[bytes], limit: int) -> bytes:
     """Return the JSON text of a list with the rows in `pieces`."""
-    found, before = BytesIO(), b"["  # its value is not a copy, unlike the result of a join
+    found, before = BytesIO(), b"["  # unlike a join, BytesIO returns its value without a copy
     for piece in pieces:
         found.write(before)
         found.write(piece)
@@ -150,7 +153,7 @@ def _are_numbers(rows: CsvRows) -> bool:
     while at < len(text):
         found = _numbers_at(text, at, at + _PIECE // 4)
         if found is None or found.end() == at:
-            return False  # not a number, or too many digits for a number
+            return False  # not a number, or a number with too many digits
         ends = found[0].translate(None, NOT_STRUCTURE)
         if not rows.have(ends, cells):
             return False
@@ -160,10 +163,10 @@ def _are_numbers(rows: CsvRows) -> bool:
 
 
 def _number_pieces(rows: CsvRows, names: tuple[str, ...] | None, *, flat: bool) -> Iterator[bytes]:
-    """Yield the rows as JSON if every cell is a number. The cells are not changed."""
+    """Yield the rows as JSON if every cell is a number. The cells stay unchanged."""
     for piece in rows.pieces():
         lines = piece.replace(b"\r\n", b"\n")[:-1]
-        if b"n" in lines:  # NaN and infinities in the spelling of JSON readers
+        if b"n" in lines:  # spell NaN and infinities as JSON readers do
             lines = lines.replace(b"nan", b"NaN").replace(b"inf", b"Infinity")
         if flat:
             yield lines.replace(b"\n", b",")
@@ -193,7 +196,7 @@ def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[b
     else:
         keys = [f"{orjson.dumps(name).decode()}:" for name in names]
         before, end = [f"}},{{{keys[0]}", *(f",{key}" for key in keys[1:])], "}"
-    # limit the rows of one step before their size is counted
+    # limits the rows of one step before their size is known
     count, step = len(columns[0]), max(1, _ROWS // sum(_CELL_SIZE + len(each) for each in before))
     for at in range(0, count, step):
         size = min(step, count - at)
@@ -206,7 +209,7 @@ def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[b
 
 
 def _values(rows: CsvRows, batch: CsvBatch, at: int, convert: _Convert, names: tuple[str, ...] | None) -> list[str]:
-    """Return the JSON texts of one column. Raises DecodeError for a cell that does not have the column's datatype."""
+    """Return the JSON texts of one column. Raises DecodeError for a cell that does not fit the column's datatype."""
     cells = batch.column(at)
     values = convert(cells)
     if values is None:
@@ -226,7 +229,7 @@ def _texts(cells: list[str]) -> list[str]:
     mark = next((mark for mark in _MARKS if mark not in joined), None)
     if mark is None or len(joined) > 2 * BLOCK:
         return list(map(_json_text, cells))
-    # this is one call for all cells, because orjson takes less time for a character than Python for a cell
+    # one call for all cells, because orjson takes less time per character than Python per cell
     return orjson.dumps(mark.join(cells)).decode().replace(mark, f'"{mark}"').split(mark)
 
 
@@ -237,7 +240,7 @@ def _json_text(text: str) -> str:
 
 def _numbers(cells: list[str]) -> list[str] | None:
     joined = "\n".join(cells)
-    if len(joined) > BLOCK and max(map(len, cells)) > BLOCK:  # other threads would wait during the match
+    if len(joined) > BLOCK and max(map(len, cells)) > BLOCK:  # a match would block other threads
         return None
     if joined.count("\n") >= len(cells) or not _are_numbers_or_empty(joined + "\n"):
         return None
@@ -254,12 +257,12 @@ def _booleans(cells: list[str]) -> list[str] | None:
 
 
 _LIKE_BOOLEANS = frozenset({"true", "false", "True", "False"})
-"""The texts that make a column without a datatype boolean."""
+"""The cell contents that make a column without a datatype boolean."""
 _BOOLEANS = {
     **dict.fromkeys(("true", "True", "TRUE", "1"), "true"),
     **dict.fromkeys(("false", "False", "FALSE", "0"), "false"),
 }
-"""The texts of booleans in a column of booleans."""
+"""The cell contents that a column of booleans accepts."""
 
 _NUMBERS = frozenset({Kind.FLOAT, Kind.SIGNED, Kind.UNSIGNED})
 _CONVERTERS: dict[Kind, _Convert] = {Kind.BYTES: _texts, Kind.BOOL: _booleans, **dict.fromkeys(_NUMBERS, _numbers)}
@@ -267,7 +270,7 @@ _SORTS: dict[_Convert, str] = {_numbers: "number", _booleans: "boolean (true or 
 
 
 def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
-    """Return the function that converts the cells of each column, chosen by the column's kind, or by the form of all
+    """Return the functions that convert the cells of each column, chosen by the column's kind, or by the format of all
     its cells."""
     unknown = {at for at, kind in enumerate(kinds) if kind is None}
     looks: dict[int, _Convert] = {}
@@ -285,12 +288,12 @@ def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
 
 
 def _looks(batch: CsvBatch, at: int) -> _Convert | None:
-    """Return the function for these cells of a column, chosen by their form, or None if they could be anything."""
+    """Return the function for these cells of a column, chosen by their format, or None if any function could apply."""
     cells = batch.column(at)
     if batch.has_quotes(at):
         if batch.width > 1 or any(compress(cells, batch.quoted)):
             return _texts
-        # if an empty cell is alone in its row, it must be quoted
+        # an empty cell that is alone in its row must be quoted
         cells = [cell for cell in cells if cell]
         if not cells:
             return None
@@ -300,15 +303,15 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
 
 
 def write(text: bytes, *, header: bool) -> bytes:
-    """Return the CSV of the table in the compact JSON `text`. Without rows, it is empty.
+    """Return the table in the compact JSON `text` as CSV. Without rows, the CSV is empty.
 
-    The table is a list of lists, or a list of single values, each of which is a row. If it has a header, it is a list
-    of objects with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A text
-    is quoted if it would otherwise be read as another type.
+    The table is a list of lists, or a list of single values, each of which is a row. A table with a header is a list of
+    objects with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A string is
+    quoted if it would otherwise be read as another type.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the document is not a table because a cell is a list or an object, or because
-            rows differ.
+            the rows differ.
     """
     if not text.startswith(b"["):
         raise invalid_input("expected a list of rows for CSV")
@@ -331,7 +334,8 @@ def _check_widths(widths: list[int], first: int, expected: int) -> None:
 
 
 def _written(text: bytes, *, header: bool) -> Iterator[bytes]:
-    """Yield the lines of any table, some rows at a time, because Python values are fifty times larger than text."""
+    """Yield the lines of any table, some rows at a time, because Python values take fifty times as much memory as
+    text."""
     names, width, at = [""], 0, 0
     for texts in elements(text):
         rows = _DECODER.decode(f"[{b','.join(texts).decode()}]")
@@ -362,7 +366,7 @@ def _number_lines(text: bytes) -> bytes | None:
 
 
 class _Digits(str):
-    """A JSON number as it is written."""
+    """A JSON number with its original digits."""
 
     __slots__ = ()
 
@@ -382,7 +386,7 @@ def _cells(row: list[Any]) -> list[str]:
     if not row:
         raise invalid_input("a row is empty, which CSV cannot express")
     cells = list(map(_cell, row))
-    return cells if cells != [""] else ['""']  # most readers ignore an empty line
+    return cells if cells != [""] else ['""']  # most readers ignore empty lines
 
 
 def _cell(value: Any) -> str:

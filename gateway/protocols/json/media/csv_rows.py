@@ -1,4 +1,4 @@
-"""Splits CSV (RFC 4180) into cells, in blocks with numpy, and row by row to explain an error."""
+"""Splits CSV (RFC 4180) into cells. It splits blocks with numpy, and single rows only to explain an error."""
 
 import re
 from collections.abc import Iterator
@@ -11,19 +11,20 @@ from gateway.core.frozen import frozen
 from gateway.protocols.json.media.pieces import in_pieces
 
 Cell: TypeAlias = bytes
-"""A cell as it is in the body, with its quotes."""
+"""A cell as in the body, including its quotes."""
 
 _MOST_CELLS = 2**20
-"""Maximum number of cells of a row. Each becomes an object, temporarily."""
+"""Maximum number of cells in a row. The limit exists because each cell temporarily becomes an object."""
 BLOCK = 2**17
-"""Number of bytes to split in one step, limited for the same reason."""
+"""Number of bytes to split in one step. The limit exists for the same reason."""
 _QUOTE, _COMMA, _LINE_FEED, _RETURN = b'",\n\r'
 NOT_STRUCTURE = bytes(set(range(256)) - set(b",\n"))
 _SEPARATOR = 0xFF
-"""Separates cells while a block is split. No UTF-8 contains it. `surrogateescape` converts it to _SEPARATED."""
+"""Separates cells while a block is split. No UTF-8 text contains this byte. `surrogateescape` converts it to
+_SEPARATED."""
 _SEPARATED = "\udcff"
 _TO_SEPARATORS = bytes.maketrans(b",\n", bytes([_SEPARATOR, _SEPARATOR]))
-# this is possessive, so no input makes the matching backtrack
+# possessive, so no input causes backtracking
 _BARE = re.compile(rb'[^",\r\n]*+')
 _INSIDE = re.compile(rb'(?:[^"]++|"")*+')
 
@@ -33,13 +34,13 @@ _Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 @frozen
 class CsvBatch:
-    """Some rows of `width` cells: the cells without their quotes, and which cells have quotes."""
+    """Some rows of `width` cells: the cells without their quotes, and a flag for each cell that has quotes."""
 
     cells: list[str]
     quoted: _Flags
     width: int
     start: int
-    """The start of the first row in the text."""
+    """The position of the first row in the text."""
 
     def column(self, at: int) -> list[str]:
         """Return the cells of one column."""
@@ -63,7 +64,7 @@ class CsvRows:
         return in_pieces(self.text, self.start)
 
     def have(self, ends: bytes, cell: int) -> bool:
-        """Return True if `ends` (commas and line feeds) are the ends of the cells of complete rows.
+        """Return True if `ends` (commas and line feeds) end the cells of complete rows.
 
         `cell` is the first of these cells."""
         expected = (b"," * (self.width - 1) + b"\n") * (2 + len(ends) // self.width)
@@ -88,7 +89,7 @@ class CsvRows:
             raise DecodeError(f"line {self.line_at(start)}: the closing quote of a cell is missing")
 
     def line_at(self, place: int) -> int:
-        """Return the number of the line that contains the byte at `place`."""
+        """Return the number of the line that contains the byte at the position `place`."""
         return self.text.count(b"\n", 0, place) + 1
 
     def line_of(self, batch: CsvBatch, row: int) -> int:
@@ -126,8 +127,8 @@ class _Block:
 def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
     """Yield the cells from `at` on, block by block. Yield None for a block with a misplaced quote or carriage return.
 
-    The number of quotes before each byte determines the cells. Bytes in a quoted cell have an odd number of quotes
-    before them, because quotes within the cell are doubled."""
+    The number of quotes before each byte determines the cells. Bytes in a quoted cell follow an odd number of quotes,
+    because quotes within the cell are doubled."""
     octets, first, inside, parts = np.frombuffer(text, np.uint8), at, False, [b""]
     while at < len(text):
         end = min(at + BLOCK, len(text))
@@ -168,7 +169,7 @@ The last item is True if the last cell, which has no end yet, continues within q
 
 
 def _bare(piece: bytes) -> _Cut | None:
-    """Cut a piece without quotes, outside of a quoted cell."""
+    """Split a piece without quotes, outside of a quoted cell."""
     octets = np.frombuffer(piece, np.uint8)
     places = np.flatnonzero((octets == _COMMA) | (octets == _LINE_FEED))
     if b"\r" in piece:
@@ -180,11 +181,11 @@ def _bare(piece: bytes) -> _Cut | None:
 
 
 def _quoted(octets: _Bytes, at: int, end: int, inside: bool) -> _Cut | None:
-    """Cut a piece with quotes. `inside` is True if it begins inside a quoted cell."""
+    """Split a piece with quotes. `inside` is True if it begins inside a quoted cell."""
     piece = octets[at:end]
     before, after = _beside(octets, at - 1, end - 1), _beside(octets, at + 1, end + 1)
     quotes = piece == _QUOTE
-    is_inside = np.logical_xor.accumulate(quotes)  # for the quotes themselves, the opening quotes
+    is_inside = np.logical_xor.accumulate(quotes)  # among the quotes themselves, True for opening quotes
     if inside:
         is_inside = ~is_inside
     is_outside = ~is_inside
@@ -209,14 +210,14 @@ def _beside(octets: _Bytes, start: int, end: int) -> _Bytes:
 
 
 def counted(cells: int) -> str:
-    """Return a text such as `2 cells`."""
+    """Return a phrase such as `2 cells`."""
     return f"{cells} cell{'s' * (cells != 1)}"
 
 
 def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tuple[list[Cell], int]:
     """Return the cells of the row that begins at `at` in `line`, and the end of the row.
 
-    A row with quotes is read only a little past `columns`, because it cannot consist of numbers only.
+    A row with quotes is read only a little past `columns`, because such a row cannot consist of numbers only.
 
     Raises:
         DecodeError: the line is empty, or has a misplaced quote or carriage return.
@@ -271,7 +272,7 @@ def _end_of_bare(text: bytes, at: int) -> int:
 def _end_of_quoted(text: bytes, at: int, line: int) -> int:
     """Return the end of the quoted cell at `at`, after its closing quote."""
     at = _end_of(_INSIDE, text, at + 1)
-    while not text.startswith(b'"', at) or text.startswith(b'""', at):  # a piece has ended
+    while not text.startswith(b'"', at) or text.startswith(b'""', at):  # the end of a piece
         if at == len(text):
             raise DecodeError(f"line {line}: the closing quote of a cell is missing")
         at = _end_of(_INSIDE, text, at + 2 * text.startswith(b'""', at))
@@ -279,7 +280,7 @@ def _end_of_quoted(text: bytes, at: int, line: int) -> int:
 
 
 def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
-    """Return the end of the match at `at`, or of a part of it, because a match blocks all other threads."""
+    """Return the end of the match at `at`, or of a part of the match, because matching blocks all other threads."""
     found = pattern.match(text, at, at + BLOCK)
-    assert found is not None  # the patterns also match an empty text
+    assert found is not None  # the patterns also match an empty string
     return found.end()

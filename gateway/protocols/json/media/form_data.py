@@ -1,7 +1,7 @@
 """Converts the parts of form data, or the fields of a web form, to the JSON text of an object with one member for each,
 and back.
 
-The form determines the kind of each part. A part is a text, a JSON document as in BentoML, or a file, whose bytes are
+The JSON form determines the kind of each part: a text, a JSON document (as in BentoML), or a file, whose bytes become
 base64 in the JSON.
 """
 
@@ -25,17 +25,17 @@ _FILE_TYPE, _JSON_TYPE = "application/octet-stream", "application/json"
 class FormFields:
     """The parts that a form describes, by name.
 
-    `documents` are JSON. Other parts are files or texts, depending on their contents."""
+    `documents` are JSON. Other parts are files or text, depending on their contents."""
 
     files: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     documents: frozenset[str] = frozenset()
 
     def read(self, found: Mapping[str, FormPart], *, limit: int) -> bytes:
-        """Return the JSON text of parts. `limit` (`limits.message`) is the maximum size of the text, in bytes.
+        """Return the JSON text of these parts. `limit` (`limits.message`) is the maximum size of the text, in bytes.
 
         Raises:
-            DecodeError: a text is not UTF-8, or a document is not JSON. The error names the part.
+            DecodeError: a text is not UTF-8, or a document is not JSON. The message says which part.
             GatewayError: TOO_LARGE if the JSON text would be larger.
         """
         if _MOST_A_BYTE * sum(len(part.content) for part in found.values()) > limit:
@@ -60,7 +60,7 @@ class FormFields:
         if part.name in self.files:
             return b'"%b"' % b64encode(part.content)
         try:
-            return write_json(part.text)  # the reader refuses it by name, or ignores it
+            return write_json(part.text)  # the reader refuses the part by name, or ignores it
         except DecodeError:
             return b'"%b"' % b64encode(part.content)
 
@@ -70,7 +70,7 @@ class FormFields:
 
     def _part(self, name: str, value: bytes) -> FormPart:
         if name in self.files:
-            # servers treat a part with a file name as a file
+            # servers treat parts with a file name as files
             return FormPart(name, b64decode(value[1:-1]), _FILE_TYPE, name)
         if name in self.documents:
             return FormPart(name, value, _JSON_TYPE)
@@ -79,7 +79,7 @@ class FormFields:
 
 
 _MOST_A_BYTE = 6
-"""Maximum number of bytes that one byte becomes. A control character is `\\u0000` in a string."""
+"""Maximum number of bytes that one byte can become. A control character is written as `\\u0000` in a string."""
 _PIECE = 2**18
 
 _SIZES = np.ones(256, np.uint8)
@@ -88,8 +88,8 @@ _SIZES[[*b'\b\t\n\f\r"\\']] = 2
 
 
 def _size_as_json(content: Buffer) -> int:
-    """Return the number of bytes of a JSON string of `content`: a text with escapes, because a file can be a text in a
-    response, or otherwise base64."""
+    """Return the size of `content` as a JSON string, in bytes. UTF-8 is counted as text with escapes, because a file
+    can become text in a response; anything else is counted as base64."""
     sizes = (
         int(_SIZES[np.frombuffer(content[at : at + _PIECE], np.uint8)].sum()) for at in range(0, len(content), _PIECE)
     )

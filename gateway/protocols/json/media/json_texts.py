@@ -1,4 +1,4 @@
-"""Splits JSON texts without decoding them: into elements or members. Also checks that a text is one document.
+"""Splits JSON texts into elements or members without decoding them. Also checks that a text is one document.
 
 Texts can contain NaN and infinities, as Python's `json` writes them. msgspec refuses these, and checks a text first.
 """
@@ -20,14 +20,14 @@ _LIST = msgspec.json.Decoder(list[Raw])
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _LENIENT = json.JSONDecoder()
 
-# This also matches strings, so that the words in them are skipped. It is possessive, so no input makes the matching
-# backtrack.
+# Also matches strings, so that literals in them are skipped. Possessive, so no input causes backtracking.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\b(?:NaN|nan|Infinity|inf)\b', re.DOTALL)
 
 
 def check_document(text: bytes, what: str) -> None:
-    """Raise DecodeError with the name `what` unless `text` is exactly one document. Two documents within another text
-    could count as two values. The reader of the text checks duplicate members and the characters of strings."""
+    """Raise DecodeError, which refers to the text as `what`, unless `text` is exactly one document. Two documents
+    inserted in another text could count as two values. Duplicate members and the characters of strings are left to the
+    text's reader."""
     try:
         DOCUMENTS.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -38,15 +38,15 @@ def check_document(text: bytes, what: str) -> None:
 
 
 _PIECE = 2**16
-"""Number of bytes of elements to cut out in one step, because short elements are a hundred times larger as Python
-values."""
+"""Number of bytes of elements to cut out in one step. The limit exists because short elements take a hundred times as
+much memory as Python values."""
 _TRIES = 8
 _BETWEEN = {b"[": b"],[", b"{": b"},{"}
 """The text between two elements of the same kind, by the first letter of the first element."""
 
 
 def elements(text: bytes) -> Iterator[list[bytes]]:
-    """Yield the texts of the elements of the list in `text`, some at a time. `text` is compact JSON from the gateway
+    """Yield the texts of the elements of the list in `text`, several at a time. `text` is compact JSON from the gateway
     itself."""
     at, end = 1, len(text) - 1
     try:
@@ -60,9 +60,9 @@ def elements(text: bytes) -> Iterator[list[bytes]]:
 
 
 def _next_elements(text: bytes, at: int, end: int) -> tuple[list[bytes], int]:
-    """Return the elements from `at` on, and where the next elements begin.
+    """Return the elements from `at` on, and the position of the next elements.
 
-    Text that ends within an element is not a list of elements."""
+    A cut within an element is noticed, because the text before it is not a list."""
     between, size = _BETWEEN.get(text[at : at + 1], b","), _PIECE
     while size < end - at:
         cut = at + size

@@ -1,5 +1,5 @@
-"""Converts JSON lines (`application/jsonlines`, `application/x-ndjson`), with one JSON document in each line, to the
-JSON text of the list of these documents, and back.
+"""Converts JSON lines (`application/jsonlines`, `application/x-ndjson`), one JSON document per line, to the JSON text
+of the list of these documents, and back.
 """
 
 from codecs import BOM_UTF8
@@ -19,8 +19,8 @@ def read(body: Buffer) -> bytes:
     The last line can be blank. A body without lines is an empty list.
 
     Raises:
-        DecodeError: a line is blank, or is not exactly one document. The text has the number of the line. The reader of
-            the list checks duplicate members and the characters of strings.
+        DecodeError: a line is blank, or is not exactly one document. The message contains the line number. Duplicate
+            members and the characters of strings are left to the list's reader.
     """
     text = bytes(body).removeprefix(BOM_UTF8).replace(b"\r\n", b"\n")
     *_, last = text.rpartition(b"\n")
@@ -34,8 +34,8 @@ def read(body: Buffer) -> bytes:
 
 def _check_lines(lines: bytes, first: int) -> None:
     """Raise DecodeError unless each line is one document. `first` is the number of the first line."""
-    # Other content of a line next to its document could become a second document in the list. msgspec accepts any
-    # blanks between documents. Therefore their texts, each on its own line, must be equal to the lines.
+    # Anything else on a line next to its document could become a second document in the list. msgspec accepts any
+    # blanks between documents. Therefore, the documents' texts, each on its own line, must be equal to the lines.
     try:
         documents = DOCUMENTS.decode_lines(lines)
         if len(documents) == lines.count(b"\n") + 1 and b"\n".join(documents) == lines:

@@ -1,6 +1,6 @@
 """Media types.
 
-The module reads them (RFC 9110, section 8.3.1), compares them, and chooses the one that an Accept header prefers
+This module reads media types (RFC 9110, section 8.3.1), compares them, and finds the one that an Accept header prefers
 (section 12.5.1).
 """
 
@@ -12,7 +12,7 @@ from itertools import islice
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 
-# this is possessive, so no input makes the matching backtrack
+# possessive, so no input causes backtracking
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _ESSENCE = re.compile(rf"[ \t]*+({_TOKEN})/({_TOKEN})")
 _PARAMETER = re.compile(rf'[ \t]*+;[ \t]*+(?:({_TOKEN})=(?:({_TOKEN})|"((?:[^"\\]|\\.)*+)"))?+')
@@ -20,12 +20,13 @@ _END = re.compile(r"[ \t]*+(?:,|\Z)")
 _WEIGHT = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")
 _ESCAPED = re.compile(r"\\(.)")
 
-_MOST_RANGES = 256  # browsers send ten
+_MOST_RANGES = 256  # browsers send about ten
 
 
 @frozen
 class MediaType:
-    """A media type, or a range of media types, in which `subtype` or both names are `*`. Names are in lower case."""
+    """A media type, or a range of media types, in which `subtype` or both the type and the subtype are `*`. Names are
+    in lower case."""
 
     type: str
     subtype: str
@@ -33,13 +34,13 @@ class MediaType:
 
     @property
     def essence(self) -> str:
-        """The type without its parameters."""
+        """The media type without its parameters."""
         return f"{self.type}/{self.subtype}"
 
     def matches(self, other: "MediaType") -> bool:
         """Return True if the two types can be the same.
 
-        Their names must be equal or `*`, and all parameters that both have must be equal. Letter case is ignored."""
+        Their names must be equal or `*`, and all parameters that both have must be equal, ignoring case."""
         return (
             (self.type == other.type or "*" in (self.type, other.type))
             and (self.subtype == other.subtype or "*" in (self.subtype, other.subtype))
@@ -60,7 +61,7 @@ def parse(text: str) -> MediaType | None:
 def declared(text: str) -> MediaType | None:
     """Return the media type that a form declares, or None if it is malformed.
 
-    CSV has no header unless the form declares one, so `text/csv` does not match a body with `header=present`."""
+    CSV has no header unless the form declares it, so `text/csv` does not match a body with `header=present`."""
     found = parse(text)
     if found is not None and found.essence == "text/csv" and "header" not in found.parameters:
         return replace(found, parameters={**found.parameters, "header": "absent"})
@@ -68,16 +69,16 @@ def declared(text: str) -> MediaType | None:
 
 
 def check_charset(given: MediaType) -> None:
-    """Raise DecodeError if a text of the media type `given` has a charset other than UTF-8 or ASCII."""
+    """Raise DecodeError if the media type `given` specifies a charset other than UTF-8 or ASCII."""
     charset = given.parameters.get("charset", "utf-8")
     if charset.lower() not in ("utf-8", "utf8", "us-ascii"):
         raise DecodeError(f"Content-Type has charset {charset!r}, expected utf-8")
 
 
 def preferred(accept: str, offered: Sequence[MediaType]) -> int | None:
-    """Return the position of the type in `offered` with the largest weight in the Accept header (the first of equal
-    weights), or None if the header accepts no offered type. A header without a valid range accepts every type. Ranges
-    after the 256th are ignored."""
+    """Return the index of the type in `offered` that the Accept header prefers: the one with the highest weight, or the
+    first of these. Return None if the header accepts no offered type. A header without a valid range accepts every
+    type. Ranges after the 256th are ignored."""
     ranges = list(islice(_ranges(accept), _MOST_RANGES))
     if not ranges:
         return 0 if offered else None

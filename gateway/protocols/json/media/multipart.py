@@ -1,4 +1,4 @@
-"""Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts, each a text or a file.
+"""Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts that contain text or a file.
 
 The reader is strict. It refuses bytes before the first part or after the last part, parts without a name, duplicate
 names, and transfer encodings. In names, quotes and line ends are written as `%22`, `%0D` and `%0A`, as in WHATWG's HTML
@@ -16,7 +16,7 @@ from gateway.protocols.json.media.media_types import check_charset, parse
 
 _MOST_BOUNDARY = 70  # RFC 2046 section 5.1.1
 _OWN_BOUNDARY = 32
-"""Number of letters in a boundary that the gateway writes."""
+"""Length of a boundary that the gateway writes, in characters."""
 _MOST_HEAD = 8192
 """Maximum size of the headers of one part, in bytes."""
 
@@ -29,7 +29,7 @@ _PARAMETER = re.compile(rf'[ \t]*+;[ \t]*+({_TOKEN})=(?:"([^"]*+)"|([^";\s]++))'
 
 @frozen
 class FormPart:
-    """One part. `content_type` is empty if the part does not have one. `filename` is None if the part is not a file."""
+    """One part. `content_type` is empty if the part specifies none. `filename` is None if the part is not a file."""
 
     name: str
     content: Buffer
@@ -38,7 +38,8 @@ class FormPart:
 
     @property
     def text(self) -> str:
-        """The content as a text. Raises DecodeError if it is not UTF-8, or if its headers name another charset."""
+        """The content as text. Raises DecodeError if it is not UTF-8, or if the part's headers specify another
+        charset."""
         given = parse(self.content_type)
         if given is not None:
             check_charset(given)
@@ -51,12 +52,12 @@ class FormPart:
 def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
     """Return the parts of `body` by their names.
 
-    Their contents are views of `body`. `content_type` is the header of the message. `parts` (`limits.json_values`) is
-    the maximum number of parts.
+    The parts' contents are views of `body`. `content_type` is the message's Content-Type header. `parts`
+    (`limits.json_values`) is the maximum number of parts.
 
     Raises:
-        DecodeError: the boundary is missing, a part or the end is malformed, or a name occurs twice. The error names
-            the part.
+        DecodeError: the boundary is missing, a part or the end is malformed, or a name occurs twice. The message says
+            which part.
         GatewayError: TOO_LARGE if there are more parts.
     """
     data, mark = bytes(body), b"--" + _boundary(content_type)
@@ -95,7 +96,7 @@ def _boundary(content_type: str) -> bytes:
 
 def _part(data: bytes, start: int, end: int, number: int) -> FormPart:
     """Return the part between two boundaries."""
-    # this is also found for a part without headers, which begins with an empty line
+    # `start - 2`: the headers also end in a part without headers, which begins with an empty line
     head_end = data.find(b"\r\n\r\n", start - 2, min(end, start + _MOST_HEAD))
     if head_end < 0:
         raise DecodeError(f"part {number} of the form data: its headers do not end within {_MOST_HEAD} bytes")
@@ -112,7 +113,7 @@ def _part(data: bytes, start: int, end: int, number: int) -> FormPart:
 
 
 def _headers(head: bytes, number: int) -> Mapping[str, str]:
-    """Return the headers of a part by their names in lower case."""
+    """Return the headers of a part by name, in lower case."""
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
@@ -131,7 +132,7 @@ def _headers(head: bytes, number: int) -> Mapping[str, str]:
 
 
 def _disposition(text: str, number: int) -> Mapping[str, str]:
-    """Return the parameters of a Content-Disposition, including a `name`."""
+    """Return the parameters of a Content-Disposition, which must include a `name`."""
     found: dict[str, str] = {}
     kind = _FORM_DATA.match(text)
     at = kind.end() if kind else -1
@@ -158,7 +159,7 @@ def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
     for head, part in zip(heads, parts, strict=True):
         hashed.update(head)
         hashed.update(part.content)
-    # a text cannot contain its own hash
+    # a text cannot contain a hash of itself
     boundary = hashed.hexdigest().encode()
     pieces: list[Buffer] = []
     for head, part in zip(heads, parts, strict=True):
@@ -167,7 +168,7 @@ def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
 
 
 def content_type(pieces: Sequence[Buffer]) -> str:
-    """Return the Content-Type of form data from `write`."""
+    """Return the Content-Type for form data from `write`."""
     boundary = bytes(pieces[0][2 : 2 + _OWN_BOUNDARY])
     return f"multipart/form-data; boundary={boundary.decode()}"
 

@@ -20,7 +20,8 @@ END_MARK = b"[DONE]"
 
 
 class LineCutter:
-    """Splits a stream of bytes into lines, each of at most `limit` bytes.
+    """Splits a stream of bytes into lines, each of at most `limit` bytes. Implements MessageSplitter of
+    `core.protocol`, which the HTTP connector calls.
 
     Blank lines are skipped, because servers send them to keep a connection open. The last line needs no line end."""
 
@@ -51,7 +52,7 @@ class LineCutter:
 
     def _extend(self, piece: bytes) -> None:
         self._line += piece
-        if len(self._line) > self._limit + 1:  # a carriage return
+        if len(self._line) > self._limit + 1:  # `+ 1` for the carriage return before the line end
             raise refusal(Reason.TOO_LARGE, f"a line has more than {self._limit} bytes (limits.message)")
 
     def _end_line(self) -> list[Buffer]:
@@ -71,7 +72,7 @@ LINES = StreamFraming(write_line, LineCutter)
 
 @frozen
 class StreamKind:
-    """The format of a streamed response: its framing, its media type, and the body of the message that ends it."""
+    """The format of a streamed response: its framing, its media type, and the body of the last message."""
 
     framing: StreamFraming
     media_type: str
@@ -85,4 +86,4 @@ STREAM_KINDS: Mapping[str, StreamKind] = MappingProxyType(
         "jsonl": StreamKind(LINES, "application/jsonlines"),
     }
 )
-"""The values of a form's `stream`."""
+"""The values of a form's `stream`. `compiled`, `protocol`, `server` and `openapi` read them."""

@@ -1,6 +1,6 @@
-"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields, each a text.
+"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields that contain text.
 
-The gateway refuses a name that occurs twice. A percent sign without two hexadecimal digits means itself, as in the
+The gateway refuses duplicate names. A percent sign without two hexadecimal digits stands for itself, as in the
 standard.
 """
 
@@ -14,14 +14,14 @@ from gateway.protocols.json.media.multipart import FormPart
 
 CONTENT_TYPE = "application/x-www-form-urlencoded"
 _PIECE = 2**16
-"""Number of bytes to decode in one step, because Python makes an object of each escape."""
+"""Number of bytes to decode in one step. The limit exists because Python creates an object for each escape."""
 _MOST_NAME = 1000
 
 
 def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
     """Return the fields of `body` by their names.
 
-    `content_type` is the header of the message. `parts` (`limits.json_values`) is the maximum number of fields.
+    `content_type` is the message's Content-Type header. `parts` (`limits.json_values`) is the maximum number of fields.
 
     Raises:
         DecodeError: the charset is not UTF-8, or a name is not UTF-8, is too long, or occurs twice.
@@ -72,7 +72,7 @@ def _pieces(text: bytes) -> Iterable[bytes]:
 
 
 def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
-    """Return the web form of these fields, in one piece."""
+    """Return a web form with these fields, in one piece."""
     return ("&".join(f"{quote_plus(each.name)}={quote_plus(bytes(each.content))}" for each in parts).encode(),)
 
 

@@ -35,16 +35,16 @@ LACKING = {
     **{flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)},
     TYPED: frozenset({Datatype.FP16, Datatype.BF16}),
 }
-"""The datatypes that a server type lacks, or that typed contents cannot represent."""
+"""The datatypes that a server type does not support, or that typed contents cannot represent."""
 
 
 def encode_request(request: Request, target: Target) -> Message:
     """Return the request as a message to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if V2 gRPC has no such operation or the server lacks the extension; INVALID_ARGUMENT
-            for a string or parameter that the message cannot carry, which the text names; NOT_FOUND if this server type
-            cannot have the version.
+        GatewayError: UNIMPLEMENTED if V2 gRPC does not define the operation or the server lacks the extension;
+            INVALID_ARGUMENT for a string or parameter that the message cannot carry (the error message says which);
+            NOT_FOUND if this server type cannot have the version.
     """
     if request.operation is INFER or request.operation is STREAM:
         return _encode_infer(request, target)
@@ -68,8 +68,8 @@ def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Pro
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
-    """Return a ModelInferRequest: typed if the client's request is typed, otherwise raw, which every server type except
-    TYPED reads."""
+    """Return a ModelInferRequest. Its contents are typed if the client's request is typed, otherwise raw. All server
+    types except TYPED read raw contents."""
     if request.version:
         check_version(request.version, target)
     if request.outputs:
@@ -115,7 +115,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """Return the backend's Answer to `request`, or one Answer of a stream.
 
     Raises:
-        DecodeError: V2 does not allow the response, or it has the id of another request.
+        DecodeError: V2 does not allow the response, or the response contains the id of another request.
         GatewayError: the error that the response reports.
     """
     if reply.status:
@@ -139,7 +139,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _unwrapped(reply: Message) -> Buffer:
-    """Return the ModelInferResponse in a stream's response. Raises GatewayError if it is an error."""
+    """Return the ModelInferResponse in a stream's response. Raises GatewayError if the response is an error."""
     wrapped, error = unwrap_response(reply.body)
     if error:
         raise decode_stream_error(error, wrapped)
@@ -147,7 +147,7 @@ def _unwrapped(reply: Message) -> Buffer:
 
 
 def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
-    """Return the ModelInferResponse in `body`, raw or typed, which arrived with `reply`."""
+    """Return the ModelInferResponse in `body`, raw or typed, which is the body of `reply` or a part of it."""
     model, version, id, outputs, rest, typed = read_inference(body, RESPONSE, target.limits.message)
     parameters = read_parameters(rest.parameters, "the response", reply=True) if rest else {}
     return Response(outputs, model, version, id, parameters, TYPED_REPLY if typed else reply)

@@ -1,8 +1,8 @@
-"""V2 gRPC errors, which are a status code and a text.
+"""V2 gRPC errors, which consist of a status code and a message.
 
-In the stream of ModelStreamInfer, an error is a response with a text.
+In the stream of ModelStreamInfer, an error is a response with an error message.
 
-The trailing metadata or a parameter has the error's Reason, so the Reason survives a chain of gateways.
+The trailing metadata or a parameter contains the error's Reason, so that the Reason survives a chain of gateways.
 """
 
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, error_fields, refusal
@@ -23,27 +23,28 @@ from gateway.protocols.v2.grpc.streams import set_final, wants_empty_final
 from gateway.protocols.v2.grpc.tensors import REQUEST, TENSORS
 
 _MAX_TEXT = 2000
-"""Maximum number of bytes of the text.
+"""Maximum size of an error message, in bytes.
 
-The gateway sends the text percent-encoded in a header, and real clients accept a total of 8 KiB of headers."""
+The gateway sends the message percent-encoded in a header, and many clients accept at most 8 KiB of headers."""
 
 _REASON = "gateway_reason"
-"""The parameter with the Reason in an error response of a stream."""
+"""The parameter that contains the Reason in an error response of a stream."""
 
 _CLIENT_ERRORS = frozenset(
     {Status.INVALID_ARGUMENT, Status.PERMISSION_DENIED, Status.UNAUTHENTICATED, Status.CANCELLED}
 )
-"""Statuses that are unrelated to the model. Any other error of ModelReady means that the model is not usable."""
+"""Statuses that are unrelated to the model. For ModelReady, any other error means that the model is not usable."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error` to the client. In a stream, it is a response of the stream."""
+    """Return the response that reports `error` to the client. In a stream, this is a response of the stream."""
     text = error.message.encode("utf-8", "replace")
     if message.pattern == MODEL_STREAM_INFER:
         return _encode_stream_error(error, request, message, text.decode())
     headers = Headers(error_fields(error))
     if request and request.operation is Operation.MODEL_READY and error.status not in _CLIENT_ERRORS:
-        # This is as in Triton, so tritonclient's is_model_ready() is false. It raises an error for KServe's NOT_FOUND.
+        # Respond like Triton, so that is_model_ready() in tritonclient returns False. For KServe's NOT_FOUND, it would
+        # raise an error.
         return Message(headers=headers, parts=(ModelReadyResponse().SerializeToString(),))
     return Message(headers=headers, parts=(_truncate(text),), status=error.status)
 
@@ -53,18 +54,17 @@ def _truncate(text: bytes) -> bytes:
 
 
 def _encode_stream_error(error: GatewayError, request: Request | None, message: Message, text: str) -> Message:
-    """Return the error's text, together with a ModelInferResponse that has the id of the failed request."""
+    """Return the error message, together with a ModelInferResponse that contains the id of the failed request."""
     response = ModelInferResponse(id=request.id if request else _read_id(message.body))
     response.parameters[_REASON].string_param = error.reason.value
     if request and wants_empty_final(request):
-        # Triton is inconsistent. After a rejected request, the error is the last response; after a failed model, it is
-        # not
+        # Triton is inconsistent: if it rejects a request, the error is the last response; if a model fails, it is not
         set_final(response)
     return protobuf_reply(ModelStreamInferResponse(error_message=text or error.reason.value, infer_response=response))
 
 
 def _read_id(body: Buffer) -> str | None:
-    """Return the id in a ModelInferRequest that `decode_request` rejects, or None if its id is not readable."""
+    """Return the id in a ModelInferRequest that `decode_request` rejects, or None if the id is not readable."""
     try:
         head, _ = cut(memoryview(body), (TENSORS, REQUEST.raw_number), Allowance())
         return parse(ModelInferRequest, head).id or None
@@ -73,7 +73,8 @@ def _read_id(body: Buffer) -> str | None:
 
 
 def decode_stream_error(text: str, response: Buffer) -> GatewayError:
-    """Return the error with this text in a stream. Its Reason is MODEL_ERROR unless the server is a gateway.
+    """Return the error for an error message in a stream. Its Reason is MODEL_ERROR, unless the server is a gateway,
+    which sends the Reason.
 
     Raises:
         DecodeError: `response` is not a ModelInferResponse.
@@ -83,7 +84,7 @@ def decode_stream_error(text: str, response: Buffer) -> GatewayError:
 
 
 def denies_readiness(reply: Message) -> bool:
-    """Return whether an error response to ModelReady only reports a missing model."""
+    """Return True if an error response to ModelReady only reports a missing model."""
     if reply.status == Status.NOT_FOUND:
         return True
     # MLServer 1.7.1: UNKNOWN, "Unexpected <class 'mlserver.errors.ModelNotFound'>: Model x not found"

@@ -1,6 +1,7 @@
-"""V2 gRPC extensions, client side and upstream side.
+"""V2 gRPC extensions, for clients and for backends.
 
-Model repository (index, load, unload), model configuration, statistics, trace settings and log settings.
+The extensions are model repository (index, load, unload), model configuration, statistics, trace settings and log
+settings.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ from gateway.protocols.v2.grpc.protobuf_json import from_json, to_json
 from gateway.protocols.v2.grpc.schema import protobuf_reply
 
 TRACE_LEVEL = "trace_level"
-"""The only trace setting that is a list in JSON. Over gRPC, every setting is a list."""
+"""The only trace setting that is a list over REST. Over gRPC, every setting is a list."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _UINT32_MAX = 2**32 - 1
@@ -43,7 +44,7 @@ def decode_control(
     """Return a request to load or unload a model, or to read or change settings.
 
     Raises:
-        DecodeError: the message is not a message of `kind`, or has a setting without a value.
+        DecodeError: the message is not a message of `kind`, or contains a setting without a value.
         GatewayError: UNIMPLEMENTED for a `repository_name`, which Triton also rejects.
     """
     parsed = parse(kind, message.body)
@@ -62,8 +63,8 @@ def _read_settings(operation: Operation, parsed: Protobuf) -> dict[str, SettingV
 
 
 def _read_trace_setting(key: str, values: tuple[str, ...]) -> SettingValue:
-    """Return the JSON form of a trace setting, which is a list in gRPC. A setting without values becomes None, which
-    resets it."""
+    """Return a trace setting, which is a list over gRPC, as its JSON value over REST. A setting without values becomes
+    None, which resets it."""
     if key == TRACE_LEVEL:
         return values or None
     if len(values) > 1:
@@ -72,7 +73,7 @@ def _read_trace_setting(key: str, values: tuple[str, ...]) -> SettingValue:
 
 
 def _read_choices(given: Protobuf, what: str) -> dict[str, SettingValue]:
-    """Return the values of a map whose values have a oneof `parameter_choice`."""
+    """Return the values in a map whose messages contain a oneof `parameter_choice`."""
     settings = {}
     for key, each in given.items():
         choice = each.WhichOneof("parameter_choice")
@@ -98,7 +99,7 @@ def encode_config(answer: Answer, request: Request, translate: Translate) -> Mes
     """Return a ModelConfigResponse. An empty configuration is enough for perf_analyzer.
 
     Raises:
-        GatewayError: INTERNAL if a member has another type than in Triton.
+        GatewayError: INTERNAL if the type of a member differs from Triton's.
     """
     assert isinstance(answer, Mapping)
     config = from_json(
@@ -108,7 +109,8 @@ def encode_config(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_statistics(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a ModelStatisticsResponse. Raises GatewayError (INTERNAL) if a counter has another type than in Triton."""
+    """Return a ModelStatisticsResponse. Raises GatewayError (INTERNAL) if the type of a counter differs from
+    Triton's."""
     assert isinstance(answer, Statistics)
     written = schema.ModelStatisticsResponse()
     for each in answer.models:
@@ -118,7 +120,7 @@ def encode_statistics(answer: Answer, request: Request, translate: Translate) ->
 
 
 def encode_done(kind: ProtobufClass, answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the empty response `kind` to a load or an unload."""
+    """Return the response to a load or an unload, an empty message of this `kind`."""
     return protobuf_reply(kind())
 
 
@@ -148,7 +150,7 @@ def encode_control(request: Request) -> Message:
     """Return the request for one of CONTROL_OPERATIONS.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a setting that the message cannot carry. The text names the setting.
+        GatewayError: INVALID_ARGUMENT for a setting that the message cannot carry. The error message says which.
     """
     settings = request.settings if isinstance(request, ControlRequest) else {}
     method, kind = schema.REQUESTS[request.operation]
@@ -174,7 +176,7 @@ def _write_setting(operation: Operation, written: Protobuf, key: str, given: Set
 
 
 _Choices = tuple[tuple[type, str, tuple[int, int]], ...]
-"""The field of a oneof `parameter_choice` and the minimum and maximum integer of the field, by Python type."""
+"""For each Python type, the field of a oneof `parameter_choice`, and the minimum and maximum integer of the field."""
 
 _LOG_CHOICES: _Choices = (
     (bool, "bool_param", (0, 1)),
@@ -204,7 +206,7 @@ def _write_choice(field: Protobuf, key: str, given: object, choices: _Choices) -
 
 
 def decode_index(reply: Message) -> tuple[ModelEntry, ...]:
-    """Return the models in a repository index. Raises DecodeError for another message."""
+    """Return the models in a repository index. Raises DecodeError for any other message."""
     # MLServer's states are READY over REST and State.READY over gRPC
     return tuple(
         ModelEntry(each.name, each.version, each.state.removeprefix("State."), each.reason)
@@ -213,13 +215,13 @@ def decode_index(reply: Message) -> tuple[ModelEntry, ...]:
 
 
 def decode_config(reply: Message) -> dict[str, Any]:
-    """Return a model's configuration. Raises DecodeError for another message."""
+    """Return a model's configuration. Raises DecodeError for any other message."""
     config = parse(schema.ModelConfigResponse, reply.body).config
     return to_json(config) if config.name else {}
 
 
 def decode_statistics(reply: Message) -> Statistics:
-    """Return the counters of each version of each model. Raises DecodeError for another message."""
+    """Return the counters of each version of each model. Raises DecodeError for any other message."""
     entries = parse(schema.ModelStatisticsResponse, reply.body).model_stats
     return Statistics(tuple(_read_statistics(to_json(each)) for each in entries))
 
@@ -229,15 +231,15 @@ def _read_statistics(document: dict[str, Any]) -> ModelStatistics:
 
 
 def decode_done(kind: ProtobufClass, reply: Message) -> bool:
-    """Return True, because the response `kind` says that the operation is complete.
+    """Return True: a response of this `kind` means that the operation is complete.
 
-    Raises DecodeError for another message."""
+    Raises DecodeError for any other message."""
     parse(kind, reply.body)
     return True
 
 
 def decode_trace_settings(reply: Message) -> dict[str, object]:
-    """Return all trace settings in their JSON form. Raises DecodeError for another message."""
+    """Return all trace settings as their JSON values. Raises DecodeError for any other message."""
     settings = sorted(parse(schema.TraceSettingResponse, reply.body).settings.items())
     return {key: _json_value(_read_trace_setting(key, tuple(each.value))) for key, each in settings}
 
@@ -247,7 +249,7 @@ def _json_value(setting: SettingValue) -> object:
 
 
 def decode_log_settings(reply: Message) -> dict[str, object]:
-    """Return all log settings. Raises DecodeError for another message, or a setting without a value."""
+    """Return all log settings. Raises DecodeError for any other message, or a setting without a value."""
     settings = parse(schema.LogSettingsResponse, reply.body).settings
     return dict(sorted(_read_choices(settings, "log setting").items()))
 
@@ -272,5 +274,5 @@ RESPONSES: dict[Operation, _Response] = {
     Operation.TRACE_SETTINGS: (schema.TraceSettingResponse, encode_trace_settings, decode_trace_settings),
     Operation.LOG_SETTINGS: (schema.LogSettingsResponse, encode_log_settings, decode_log_settings),
 }
-"""For each operation, its message, the function that writes the message for clients, and the function that reads the
-server's message."""
+"""For each operation, the type of the response message, the function that writes it for clients, and the function that
+reads it from servers."""

@@ -1,4 +1,4 @@
-"""V2 gRPC's health, server metadata and model metadata, client side and upstream side."""
+"""V2 gRPC health, server metadata and model metadata, for clients and for backends."""
 
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Protobuf, parse
@@ -14,14 +14,14 @@ from gateway.protocols.v2.grpc.schema import (
 from gateway.protocols.v2.tensors import read_datatype, read_dimensions
 
 OWN_EXTENSIONS = ("parameters",)
-"""The extensions that the gateway always has over gRPC, by Triton's names."""
+"""The extensions that the gateway always supports over gRPC, under Triton's names."""
 
 
 # --- client side ---
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a response with the health of the server or the model, which is live, ready, or model ready."""
+    """Return a response that says if the server is live or ready, or if the model is ready."""
     healthy = answer is True
     if request.operation is Operation.LIVE:
         return protobuf_reply(ServerLiveResponse(live=healthy))
@@ -31,7 +31,8 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a ServerMetadataResponse. Its extensions are the gateway's own over gRPC, unless the answer has some."""
+    """Return a ServerMetadataResponse. The extensions in it are the gateway's own over gRPC, unless the answer contains
+    some."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return protobuf_reply(ServerMetadataResponse(name=answer.name, version=answer.version, extensions=extensions))
@@ -54,22 +55,22 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def decode_live(reply: Message) -> bool:
-    """Return whether the server is live. Raises DecodeError for another message."""
+    """Return True if the server is live. Raises DecodeError for any other message."""
     return bool(parse(ServerLiveResponse, reply.body).live)
 
 
 def decode_ready(reply: Message) -> bool:
-    """Return whether the server is ready. Raises DecodeError for another message."""
+    """Return True if the server is ready. Raises DecodeError for any other message."""
     return bool(parse(ServerReadyResponse, reply.body).ready)
 
 
 def decode_model_ready(reply: Message) -> bool:
-    """Return whether the model is ready. Raises DecodeError for another message."""
+    """Return True if the model is ready. Raises DecodeError for any other message."""
     return bool(parse(ModelReadyResponse, reply.body).ready)
 
 
 def decode_server_metadata(reply: Message) -> ServerInfo:
-    """Return a server's name, version and extensions. Raises DecodeError for another message."""
+    """Return a server's name, version and extensions. Raises DecodeError for any other message."""
     metadata = parse(ServerMetadataResponse, reply.body)
     return ServerInfo(metadata.name, metadata.version, tuple(metadata.extensions))
 
@@ -78,7 +79,7 @@ def decode_metadata(reply: Message) -> Signature:
     """Return a model's Signature.
 
     Raises:
-        DecodeError: the body is another message, or has an unknown datatype or a dimension below -1.
+        DecodeError: the body is another message, or contains an unknown datatype or a dimension below -1.
     """
     metadata = parse(ModelMetadataResponse, reply.body)
     return Signature(

@@ -1,4 +1,4 @@
-"""V2 parameters in gRPC: a `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
+"""V2 parameters over gRPC: a `map<string, InferParameter>`, in which an InferParameter is a oneof of five types."""
 
 from reprlib import repr as shown
 
@@ -13,17 +13,17 @@ from gateway.protocols.v2.parameters import PRIORITY
 _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 _NEWER_TYPES = {"double_param": "a floating-point number", "uint64_param": "an integer above 2^63 - 1"}
-"""The types that only the newer specification and Triton have. Other servers, such as KServe and MLServer, read a
+"""The types that only the newer specification and Triton define. Other servers, such as KServe and MLServer, read a
 parameter of these types as a parameter without a value."""
 
 _WITH_NEWER_TYPES = frozenset({TRITON, BINARY})
 
 _WITH_NEWER_TYPES_IF_LISTED = frozenset({"parameters", SCHEDULE_POLICY})
-"""Extensions of Triton that imply these types. Gateways also list the first extension."""
+"""Triton extensions that imply support for these types. Gateways also list the first extension."""
 
 
 def has_newer_types(target: Target) -> bool:
-    """Return True if the server type or the extensions show that a server has the newer parameter types."""
+    """Return True if the server type or the extensions show that a server supports the newer parameter types."""
     listed = target.extensions or ()
     return target.flavor in _WITH_NEWER_TYPES or not _WITH_NEWER_TYPES_IF_LISTED.isdisjoint(listed)
 
@@ -32,8 +32,8 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
     """Return the parameters in the map `given`.
 
     Raises:
-        DecodeError: a parameter has no value. The error names its key. In a `reply`, parameters without a value are
-            skipped.
+        DecodeError: a parameter has no value. The message contains its key. In a `reply`, parameters without a value
+            are skipped instead.
     """
     if not given:
         return {}
@@ -48,14 +48,14 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
 
 
 def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newer: bool) -> None:
-    """Add `parameters` to the map `field`. `newer` is True if the reader has the newer types.
+    """Add `parameters` to the map `field`. `newer` is True if the reader supports the newer types.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the reader might not have the type, or an integer is beyond 64 bits. The text
-            names the key.
+        GatewayError: INVALID_ARGUMENT if the reader might not support the type, or an integer does not fit in 64 bits.
+            The message contains the key.
     """
     for key, value in parameters.items():
-        if type(value) is NestedJson:  # another client's, whose call shared its answer
+        if type(value) is NestedJson:  # from another client, whose call shared its answer
             raise invalid_input(f"{what}: parameter {key!r} is an object or a list, which gRPC cannot carry")
         if isinstance(value, int) and not _INT64_MIN <= value <= _UINT64_MAX:
             raise invalid_input(f"{what}: parameter {key!r} is an integer beyond 64 bits, which gRPC cannot carry")
@@ -69,7 +69,7 @@ def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newe
 
 
 def _is_priority(key: str, value: ParameterValue) -> bool:
-    """Return whether this parameter is a priority, which Triton accepts only as UINT64."""
+    """Return True if this parameter is a priority, which Triton accepts only as UINT64."""
     return key == PRIORITY and type(value) is int and value >= 0
 
 

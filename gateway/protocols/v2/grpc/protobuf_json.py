@@ -1,7 +1,8 @@
-"""Triton's JSON of a protobuf message. Model configurations and statistics are JSON over REST and messages over gRPC.
+"""The JSON that Triton uses for a protobuf message. Model configurations and statistics are JSON over REST, and
+messages over gRPC.
 
-The form is protobuf's JSON mapping with the schema's own field names, with every field that cannot be absent, and with
-64-bit integers as numbers instead of strings.
+The format is protobuf's JSON mapping, with the schema's own field names, with all fields that cannot be absent, and
+with 64-bit integers as numbers instead of strings.
 """
 
 from typing import Any
@@ -25,7 +26,7 @@ def to_json(message: Protobuf) -> dict[str, Any]:
 
 
 def _parse_integers(document: dict[str, Any], kind: Descriptor) -> None:
-    """Convert the strings of 64-bit integers to numbers, in place."""
+    """Convert strings that contain 64-bit integers to numbers, in place."""
     for name, given in document.items():
         field = kind.fields_by_name[name]
         nested = field.message_type
@@ -44,10 +45,11 @@ def _parse_integers(document: dict[str, Any], kind: Descriptor) -> None:
 
 
 def from_json(document: object, kind: ProtobufClass, what: str) -> Protobuf:
-    """Return the JSON object `document` as a message of `kind`. Members that the schema lacks are ignored.
+    """Return the JSON object `document` as a message of this `kind`. Members that are not in the schema are ignored.
 
     Raises:
-        GatewayError: INTERNAL if a member has another type than in the schema. The text names `what`.
+        GatewayError: INTERNAL if the type of a member differs from the schema. The message refers to the object as
+            `what`.
     """
     try:
         return json_format.ParseDict(document, kind(), ignore_unknown_fields=True)

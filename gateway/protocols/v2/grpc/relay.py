@@ -1,7 +1,7 @@
-"""Relay of inferences from a V2 gRPC client to a V2 gRPC server, without decoding them (`core.protocol.Relay`).
+"""Relays inferences from a V2 gRPC client to a V2 gRPC server without decoding them (`core.protocol.Relay`).
 
-The gateway inspects only the top-level fields of a ModelInferRequest. It looks for the model's name and version, and
-for parameters that the gateway itself acts on, which raw contents cannot contain.
+The gateway inspects only the top-level fields of a ModelInferRequest. It reads the model's name and version, and looks
+for parameters that the gateway itself acts on. Raw contents cannot contain such parameters.
 """
 
 from functools import lru_cache
@@ -24,13 +24,15 @@ from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
 _ACTED_UPON = ((b"sequence_", 2), (b"shared_memory_", 12), (b"timeout", 2))
 """Parameters that need decoding, with the position of a rare letter in each.
 
-The requests of a sequence must go to one server, shared memory is rejected, and `timeout` sets a deadline."""
+All requests of a sequence must go to the same server, the gateway rejects shared memory, and `timeout` sets a
+deadline."""
 _ACTED_UPON_IN_STREAMS = (*_ACTED_UPON, (ENABLE_EMPTY_FINAL.encode(), 0))
-"""If the last parameter is set, a client expects exactly one final response, independent of the server's responses (see
+"""If the last parameter is set, a client expects exactly one final response, regardless of the server's responses (see
 `streams`)."""
 
 MOST_FIELDS = 4096
-"""Maximum number of top-level fields of a message that is not decoded, because each takes time on the event loop."""
+"""Maximum number of top-level fields of a message that is not decoded. The limit exists because each field takes time
+on the event loop."""
 
 _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
@@ -39,10 +41,10 @@ _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for an inference, and its bytes except raw contents.
+    """Return the Request of an inference, and the message's bytes except raw contents.
 
-    Return None if the gateway must decode the message because it calls another method, has a parameter that the gateway
-    acts on, or is malformed."""
+    Return None if the gateway must decode the message because it calls another method, contains a parameter that the
+    gateway acts on, or is malformed."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -52,13 +54,13 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
         return None
     if has_any(beside_raw, _ACTED_UPON if operation is INFER else _ACTED_UPON_IN_STREAMS):
         return None
-    # A long copy is not kept until the response.
+    # Do not keep a long copy until the response arrives.
     return Head(operation, model, version, beside_raw if len(beside_raw) <= LARGE else b"")
 
 
 def _names(body: Buffer) -> tuple[str, str, bytes]:
-    """Find the model, its version, and the bytes of a ModelInferRequest except raw contents. If a field occurs several
-    times, the last one counts, as in protobuf's own readers.
+    """Return the model, its version, and the bytes of a ModelInferRequest except raw contents. If a field occurs
+    several times, the last one counts, as in protobuf's own readers.
 
     Raises:
         IndexError, UnicodeDecodeError, DecodeError: the message is malformed.
@@ -92,14 +94,14 @@ def _names(body: Buffer) -> tuple[str, str, bytes]:
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server that accepts the client's message unchanged. Return None for any other server.
+    """Return the message to a server that accepts the client's message unchanged. Return None if the server does not.
 
     Raises:
         GatewayError: NOT_FOUND if this server type cannot have the version.
     """
     is_stream = message.pattern == MODEL_STREAM_INFER
     if (request.operation is STREAM) is not is_stream or (is_stream and target.flavor == MLSERVER):
-        return None  # MLServer's streams have messages of another type
+        return None  # MLServer's streams consist of messages of another type
     if request.version:
         check_version(request.version, target)
     if target.flavor == TYPED and len(_names(message.body)[2]) < len(message.body):
@@ -115,7 +117,8 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 @lru_cache(256)
 def _missing(flavor: str, extensions: frozenset[str] | None) -> tuple[tuple[bytes, int], ...]:
-    """Return the parameters and datatypes that the server does not have, with the position of a rare letter in each."""
+    """Return the parameters and datatypes that the server does not support, with the position of a rare letter in
+    each."""
     names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b"priority", 0)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
     return (*words, *((each.value.encode(), 0) for each in LACKING.get(flavor, ())))
@@ -136,7 +139,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message:
 
 
 def _is_error(body: Buffer) -> bool:
-    """Return whether a ModelStreamInferResponse has an `error_message`."""
+    """Return True if a ModelStreamInferResponse contains an `error_message`."""
     return any(each.number == ERROR_MESSAGE and each.value < each.end for each in fields(body))
 
 

@@ -1,4 +1,4 @@
-"""The messages and methods of V2's gRPC service, `protos/v2/inference.proto`."""
+"""The messages and methods of V2's gRPC service, `protos/v2/inference.proto`. All codecs of this folder use them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, Schema
 from gateway.core.types import Message
 
-DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
+DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()  # compiled from protos/v2 by `make generate`
 
 PACKAGE = "inference"
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
@@ -19,7 +19,7 @@ METHODS = _SCHEMA.methods(SERVICE)
 
 
 def method_path(method: str) -> str:
-    """Return the path of a method from its name."""
+    """Return the path of the method with this name."""
     return f"/{SERVICE}/{method}"
 
 
@@ -76,9 +76,9 @@ REQUESTS: Mapping[Operation, tuple[str, ProtobufClass]] = {
     Operation.INFER: (MODEL_INFER, ModelInferRequest),
     Operation.STREAM: (MODEL_STREAM_INFER, ModelInferRequest),
 }
-"""For each operation, the method and the type of its request message."""
+"""For each operation, the method and the type of the request message."""
 
 
 def protobuf_reply(message: Protobuf) -> Message:
-    """Return the response that has `message`."""
+    """Return the response that contains `message`."""
     return Message(parts=(message.SerializeToString(),))

@@ -57,7 +57,7 @@ _WHAT = "the request"
 
 
 def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request in a ModelInferRequest of either method, INFER or STREAM.
+    """Return the Request in a ModelInferRequest. `operation` is INFER or STREAM, depending on the method.
 
     The tensors of a large message are views of the message."""
     model, version, id, inputs, rest, typed = read_inference(message.body, REQUEST, listener.limits.message)
@@ -69,7 +69,7 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
         given = read_parameters(rest.parameters, _WHAT)
         refuse_shared_memory(given, _WHAT)
         deadline = take_deadline(given, message, _WHAT) if given else None
-        # perf_analyzer also sets it on unary calls
+        # perf_analyzer also sets this parameter in unary calls
         empty_final = bool(take_flag(given, ENABLE_EMPTY_FINAL, _WHAT)) and operation is Operation.STREAM
         parameters = without_consumed(given)
     origin = extended(InferMessage, message, empty_final, typed) if empty_final or typed else message
@@ -96,7 +96,7 @@ def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:
 
 
 def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
-    """Return a request that names a model and optionally a version."""
+    """Return a request for a model and optionally a version."""
     parsed = parse(kind, message.body)
     return Request(operation, parsed.name, parsed.version, origin=message)
 
@@ -113,7 +113,7 @@ def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, 
 
 
 def _decode_statistics(message: Message, listener: ListenerSettings) -> Request:
-    """Decode a request for the statistics of one model, or of all models if it has no model name."""
+    """Decode a request for the statistics of one model, or of all models if the message contains no model name."""
     request = _decode_model(Operation.MODEL_STATISTICS, schema.ModelStatisticsRequest, message, listener)
     return request if request.model else replace(request, operation=Operation.ALL_STATISTICS, version="")
 
@@ -133,7 +133,7 @@ _SHARED_MEMORY: dict[str, DecodeRequest] = {
     for kind in ("system", "cuda", "tpu")
     for verb in ("Status", "Register", "Unregister")
 }
-"""Methods that the schema lacks. The gateway serves them only to reject them by name."""
+"""Methods that are not in the schema. The gateway serves them only to reject them with a specific error."""
 
 _DECODERS: dict[str, DecodeRequest] = {
     **{method: _decoder(operation, kind) for operation, (method, kind) in schema.REQUESTS.items()},
@@ -148,7 +148,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a client's message.
 
     Raises:
-        DecodeError: the message is not a message of the method, or would crash a real server.
+        DecodeError: the message is not a message of the method, or would crash a model server.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED for shared memory.
     """
     return _DECODERS[message.pattern](message, listener)
@@ -175,12 +175,12 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate, typed
 def _write_response(
     response: Response, request: Request, parameters: Parameters, translate: Translate, typed: bool
 ) -> Parts:
-    """Return the ModelInferResponse of `response`, with `parameters` instead of its own.
+    """Return the ModelInferResponse for `response`, with `parameters` instead of the response's own.
 
-    Its contents are typed if the contents of the request are typed and either the backend's contents are typed or
-    `typed` is set. tritonclient, which sends raw requests, reads typed numbers as an empty array. Triton clients read
-    only raw contents, because Triton always sends them."""
-    # name, version and id are the client's own, because for a request without an id, MLServer's response has a new UUID
+    The contents are typed if the request's contents are typed and either the backend's contents are typed or `typed` is
+    set. tritonclient, which sends raw requests, reads typed numbers as an empty array. Triton clients read only raw
+    contents, because Triton always sends them."""
+    # name, version and id come from the client's request: if that has no id, MLServer's response contains a new UUID
     model, version = request.model or response.model, request.version or response.version
     head = InferenceHead(model, version, request.id, parameters)
     outputs: Sequence[Tensor] = response.outputs
@@ -212,11 +212,11 @@ _ENCODERS: dict[Operation, EncodeResponse] = {
 def encode_response(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
     """Return the response to a request that `decode_request` returned, or one response of a stream.
 
-    If `typed` is True, the response to a request with typed contents has typed contents, as MLServer and KServe send
-    it. Otherwise it has them only if the backend's response does.
+    If `typed` is True, a request with typed contents gets a response with typed contents, as from MLServer and KServe.
+    Otherwise, it gets one only if the backend's response contains typed contents.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a string is not UTF-8 or a parameter is beyond 64 bits; INTERNAL if a
+        GatewayError: INVALID_ARGUMENT if a string is not UTF-8 or a parameter does not fit in 64 bits; INTERNAL if a
             configuration or statistics do not match Triton's message.
     """
     if request.operation is Operation.INFER:

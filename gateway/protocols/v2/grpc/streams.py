@@ -1,13 +1,13 @@
-"""The method ModelStreamInfer, a Triton extension with any number of responses to each request.
+"""The method ModelStreamInfer, a Triton extension in which each request can get any number of responses.
 
-Each response is a ModelStreamInferResponse, which has a ModelInferResponse or the text of an error. After an error, the
-stream continues with the next request.
+Each response is a ModelStreamInferResponse, which contains a ModelInferResponse or an error message. After an error,
+the stream continues with the next request.
 
-A client whose request has the parameter `triton_enable_empty_final_response` counts responses until one has the
-parameter `triton_final_response: true`. Exactly one response must have it. If no response or several responses have it,
-the client assigns the responses to its next request to this request, or the reverse. No codec knows whether a response
-is the last one. Therefore the client gets `triton_final_response: false` on each response, and an empty final response
-with true, as from a decoupled Triton model. Other clients get the backend's `triton_final_response`, if there is one.
+A client that sets the parameter `triton_enable_empty_final_response` in a request counts responses until one contains
+the parameter `triton_final_response: true`. Exactly one response must contain it; otherwise, the client assigns
+responses to the wrong request. No codec knows whether a response is the last one. Therefore, the client gets
+`triton_final_response: false` with each response, and then an empty final response with `true`, as from a decoupled
+Triton model. Other clients get the backend's `triton_final_response`, if any.
 """
 
 from gateway.core.protobuf.schema import Protobuf, parse
@@ -24,10 +24,10 @@ _INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
 
 
 class InferMessage(Message, frozen=True):
-    """The message of an inference whose response has a special form.
+    """The message of an inference whose response needs a special format.
 
-    - `empty_final`: True if it has the parameter `triton_enable_empty_final_response`.
-    - `typed`: True if its tensors are in typed contents.
+    - `empty_final`: True if the message sets the parameter `triton_enable_empty_final_response`.
+    - `typed`: True if the message's tensors are in typed contents.
     """
 
     empty_final: bool = False
@@ -35,11 +35,11 @@ class InferMessage(Message, frozen=True):
 
 
 TYPED_REPLY = InferMessage(typed=True)
-"""The origin of a Response whose tensors arrived in typed contents."""
+"""The origin of a Response with tensors that arrived in typed contents."""
 
 
 def wants_empty_final(request: Request) -> bool:
-    """Return whether the client counts responses until an empty final response."""
+    """Return True if the client counts responses until an empty final response."""
     return isinstance(request.origin, InferMessage) and request.origin.empty_final
 
 
@@ -49,14 +49,14 @@ def set_final(response: Protobuf) -> None:
 
 
 def wrap_response(response: Parts) -> Parts:
-    """Return the ModelStreamInferResponse of a ModelInferResponse, both in parts."""
+    """Return the ModelStreamInferResponse that contains a ModelInferResponse, both in parts."""
     size = sum(map(len, response))
     first, *rest = response or (b"",)
     return (_INFER_RESPONSE_KEY + varint(size) + bytes(first), *rest)
 
 
 def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
-    """Return the ModelInferResponse, as a view, and the error's text in a ModelStreamInferResponse. Both can be empty.
+    """Return the ModelInferResponse, as a view, and the error message in a ModelStreamInferResponse. Both can be empty.
 
     Raises:
         DecodeError: the body is not a ModelStreamInferResponse.
@@ -66,7 +66,8 @@ def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
 
 
 def encode_end(request: Request) -> Message | None:
-    """Return the empty final response after the last response to `request`, or None if the client does not need it.
+    """Return the empty final response to send after the last response to `request`, or None if the client does not need
+    one.
 
     Do not call this function after an error, because the error itself is the last response."""
     if not wants_empty_final(request):

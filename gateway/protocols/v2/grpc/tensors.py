@@ -1,14 +1,14 @@
-"""The messages with tensors, ModelInferRequest and ModelInferResponse, read and written in one pass.
+"""Reads and writes the messages that contain tensors, ModelInferRequest and ModelInferResponse, in one pass.
 
-Each entry of `inputs` or `outputs` has a tensor's name, datatype and shape. The data of all tensors are either raw or
-typed. Raw data are bytes fields after the entries, one for each entry and in their order (`raw_input_contents`,
-`raw_output_contents`). Typed data are in each entry's `contents`.
+Each entry of `inputs` or `outputs` contains a tensor's name, datatype and shape. The data of all tensors is either raw
+or typed. Raw data follows the entries, in one bytes field per entry, in the same order (`raw_input_contents`,
+`raw_output_contents`). Typed data is in each entry's `contents`.
 
-This module finds the fields without upb (protobuf's C library), so the data of large messages are not copied. It uses
-upb for rare fields: parameters and requested outputs.
+This module finds the fields without upb (protobuf's C library), so it does not copy the data of large messages. It uses
+upb only for rare fields: parameters and requested outputs.
 
-Reading needs no change for a new field of the messages, because upb finds it in the last value of InferenceFields.
-Writing a new field needs a field of InferenceHead and code in `_write_fields`.
+If the messages get a new field, reading needs no change, because upb finds the field in the last value of
+InferenceFields. To write it, add a field to InferenceHead and code to `_write_fields`.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,17 @@ from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.tensors import check_raw, read_datatype, read_shape
 
 Parts: TypeAlias = tuple[Buffer, ...]
-"""A message in pieces, so tensor data does not need to be copied into one buffer."""
+"""A message in pieces, which avoids copying tensor data into one buffer."""
 
 
 @frozen
 class MessageKind:
-    """The differences between the two messages with tensors, ModelInferRequest and ModelInferResponse.
+    """The differences between the two messages that contain tensors, ModelInferRequest and ModelInferResponse.
 
-    - `what`, `role`: Names of the message and of its tensors in error texts.
+    - `what`, `role`: Names of the message and of its tensors in error messages.
     - `message`, `tensor`: The classes of the message and of its tensors.
-    - `raw`, `raw_number`: The repeated field of raw contents. `raw_tag`, `raw_key`: Its number and wire type.
+    - `raw`, `raw_number`: The name and number of the repeated field of raw contents. `raw_tag`, `raw_key`: Its tag, as
+      a number and as bytes.
     """
 
     what: str
@@ -84,30 +85,31 @@ _CONTENTS_NUMBER = 5
 _COPIED = 2**14
 """A size limit in bytes.
 
-In a message up to this size, copies of the tensors' data cost less than views. Data up to this size is cheaper to write
+In a message up to this size, copies of the tensor data cost less than views. Data up to this size costs less to write
 into one buffer with the rest than into a separate buffer."""
 
 
 # --- Reading ---
 
 MODEL, VERSION, _ID, _ENTRY = (number << 3 | LENGTH for number in (1, 2, 3, TENSORS))
-"""The tags (number and wire type) of `model_name`, `model_version`, `id` and the tensors."""
+"""The tags (field number and wire type) of `model_name`, `model_version`, `id` and the tensors."""
 _NAME, _DATATYPE, _SHAPE, _CONTENTS = (number << 3 | LENGTH for number in (1, 2, 3, _CONTENTS_NUMBER))
 _UNPACKED_SHAPE = 3 << 3 | VARINT
 """The tags of a tensor's fields."""
 
 
 InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None, bool]
-"""The content of a message: model, version, id and tensors.
+"""The contents of a message: model, version, id and tensors.
 
-The next value is a message of all other fields (parameters, requested outputs), or None if they are all missing. The
+The fifth value is a message with all other fields (parameters, requested outputs), or None if they are all missing. The
 last value is True if the tensors are typed."""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
     """Return the fields of `body`.
 
-    The data of a large message's tensors are views of it. `limit` is the maximum number of bytes of one tensor.
+    The tensor data of a large message is returned as views of the message. `limit` is the maximum size of one tensor,
+    in bytes.
 
     Raises:
         DecodeError: the body is not a message of `kind`, or contains something that the specification does not allow.
@@ -126,7 +128,7 @@ def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFiel
         while at < end:
             tag, size, start = body[at], body[at + 1], at + 2
             stop = start + size
-            if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or a field of another wire type: both are rare
+            if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or a field of another wire type; both are rare
                 tag, start, stop = read_tag(body, at)
             if tag == raw_tag:
                 raw.append(body[start:stop])
@@ -160,7 +162,7 @@ def _malformed(kind: MessageKind, why: str = _MALFORMED) -> DecodeError:
 
 
 def _check_allowance(body: Buffer, kind: MessageKind) -> None:
-    """Raise DecodeError if a large message has too much outside tensor data."""
+    """Raise DecodeError if a large message contains too much data outside of tensors."""
     allowance, message = Allowance(), memoryview(body)
     for number, wire_type, start, value, end in fields(message):
         if wire_type == LENGTH and number == TENSORS:
@@ -202,10 +204,10 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
 
 
 _Entry: TypeAlias = tuple[str, str, Datatype, Shape, int, Buffer, bytes]
-"""The name of a tensor in errors, then its name, datatype and shape.
+"""The contents of an entry: the tensor's name in errors, its own name, its datatype and its shape.
 
-The next value is the number of bytes of raw data if only this number needs a check, or otherwise -1. The last values
-are its typed contents and its other fields."""
+The next value is the size of the raw data if only the size needs a check, otherwise -1. The last values are the typed
+contents and the other fields."""
 
 
 def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
@@ -244,12 +246,12 @@ def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
 
 
 _read_head = lru_cache(256)(_read_entry)
-"""Reads entries without contents, of which clients send few different ones.
+"""Reads entries without contents. Clients send few different ones, so they are cached.
 
-The cache saves 1 of 2 us for each tensor, which is 2% of a request."""
+The cache saves 1 of 2 us per tensor, which is 2% of a request."""
 
 _SHORT = 256
-"""Maximum size of an entry in bytes, or length of a name in characters, that is cached."""
+"""Maximum size of a cached entry in bytes, and maximum length of a cached name in characters."""
 
 
 def _read_parameters(
@@ -259,7 +261,7 @@ def _read_parameters(
     parameters = read_parameters(parse(kind.tensor, fields).parameters, what, reply=kind is RESPONSE)
     if kind is REQUEST:
         refuse_shared_memory(parameters, what)
-    # KServe also adds it to the outputs of its gRPC responses, although it has a meaning only in REST
+    # KServe also adds this parameter to outputs over gRPC, although it has a meaning only over REST
     parameters.pop("binary_data_size", None)
     return parameters, take_mark(parameters, datatype)
 
@@ -274,7 +276,7 @@ class InferenceHead(Struct, frozen=True):
     """The fields of an inference except its tensors.
 
     `outputs` are the outputs that a request asks for. `reader` is the server that gets the message; None for a client,
-    which has all parameter types."""
+    because clients support all parameter types."""
 
     model: str
     version: str
@@ -287,12 +289,12 @@ class InferenceHead(Struct, frozen=True):
 def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
     """Return the message of `head` and `tensors` with raw data.
 
-    Large data are separate parts that are not copied. Marks must already be converted to parameters and data
+    Large data is not copied, but returned as separate parts. Marks must already be converted to parameters and data
     (`marks.as_written`).
 
     Raises:
         GatewayError: INVALID_ARGUMENT for a string that is not valid Unicode, or a parameter that gRPC or the reader
-            cannot carry. The text names it.
+            does not support. The message says which.
     """
     try:
         written = _write_fields(head, kind, tensors)
@@ -313,8 +315,8 @@ def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
     """Return the message of `head` and `tensors` with typed data in each entry.
 
     Raises:
-        GatewayError: the errors of `write_inference`; INVALID_ARGUMENT for a tensor of FP16 or BF16, which have no
-            typed form. The text names the tensor.
+        GatewayError: like `write_inference`; also INVALID_ARGUMENT for an FP16 or BF16 tensor, because these datatypes
+            have no typed contents. The message contains the tensor's name.
     """
     try:
         written = _write_fields(head, kind, ())
@@ -360,13 +362,13 @@ def _write_parameters_of(tensor: Tensor, head: InferenceHead, kind: MessageKind)
 
 
 def _write_text(key: bytes, text: str) -> bytes:
-    """Return a text field, or no bytes if the text is empty."""
+    """Return a string field, or no bytes if the string is empty."""
     octets = text.encode()
     return key + varint(len(octets)) + octets if octets else b""
 
 
 def _write_entry(name: str, datatype: Datatype, shape: Shape, parameters: bytes = b"") -> bytes:
-    """Return the field of a tensor without its data. `parameters` is the written field `parameters` of the tensor."""
+    """Return the entry of a tensor without its data. `parameters` is the encoded field `parameters` of the tensor."""
     entry = _write_entry_fields(name, datatype, shape, parameters)
     return _ENTRY_KEY + varint(len(entry)) + entry
 
@@ -378,27 +380,27 @@ def _write_entry_fields(name: str, datatype: Datatype, shape: Shape, parameters:
 
 
 _write_short_entry = lru_cache(256)(_write_entry)
-"""The cache saves 0.6 of 0.7 us for each tensor."""
+"""The cache saves 0.6 of 0.7 us per tensor."""
 
 
 _write_short_fields = lru_cache(256)(_write_entry_fields)
 
 
 def _write_parameters(message: Protobuf, parameters: Parameters, what: str, reader: Target | None) -> bytes:
-    """Return the field `parameters` of `message`, which is empty."""
+    """Return the encoded field `parameters`. `message` is an empty message to write the parameters into."""
     write_parameters(message.parameters, parameters, what, newer=reader is None or has_newer_types(reader))
     written: bytes = message.SerializeToString()
     return written
 
 
 _FIELD_COST = 256
-"""The cost of skipping a field, as the number of bytes that can be decoded in the same time."""
+"""The cost of skipping a field, expressed as the number of bytes that can be decoded in the same time."""
 _MAX_COUNTED = 2**20
 
 
 def size_beside_raw(message: Message) -> int:
-    """Return the number of bytes of an inference that decoding inspects, which are all bytes except the raw contents of
-    numbers. Counting stops at 1 MiB."""
+    """Return the number of bytes of an inference that decoding inspects: all bytes except the raw contents of numbers.
+    Counting stops at 1 MiB."""
     body = memoryview(message.body)
     raw = REQUEST.raw_number if message.pattern else RESPONSE.raw_number
     size = 0
@@ -406,10 +408,10 @@ def size_beside_raw(message: Message) -> int:
         for number, wire_type, start, value, end in fields(message.body):
             is_raw = number == raw and wire_type == LENGTH
             if not is_raw and end - start <= _MAX_COUNTED and b"BYTES" in bytes(body[start:end]):
-                return len(body)  # the elements of BYTES are inspected one by one
+                return len(body)  # BYTES elements are inspected one by one
             size += _FIELD_COST + (value if is_raw else end) - start
             if size > _MAX_COUNTED:
                 break
     except DecodeError:
-        pass  # the decoder raises the same error, equally early
+        pass  # the decoder raises the same error, after as little work
     return size

@@ -1,7 +1,8 @@
-"""Tensor data in protobuf's own types, `InferTensorContents`, "a repeated field that matches the tensor's data type".
+"""Reads and writes tensor data in protobuf's own types, `InferTensorContents`: "a repeated field that matches the
+tensor's data type".
 
-The gateway reads the contents without upb. Packed FP32 and FP64 already have the raw form. upb would convert each
-element to a Python float, which also turns the signaling NaNs of FP32 into quiet NaNs.
+The gateway reads the contents without upb. Packed FP32 and FP64 already are in raw form. upb would convert each element
+to a Python float, which would also turn signaling FP32 NaNs into quiet NaNs.
 """
 
 from collections.abc import Iterable
@@ -43,11 +44,11 @@ _FIELDS = {
     Datatype.FP64: _FP64,
     Datatype.BYTES: _BYTES,
 }
-"""The field of each datatype. FP16 and BF16 do not have a field (FP16 "must be represented as raw content as there is
-no specific data type")."""
+"""The field of each datatype. There is none for FP16 and BF16 (FP16 "must be represented as raw content as there is no
+specific data type")."""
 
 _UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
-"""The wire type of one element that is not packed; VARINT for the other fields."""
+"""The wire type of one unpacked element. Fields that are not in this map use VARINT."""
 
 _BYTES_KEY = _BYTES << 3 | LENGTH
 _KEYS = {number: key(number) for number in _FIELD_NAMES}
@@ -55,7 +56,7 @@ _FLOATS = frozenset({_FP32, _FP64})
 _LENGTH = Struct("<I")
 
 _MAX_UNPACKED = 100_000
-"""Maximum number of elements that are not packed, each of which costs a microsecond.
+"""Maximum number of unpacked elements. Each takes a microsecond.
 
 Every proto3 writer packs numbers."""
 
@@ -63,7 +64,7 @@ Every proto3 writer packs numbers."""
 def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int, what: str) -> Buffer:
     """Return the raw form of the elements in an InferTensorContents message.
 
-    For FP32 and FP64, it is a view of the message.
+    For FP32 and FP64, the result is a view of the message.
 
     `limit` is the maximum size of the raw form, in bytes.
 
@@ -88,10 +89,10 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
 
 
 def _read_strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
-    """Return the raw form of `bytes_contents`, and the number of elements. Reading stops one element after
+    """Return the raw form of `bytes_contents`, and the number of elements. Reading stops after one more element than
     `elements`."""
     raw, at, end, found = bytearray(), 0, len(contents), 0
-    octets = b"".join((contents, b"\x00"))  # one more byte, so a length can be read after a key that is the last byte
+    octets = b"".join((contents, b"\x00"))  # an extra byte, so a length can be read after a key that is the last byte
     while at < end and found <= elements:
         if octets[at] != _BYTES_KEY:
             _refuse_other_field(octets[at:end], what)
@@ -116,7 +117,7 @@ def _refuse_other_field(contents: bytes, what: str) -> None:
 def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
     """Return the contents of each occurrence of the datatype's field.
 
-    Each contains packed elements, or one element that is not packed."""
+    Each contains packed elements, or one unpacked element."""
     view, pieces = memoryview(contents), []
     most = min(elements, _MAX_UNPACKED)
     for field in fields(contents):
@@ -147,8 +148,8 @@ def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, 
 
 
 def all_typed(tensors: Iterable[Tensor]) -> bool:
-    """Return whether typed contents have a field for the datatype of each tensor."""
-    for each in tensors:  # noqa: SIM110 - a generator takes a call for each tensor
+    """Return True if there is a typed field for the datatype of each tensor."""
+    for each in tensors:  # noqa: SIM110 - a generator needs a call per tensor
         if each.datatype not in _FIELDS:
             return False
     return True
@@ -158,7 +159,8 @@ def write_contents(tensor: Tensor, role: str) -> tuple[Buffer, ...]:
     """Return the InferTensorContents message of a tensor's data, in pieces. FP32 and FP64 data are not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the datatype has no typed form. The text names the tensor and its `role`.
+        GatewayError: INVALID_ARGUMENT if the datatype has no typed contents. The message contains the tensor's name and
+            its `role`.
     """
     number = _FIELDS.get(tensor.datatype)
     if number is None:

@@ -1,9 +1,10 @@
 """The binary tensor data extension.
 
-A message has a JSON header, and then the raw bytes of tensors in the order of the header.
+A message consists of a JSON header, followed by the raw bytes of tensors in the order of the header.
 
-`Inference-Header-Content-Length` is the length of the JSON in bytes. If it is missing, the whole body is JSON,
-independent of the Content-Type. tritonclient omits it, and its asyncio client labels plain JSON as an octet-stream.
+`Inference-Header-Content-Length` is the length of the JSON in bytes. If this header is missing, the whole body is JSON,
+whatever the Content-Type says: tritonclient omits the header for plain JSON, and its asyncio client labels plain JSON
+as an octet-stream.
 """
 
 from functools import lru_cache
@@ -32,8 +33,8 @@ class BinaryTensors:
         return len(self._bytes) - self._offset
 
     def take(self, size: object, what: str) -> Buffer:
-        """Return the next `size` bytes. Raises DecodeError if `size` is not an integer, is negative, or is more than
-        the rest."""
+        """Return the next `size` bytes. Raises DecodeError if `size` is not an integer, is negative, or exceeds the
+        rest."""
         if type(size) is not int or size < 0:
             raise DecodeError(f"{what}: binary_data_size must be an integer of at least 0, not {size!r}")
         start, left = self._offset, self.left
@@ -43,7 +44,7 @@ class BinaryTensors:
         return self._bytes[start : start + size]
 
     def finish(self) -> None:
-        """Raise DecodeError if bytes follow the bytes of the last tensor."""
+        """Raise DecodeError if there are bytes after the last tensor."""
         if self._offset != len(self._bytes):
             raise DecodeError(f"{self.left} bytes follow the last tensor; each must be counted in a binary_data_size")
 
@@ -63,12 +64,12 @@ def split_body(message: Message) -> tuple[bytes, Buffer]:
 
 
 _LONGEST_SEARCHED = 2**20
-"""Maximum size of a JSON header that is searched, in bytes. A longer header is a large message by itself."""
+"""Maximum size of a JSON header that is searched, in bytes. A longer header counts as a large message."""
 
 
 def json_size(message: Message) -> int:
-    """Return the number of bytes of a message's body that are inspected one by one, which are its JSON and the elements
-    of BYTES tensors."""
+    """Return the number of bytes of a message's body that are inspected one by one: its JSON and the elements of BYTES
+    tensors."""
     text, body = message.headers.get(HEADER_LENGTH), message.body
     if not (text.isdecimal() and len(text) <= 19):
         return len(body)
@@ -81,8 +82,8 @@ def json_size(message: Message) -> int:
 
 
 def header_length(text: bytes, size: int) -> int:
-    """Return the number of bytes of JSON according to Inference-Header-Content-Length, in a body of `size` bytes.
-    Raises the same errors as `split_body`."""
+    """Return the size of the JSON according to Inference-Header-Content-Length, in a body of `size` bytes. Raises the
+    same errors as `split_body`."""
     # int() alone would accept "+5", "1_0" and digits of other scripts; Triton 2.51 reads "abc" as 0
     if not text.isdigit() or len(text) > 19:
         shown = text[:40].decode("latin-1")
@@ -91,8 +92,7 @@ def header_length(text: bytes, size: int) -> int:
     if length > size:
         raise DecodeError(f"Inference-Header-Content-Length is {length}, but the body has {size} bytes")
     if length == 0:
-        # this is Triton's raw binary request, which takes the tensor's name, datatype and shape from the model's
-        # metadata
+        # Triton's raw binary request, in which the model's metadata determines the tensor's name, datatype and shape
         raise DecodeError(
             "Inference-Header-Content-Length 0 (a raw binary request) is not supported: "
             "name the input, its datatype and shape in a JSON header"

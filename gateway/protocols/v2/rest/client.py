@@ -53,24 +53,25 @@ from gateway.protocols.v2.tensors import widen
 
 @frozen
 class _FlavorForm:
-    """The form of tensors for a server type, which is binary or JSON, and the datatypes that the server type lacks."""
+    """How tensors are sent to a server type, in binary or as JSON, and the datatypes that the server type does not
+    support."""
 
     form: BodyForm
     lacking: frozenset[Datatype] = frozenset()
     needs_id: bool = False
-    """True if requests without an id fail."""
+    """True if the server refuses requests without an id."""
 
 
-_BINARY = BodyForm.BINARY  # in Python 3.11, finding a member in its class takes ten times as long
+_BINARY = BodyForm.BINARY  # in Python 3.11, looking up an enum member in its class takes ten times as long
 _BINARY_FORM = _FlavorForm(_BINARY)
 _FORMS = {
-    # its models return the request's id, and its JSON responses cannot have None
+    # its models return the request's id, and its JSON responses cannot contain None
     KSERVE: _FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
-    # it has no binary extension, but accepts FP16 as JSON
+    # no binary extension, but accepts FP16 as JSON
     MLSERVER: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
     PLAIN: _FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
 }
-"""The forms by server type. Other server types accept every datatype in binary."""
+"""How tensors are sent, by server type. Other server types accept every datatype in binary."""
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
@@ -108,7 +109,7 @@ def _write_json(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers
 def _infer_request(
     request: Request, inputs: list[InferenceTensor], parameters: Parameters, of_outputs: Parameters
 ) -> InferenceRequest:
-    """Return the message of a request. `of_outputs` are additional parameters of each requested output."""
+    """Return the message of a request. `of_outputs` are additional parameters for each requested output."""
     outputs = [
         RequestOutput(
             each.name,
@@ -131,7 +132,7 @@ def _encode_stream(request: Request, target: Target) -> Message:
         raise unsupported(f"backend {target.backend!r} ({target.flavor}) has no streams over REST")
     if target.flavor == TRITON:
         return generate.encode_request(request, target)
-    # MLServer and other gateways accept the request of `infer`, in JSON
+    # MLServer and other gateways accept a request as for `infer`, in JSON
     if request.outputs:
         check_outputs(request.outputs, target)
     check_parameters(request.parameters, target)
@@ -181,9 +182,9 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the request as a message to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if V2 REST has no such operation, or the server lacks the extension or has no
-            streams; INVALID_ARGUMENT for a model, parameter or tensor that the server's form cannot carry, which the
-            text names; NOT_FOUND if this server type cannot have the version.
+        GatewayError: UNIMPLEMENTED if V2 REST does not define the operation, or the server lacks the extension or does
+            not stream; INVALID_ARGUMENT for a model, parameter or tensor that cannot be sent to this server (the error
+            message says which); NOT_FOUND if this server type cannot have the version.
     """
     encode = _ENCODERS.get(request.operation)
     if encode is None:
@@ -203,7 +204,7 @@ def _decode_infer(reply: Message, request: Request, limits: Limits) -> Response:
     try:
         return _response(RESPONSES.read(header, limits.json_values, DATA), behind, reply, limits)
     except (DecodeError, GatewayError):
-        pass  # the general reader accepts the body, or reports the error and its position
+        pass  # the general reader accepts the body, or reports the error with its position
 
     def read(text: Buffer) -> Response:
         response = _response(general_response(bytes(text), limits.json_values), behind, reply, limits)
@@ -227,7 +228,7 @@ def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: 
     parameters: dict[str, ParameterValue] = {}
     if infer.parameters is not UNSET:
         parameters = read_parameters(infer.parameters, "the response", reply=True)
-        # KServe's models copy it from the request, where the gateway set it
+        # KServe's models copy the id from the request, where the gateway had set it
         parameters.pop("binary_data_output", None)
     model = checked_string(infer.model_name, "model_name")
     version = "" if infer.model_version is UNSET else checked_string(infer.model_version, "model_version")
@@ -264,7 +265,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """Return the backend's Answer to `request`, or one Answer of a stream.
 
     Raises:
-        DecodeError: V2 does not allow the response, or it has the id of another request.
+        DecodeError: V2 does not allow the response, or the response contains the id of another request.
         GatewayError: the error that the response reports.
     """
     status, operation = reply.status, request.operation
@@ -274,7 +275,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
             if operation in _HEALTH and denies_readiness(reply):
                 return False
             raise decode_error(reply, request)
-        # tritonclient accepts no other status either; MLServer responds with 307 to a path with an additional slash
+        # like tritonclient, accept no other status; MLServer responds with 307 to a path with an additional slash
         raise DecodeError(f"status {status}, expected 200")
     if operation is INFER:
         answer: Answer = _decode_infer(reply, request, target.limits)

@@ -1,6 +1,6 @@
-"""V2 REST errors, which are a status and `{"error": text}`.
+"""V2 REST errors, which consist of a status and `{"error": text}`.
 
-A header has the error's Reason, so the Reason survives a chain of gateways.
+A header contains the error's Reason, so that the Reason survives a chain of gateways.
 """
 
 from gateway.core import http_status, json
@@ -12,14 +12,14 @@ from gateway.protocols.v2.rest.events import first_event
 from gateway.protocols.v2.rest.json_bodies import JsonObject
 
 _MAX_TEXT = 8192
-"""Maximum length of a backend's error text, in characters."""
+"""Maximum length of a backend's error message, in characters."""
 
 _REASON = "gateway_reason"
-"""The member with the Reason in an error event."""
+"""The member that contains the Reason in an error event."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error` to the client. In a stream, it is the event that reports `error`."""
+    """Return the response that reports `error` to the client. In a stream, this is an event."""
     status = http_status.number(error)
     headers = Headers((*JSON_HEADERS.raw, *error_fields(error)))
     document: JsonObject = {"error": error.message.encode("utf-8", "replace").decode()}
@@ -34,21 +34,21 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
-    """Return the error in a backend's response with status 400 or above."""
+    """Return the error in a backend's 4xx or 5xx response."""
     reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason_of_status(reply.status, request)
     return refusal(reason, _error_text(reply) or f"status {reply.status} without a body")
 
 
 def denies_readiness(reply: Message) -> bool:
-    """Return whether an error response to a health request means "not ready".
+    """Return True if an error response to a health request means "not ready".
 
-    An error response of another gateway can also mean that the other gateway could not query its backend."""
+    An error response from another gateway can also mean that the other gateway could not query its backend."""
     reason = REASONS.get(reply.headers.get(REASON_HEADER))
     return 400 <= reply.status < 500 and reason in (None, Reason.MODEL_NOT_FOUND)
 
 
 def decode_event_error(reply: Message) -> GatewayError | None:
-    """Return the error in an event `{"error": text}`, or None for any other event. Only gateways add its Reason."""
+    """Return the error in an event `{"error": text}`, or None for any other event. Only gateways add a Reason."""
     try:
         document = json.read(reply.body, {}, values=1000, literals=False)
     except DecodeError:
@@ -68,8 +68,8 @@ def _reason_of_status(status: int, request: Request) -> Reason:
 
 
 def _error_text(reply: Message) -> str:
-    """Return `{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body, because MLServer's crashes are plain
-    text."""
+    """Return `{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body, because MLServer reports crashes as
+    plain text."""
     body = first_event(reply.headers, reply.body)
     plain = bytes(memoryview(body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
     try:

@@ -1,6 +1,7 @@
-"""V2 REST extensions, client side and upstream side.
+"""V2 REST extensions, for clients and for backends.
 
-Model repository (index, load, unload), model configuration, statistics, trace settings and log settings.
+The extensions are model repository (index, load, unload), model configuration, statistics, trace settings and log
+settings.
 """
 
 from base64 import b64decode, b64encode
@@ -40,7 +41,7 @@ from gateway.protocols.v2.rest.json_bodies import (
 )
 
 FILE = "file:"
-"""The prefix of load parameters that contain a file from the model's folder, in base64: `file:1/model.onnx`."""
+"""The prefix of load parameters that contain a file of the model's folder in base64, such as `file:1/model.onnx`."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -51,10 +52,10 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 def decode_index_request(message: Message, listener: ListenerSettings) -> Request:
     """Return a request for the repository index.
 
-    Its parameter `ready` is set if the client requests only models that are ready.
+    The request's parameter `ready` is set if the client asks only for models that are ready.
 
     Raises:
-        DecodeError: the body is neither empty (as tritonclient's is) nor a JSON object.
+        DecodeError: the body is neither empty, as tritonclient sends it, nor a JSON object.
     """
     document: JsonObject = {}
     if len(message.body):
@@ -67,7 +68,7 @@ def decode_control(operation: Operation, message: Message, listener: ListenerSet
     """Return a request to load or unload a model, or to read or change settings.
 
     Raises:
-        DecodeError: the body does not belong to the operation.
+        DecodeError: the body is not valid for the operation.
     """
     model = message.captures.get("model", "")
     settings = _SETTINGS[operation](message, listener)
@@ -96,7 +97,7 @@ def _read_load_setting(key: str, given: object) -> SettingValue:
 
 
 def _read_trace_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """Return the settings to change, which are strings, lists of strings, and null to reset a setting."""
+    """Return the settings to change: strings, lists of strings, or null to reset a setting."""
     return {key: _read_trace_setting(key, given) for key, given in _read_body(message, listener).items()}
 
 
@@ -109,7 +110,7 @@ def _read_trace_setting(key: str, given: object) -> SettingValue:
 
 
 def _read_log_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """Return the settings to change, which are strings, integers and booleans."""
+    """Return the settings to change: strings, integers and booleans."""
     return {
         key: _read_scalar(f"log setting {shown(key)}", given) for key, given in _read_body(message, listener).items()
     }
@@ -133,7 +134,7 @@ _SETTINGS: Mapping[Operation, Callable[[Message, ListenerSettings], Mapping[str,
     Operation.TRACE_SETTINGS: _read_trace_settings,
     Operation.LOG_SETTINGS: _read_log_settings,
 }
-"""The reader of the body of each operation."""
+"""The function that reads the body of each operation."""
 
 
 # --- client side: responses ---
@@ -181,17 +182,18 @@ def encode_settings(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def encode_index_request(request: Request, target: Target) -> Message:
-    """Return the request for the repository index. KServe has no index, so it gets the request for its model names."""
+    """Return the request for the repository index. KServe has no index, so the request for its model names is sent
+    instead."""
     if target.flavor == KSERVE:
         return Message("GET", "/v2/models")
-    # Triton also accepts an empty body; MLServer responds to it with 422
+    # Triton also accepts an empty body; MLServer responds to an empty body with 422
     return Message("POST", "/v2/repository/index", JSON_HEADERS, (b"{}",))
 
 
 def encode_load_request(verb: str, request: Request, target: Target) -> Message:
     """Return the request to load or unload (`verb`) a model.
 
-    Raises GatewayError (INVALID_ARGUMENT) if a parameter is invalid. The text names the parameter."""
+    Raises GatewayError (INVALID_ARGUMENT) if a parameter is invalid. The message says which."""
     parameters = {key: _write_load_setting(key, given) for key, given in _settings(request).items()}
     path = f"/v2/repository/models/{path_segment(request.model, 'model', 'V2')}/{verb}"
     return Message("POST", path, JSON_HEADERS, (json.write({"parameters": parameters} if parameters else {}),))
@@ -206,13 +208,13 @@ def _write_load_setting(key: str, given: SettingValue) -> object:
 
 
 def encode_trace_request(request: Request, target: Target) -> Message:
-    """Return the request to read or to change trace settings, for the server or for the model in `request`."""
+    """Return the request to read or change trace settings, of the server or of the model in `request`."""
     model = f"/models/{path_segment(request.model, 'model', 'V2')}" if request.model else ""
     return _encode_settings_request(f"/v2{model}/trace/setting", request)
 
 
 def encode_log_request(request: Request, target: Target) -> Message:
-    """Return the request to read or to change the log settings."""
+    """Return the request to read or change the log settings."""
     return _encode_settings_request("/v2/logging", request)
 
 
@@ -234,8 +236,7 @@ def _settings(request: Request) -> Mapping[str, SettingValue]:
 def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
     """Return the models in a repository index. Raises DecodeError for anything except an array of objects with
     names."""
-    # `json.read` reads only objects, because every other body is an object, so the array becomes the only member of an
-    # object
+    # `json.read` reads only objects, which all other bodies are, so wrap the array in an object with a single member
     wrapped = b'{"models":%b}' % bytes(reply.body)
     document = json.read(wrapped, {}, values=limits.of_lists.json_values, literals=False)
     if document.keys() != {"models"}:
@@ -254,7 +255,7 @@ def decode_model_names(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]
 
 
 def decode_statistics(reply: Message, limits: Limits) -> Statistics:
-    """Return the counters of each version of each model. Raises DecodeError for another body."""
+    """Return the counters of each version of each model. Raises DecodeError for any other body."""
     entries = read_list(read_reply(reply, limits.of_lists), "model_stats")
     return Statistics(tuple(_read_statistics(entry, position) for position, entry in enumerate(entries)))
 
@@ -266,9 +267,9 @@ def _read_statistics(entry: JsonObject, position: int) -> ModelStatistics:
 
 
 def decode_done(reply: Message, limits: Limits) -> bool:
-    """Return True, because the status of the response to a load or an unload says that it is complete.
+    """Return True: the status of the response to a load or an unload means that the operation is complete.
 
-    The response has no other content."""
+    The response contains nothing else."""
     return True
 
 
@@ -284,5 +285,5 @@ RESPONSES: dict[Operation, tuple[EncodeResponse, Callable[[Message, Limits], Ans
     Operation.TRACE_SETTINGS: (encode_settings, read_reply),
     Operation.LOG_SETTINGS: (encode_settings, read_reply),
 }
-"""For each operation, the function that writes the response for clients, and the function that reads the server's
-response."""
+"""For each operation, the function that writes the response for clients, and the function that reads it from
+servers."""

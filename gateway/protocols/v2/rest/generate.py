@@ -1,7 +1,7 @@
-"""Triton's `generate` extension, client side and upstream side.
+"""Triton's `generate` extension, for clients and for backends.
 
-The inputs and parameters of a request, and the outputs of a response, are members of one JSON object under their names.
-Tensors are flat lists, or scalars, without a datatype.
+The inputs and parameters of a request, and the outputs of a response, are members of one JSON object, under their own
+names. Tensors are flat lists, or scalars, without a datatype.
 
     POST v2/models/upper/generate  {"text": "hello", "temperature": 0.5}
     {"model_name": "upper", "model_version": "1", "upper": "HELLO"}
@@ -48,16 +48,17 @@ _WHAT = "the request"
 _ID, _PARAMETERS = "id", "parameters"
 _REQUEST_MEMBERS = frozenset({_ID, _PARAMETERS})
 _RESPONSE_MEMBERS = frozenset({_ID, "model_name", "model_version"})
-"""Members that are never tensors, even if the model has tensors with these names."""
+"""Members that never count as tensors, even if the model has tensors with these names."""
 
 
 # --- client side ---
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return a request of `generate`.
+    """Return the Request in a message for `generate`.
 
-    The bridge gives its tensors datatypes and shapes. If it has null instead of a number, the request has a flaw.
+    The bridge adds datatypes and shapes to its tensors. If the body contains null instead of a number, the Request has
+    a flaw.
 
     Raises:
         DecodeError: the body is not a JSON object of scalars and arrays.
@@ -101,7 +102,7 @@ def _read_request(body: Buffer, message: Message, limits: Limits) -> Request:
 def _split_members(
     document: JsonObject, role: str, limits: Limits
 ) -> tuple[tuple[Tensor, ...], dict[str, ParameterValue]]:
-    """Return the arrays in `document` as untyped tensors, and its scalars."""
+    """Return the arrays in `document` as untyped tensors, and the scalars."""
     arrays = {key: each for key, each in document.items() if each.shape}
     scalars = {key: _read_scalar(each) for key, each in document.items() if not each.shape}
     tensors = [_read_tensor(key, each, f"{role} {key!r}", limits) for key, each in arrays.items()]
@@ -126,10 +127,10 @@ def _read_tensor(name: str, array: Array, what: str, limits: Limits) -> Tensor:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a request of `generate`, with its members in the order of their names, as Triton does.
+    """Return the response to a `generate` request, with its members sorted by name, as Triton does.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for an output that has no JSON form. The text names the output.
+        GatewayError: INVALID_ARGUMENT for an output that JSON cannot represent. The message says which.
     """
     assert isinstance(answer, Response)
     document: JsonObject = dict(json_parameters(answer.parameters, "the response"))
@@ -158,15 +159,15 @@ def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
 # --- upstream side ---
 
 _FOR_TRITON = Translate(nan="literal")
-"""Triton reads NaN and Infinity. Triton does not decode strings in base64, so the route's `bytes` does not apply."""
+"""Triton reads NaN and Infinity. It does not decode base64 strings, so the route's `bytes` does not apply."""
 
 
 def encode_request(request: Request, target: Target) -> Message:
     """Return the request for a stream from a Triton server.
 
     Raises:
-        GatewayError: UNIMPLEMENTED for content that generate_stream cannot carry, which the text names, so the caller
-            can use another operation; INVALID_ARGUMENT and NOT_FOUND as in `backend_path`.
+        GatewayError: UNIMPLEMENTED for content that generate_stream cannot carry (the message says which), so that the
+            caller can use another operation; INVALID_ARGUMENT and NOT_FOUND as in `backend_path`.
     """
     path = backend_path(request, target, "/generate_stream")
     parameters = _parameters(request)
@@ -185,7 +186,7 @@ def _parameters(request: Request) -> Parameters:
         raise unsupported(error.message) from error
     names = {tensor.name for tensor in request.inputs}
     for key in request.parameters:
-        # Triton 2.51 passes them to the model as parameters and starts no sequence
+        # Triton 2.51 passes these parameters to the model, and starts no sequence
         if key.startswith("sequence_"):
             raise unsupported(f"Triton's generate_stream has no sequences, and {_WHAT} has the parameter {key!r}")
         if key == PRIORITY:
@@ -201,7 +202,7 @@ def _parameters(request: Request) -> Parameters:
 
 
 def _write_input(tensor: Tensor) -> Any:
-    """Return a flat list. Triton sets its shape from the model's metadata."""
+    """Return a flat list. Triton takes the shape from the model's metadata."""
     what, shape = f"input {tensor.name!r}", list(tensor.shape)
     if tensor.name in _REQUEST_MEMBERS:
         raise unsupported(
@@ -225,7 +226,7 @@ def decode_response(reply: Message, limits: Limits) -> Response:
     """Return one response of a Triton stream. The bridge adds datatypes and shapes to its tensors.
 
     Raises:
-        DecodeError: the reply is not a response of `generate`.
+        DecodeError: `reply` is not a response of `generate`.
     """
     return read_response(reply.body, reply, limits)
 

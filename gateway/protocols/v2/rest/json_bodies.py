@@ -1,4 +1,4 @@
-"""V2 REST's JSON bodies, and typed access to their fields.
+"""V2 REST's JSON bodies, and typed access to their fields. All codecs of this folder use it.
 
 A field that is null counts as absent, because KServe and MLServer write null for missing values.
 """
@@ -23,7 +23,7 @@ def json_reply(document: object, status: int = 200) -> Message:
 
 def read_reply(reply: Message, limits: Limits) -> JsonObject:
     """Return the JSON object in a backend's response. Raises DecodeError for anything else."""
-    # Triton writes NaN and Infinity if a configuration has them
+    # Triton writes NaN and Infinity if a configuration contains them
     return json.read(reply.body, {}, values=limits.json_values, literals=True)
 
 
@@ -62,7 +62,7 @@ def read_name(entry: object, role: str, position: int) -> str:
     """Return the `name` of `entry`, the object at `position` in a list of `role` (input, output, model).
 
     Raises:
-        DecodeError: the entry is not an object, or is an object without a name.
+        DecodeError: the entry is not an object, or has no name.
     """
     if not isinstance(entry, dict):
         raise DecodeError(f"{role} {position} must be an object, not {shown(entry)}")

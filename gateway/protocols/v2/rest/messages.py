@@ -1,15 +1,15 @@
-"""Types for the messages of an inference, with names and order as in the specification (section "Inference").
+"""Types for the messages of an inference. Names and order follow the specification (section "Inference").
 
     {"id": "1", "inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
 
 REQUESTS and RESPONSES read the members in one pass and keep the contents of tensors as text; msgspec also writes them
 from text. A missing member is UNSET, and a member that is null is None. Both mean that the member is absent, because
 KServe and MLServer write null for missing values. The general reader (`general_request`, `general_response`) reads
-every other document. It reports errors, or returns the same messages (in that case, a missing id is None, and missing
-outputs are []).
+documents that the types do not match. It reports errors, or returns the same messages, in which a missing id is None
+and missing outputs are [].
 
-A new member needs a field in this module and an argument in the general reader. `server`, `client` and `core.types`
-must then carry it.
+To support a new member, add a field in this module and an argument in the general reader, and carry it through
+`server`, `client` and `core.types`.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from gateway.protocols.v2.tensors import read_datatype
 
 
 class BodyForm(Enum):
-    """The form of all tensors in a body, and of the outputs that a request asks for."""
+    """The format of all tensors in a body, and of the outputs that a request asks for."""
 
     JSON = auto()
     BINARY = auto()
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     """
     Dimensions: TypeAlias = list[Any] | tuple[int, ...]
 else:
-    # The types that msgspec reads; it does not accept 1.0 or true as an integer. When it writes, it does not check
-    # types.
+    # The types that msgspec reads. It accepts neither 1.0 nor true as an integer, and does not check types when it
+    # writes.
     Contents = Raw | UnsetType
     Dimensions = list[int]
 
@@ -92,7 +92,7 @@ class InferenceResponse(Struct, kw_only=True, gc=False):
 REQUESTS = json.TypedReader(InferenceRequest, entries=lambda request: request.inputs)
 RESPONSES = json.TypedReader(InferenceResponse, entries=lambda response: response.outputs)
 DATA = b"data"
-"""The key of a tensor's contents, which a typed reader cuts out."""
+"""The key of a tensor's contents, which the typed reader cuts out of the text."""
 
 
 # --- general reader ---
@@ -109,8 +109,8 @@ def general_request(header: bytes, values: int) -> InferenceRequest:
     rapidjson, which tritonclient and Triton use, writes them.
 
     Raises:
-        DecodeError: the header is not a JSON object, has no inputs, has an invalid name or datatype, or has more JSON
-            values than `values`.
+        DecodeError: the header is not a JSON object, has no inputs, contains an invalid name or datatype, or contains
+            more JSON values than `values`.
     """
     document = _general(header, values)
     inputs = _tensors(document, "input")

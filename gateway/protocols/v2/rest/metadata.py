@@ -1,4 +1,4 @@
-"""V2 REST's health, server metadata and model metadata, client side and upstream side."""
+"""V2 REST health, server metadata and model metadata, for clients and for backends."""
 
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
@@ -16,11 +16,12 @@ from gateway.protocols.v2.rest.json_bodies import (
 from gateway.protocols.v2.tensors import read_datatype, read_dimensions
 
 OWN_EXTENSIONS = (BINARY_EXTENSION, "parameters")
-"""The extensions that the gateway always has over REST, by Triton's names."""
+"""The extensions that the gateway always supports over REST, under Triton's names."""
 
 GATEWAY_INFER = "gateway_infer"
-"""A parameter of model metadata that only gateways read and write (MLServer's metadata also has `parameters`); False
-for a model without `infer` that has derivative models, such as a UM-Bridge model that supports only Gradient."""
+"""A parameter in model metadata that only gateways read and write. It is False for a model that supports derivatives
+but not `infer`, such as a UM-Bridge model that supports only Gradient. MLServer's metadata also contains `parameters`,
+but not this one."""
 
 
 # --- client side ---
@@ -29,12 +30,12 @@ _HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_REA
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a response with the health of the server or the model (live, ready, or model ready).
+    """Return a response that says if the server is live or ready, or if the model is ready.
 
-    Its status is 200 if it is healthy, otherwise 400."""
-    # The status is the result ("a 4xx status code indicates false", in Triton 400). The specification has an empty
-    # body, and tritonclient ignores the body, but KServe's client fails without {"live": true}, which the newer OIP
-    # defines.
+    The status is 200 for yes and 400 for no."""
+    # The status is the result ("a 4xx status code indicates false"; Triton uses 400). The specification defines an
+    # empty body, and tritonclient ignores the body, but KServe's client fails without {"live": true}, which the newer
+    # OIP defines.
     healthy = answer is True
     document: JsonObject = {_HEALTH[request.operation]: healthy}
     if request.operation is Operation.MODEL_READY:
@@ -49,7 +50,7 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the specification's $metadata_server_response.
 
-    Its extensions are the gateway's own over REST, unless the answer has some."""
+    The extensions in it are the gateway's own over REST, unless the answer contains some."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return json_reply({"name": answer.name, "version": answer.version, "extensions": extensions})
@@ -78,7 +79,7 @@ def _write_spec(spec: TensorSpec) -> JsonObject:
 
 
 def decode_server_metadata(reply: Message, limits: Limits) -> ServerInfo:
-    """Return a server's name, version and extensions. Raises DecodeError for another body."""
+    """Return a server's name, version and extensions. Raises DecodeError for any other body."""
     document = read_reply(reply, limits)
     extensions = read_strings(document, "extensions")
     return ServerInfo(read_string(document, "name"), read_string(document, "version"), extensions)
@@ -90,7 +91,7 @@ def decode_metadata(reply: Message, limits: Limits) -> Signature:
     MLServer omits fields that the model's settings do not declare. KServe writes null for versions.
 
     Raises:
-        DecodeError: the body is another document, or has an unknown datatype or a dimension below -1.
+        DecodeError: the body is another document, or contains an unknown datatype or a dimension below -1.
     """
     document = read_reply(reply, limits)
     return Signature(

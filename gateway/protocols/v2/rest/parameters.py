@@ -1,7 +1,7 @@
-"""V2 parameters in JSON: an object of strings, numbers and booleans.
+"""V2 parameters over REST: a JSON object of strings, numbers and booleans.
 
-Real clients and servers also write null for an absent value (KServe, MLServer), and objects and lists (MLServer accepts
-any JSON). Null counts as absent. Objects and lists stay JSON text (NestedJson), which only V2 REST carries.
+Clients and servers also write null for an absent value (KServe, MLServer), and objects and lists (MLServer accepts any
+JSON). Null counts as absent. Objects and lists remain JSON text (NestedJson), which only V2 REST can carry.
 """
 
 import json
@@ -19,14 +19,14 @@ _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 
 def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
-    """Return the parameters in `given`, a JSON object, or no parameters if it is null or missing. Parameters that are
-    null are skipped. Objects and lists are NestedJson.
+    """Return the parameters in the JSON object `given`, or no parameters if it is null or missing. Parameters that are
+    null are skipped. Objects and lists become NestedJson.
 
-    If `reply` is True, the request's HTTP headers in an object `headers`, which MLServer adds, are skipped too.
+    If `reply` is True, the object `headers`, in which MLServer returns the request's HTTP headers, is skipped too.
 
     Raises:
-        DecodeError: `given` is not an object, or has an integer beyond 64 bits, an infinite number, or an object or
-            list that the gateway would act upon. The text names the value's key.
+        DecodeError: `given` is not an object, or contains an integer that does not fit in 64 bits, an infinite number,
+            or an object or list that the gateway would act upon. The message contains the value's key.
     """
     if given is None or given is UNSET:
         return {}
@@ -59,7 +59,7 @@ def _read_other(key: str, given: object, what: str) -> ParameterValue:
 
 _NESTED = frozenset({dict, list})
 _OF_SEQUENCES = "sequence_"
-"""Parameters with this prefix decide the destination of a request."""
+"""Parameters with this prefix determine the destination of a request."""
 
 
 def _read_nested(key: str, given: object, what: str) -> NestedJson:
@@ -67,15 +67,15 @@ def _read_nested(key: str, given: object, what: str) -> NestedJson:
         # not orjson, which writes NaN as null
         return NestedJson(json.dumps(given, separators=(",", ":")))
     except TypeError as error:
-        # the general reader makes tensor data of a list with this name
+        # the general reader treats a list with this name as tensor data
         raise DecodeError(f"{what}: parameter {shown(key)} has a list `data`; rename it") from error
 
 
 def nested_parameter(
     parameters: Parameters, holders: Iterable[Tensor | RequestedOutput], what: str, role: str
 ) -> str | None:
-    """Return the text of an error that names the first NestedJson among `parameters`, which belong to `what`, or among
-    the parameters of `holders`; None without one. `role`: `input` or `output`."""
+    """Return an error message that names the first NestedJson in `parameters`, the parameters of `what`, or in the
+    parameters of `holders`. Return None if there is none. `role` is `input` or `output`."""
     if name := _first_nested(parameters):
         return f"{what}: parameter {shown(name)} is an object or a list, which only V2 REST carries"
     for each in holders:
@@ -90,11 +90,11 @@ def _first_nested(parameters: Parameters) -> str | None:
 
 
 def json_parameters(parameters: Parameters, what: str) -> Parameters:
-    """Return `parameters` for `json.write_message`, unchanged except NestedJson, if JSON can carry them. gRPC and other
-    protocols also carry NaN, infinities and strings of any bytes.
+    """Return `parameters` for `json.write_message`, unchanged except for NestedJson. Parameters from gRPC and other
+    protocols can contain NaN, infinities and strings of any bytes, which JSON cannot carry.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if JSON cannot carry a parameter. The text names its key.
+        GatewayError: INVALID_ARGUMENT if JSON cannot carry a parameter. The message contains its key.
     """
     written: dict[str, Any] | None = None
     for key, value in parameters.items():

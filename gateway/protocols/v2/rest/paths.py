@@ -1,4 +1,4 @@
-"""The paths of V2 REST on a backend."""
+"""The paths that V2 REST requests to a backend use."""
 
 from functools import lru_cache
 

@@ -1,7 +1,7 @@
-"""Relay of inferences from a V2 REST client to a V2 REST server, without decoding them (`core.protocol.Relay`).
+"""Relays inferences from a V2 REST client to a V2 REST server without decoding them (`core.protocol.Relay`).
 
-The path names the model, so the router does not need the body. The gateway decodes a body if it acts on a parameter in
-the body itself, or if the server would ignore a parameter.
+The path contains the model's name, so the router does not need the body. The gateway decodes a body if it contains a
+parameter that the gateway itself acts on, or that the server would ignore.
 """
 
 import re
@@ -30,11 +30,11 @@ _ACTED_UPON: _Words = (
     (b'"timeout"', 3),
     (b"triton_enable_empty_final_response", 14),
 )
-"""Parameters that need decoding, with the position of a rare letter in each. The requests of a sequence must go to one
-server, the gateway rejects shared memory, and `timeout` sets a deadline. Triton rejects the last parameter over
+"""Parameters that need decoding, with the position of a rare letter in each. All requests of a sequence must go to the
+same server, the gateway rejects shared memory, and `timeout` sets a deadline. Triton rejects the last parameter over
 REST."""
 _PARAMETERS: _Words = ((b"parameters", 4), (b"\\u00", 0))
-"""The member that has parameters. An escape could hide its name."""
+"""The member that contains parameters. An escape could hide its name."""
 _ESCAPE = re.compile(rb"\\u00[567]")
 """Escapes that can represent a letter of a parameter's name."""
 
@@ -42,7 +42,7 @@ _INFER, _INFER_STREAM = "/infer", "/infer_stream"
 
 
 class _Call(NamedTuple):
-    """A path that runs a model: its end, the operation, and whether it is a `generate` path."""
+    """A path that runs a model: the end of the path, the operation, and True for a `generate` path."""
 
     suffix: str
     operation: Operation
@@ -60,7 +60,8 @@ _CALLS = {
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for a call from its path, with its JSON and whether the JSON can have parameters.
+    """Return the Request of a call, made from its path. Also return its JSON, and True if the JSON can contain
+    parameters.
 
     Return None if the gateway must decode the body.
 
@@ -84,22 +85,22 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _json_of(body: Buffer, length: bytes) -> Buffer:
-    """Return the JSON before binary tensors. Long JSON is not copied, because the gateway needs it until the response.
-    Raises the same errors as `head`."""
+    """Return the JSON before binary tensors. Long JSON is not copied, because it stays in memory until the response
+    arrives. Raises the same errors as `head`."""
     text = memoryview(body)[: header_length(length, len(body))]
     return text if len(text) > LARGE else bytes(text)
 
 
 def _may_have(words: _Words, text: Buffer) -> bool:
-    """Return whether JSON has one of `words`, or an escape that could hide one."""
+    """Return True if JSON contains one of `words`, or an escape that could hide one."""
     return has_any(text, words) or (has_byte(text, b"\\") and _ESCAPE.search(text) is not None)
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """Return the message to a server that accepts the client's body unchanged. Return None for any other server.
+    """Return the message to a server that accepts the client's body unchanged. Return None if the server does not.
 
     Raises:
-        GatewayError: the errors of `backend_path`.
+        GatewayError: like `backend_path`.
     """
     call, flavor = _CALLS[message.pattern], target.flavor
     if call.suffix != _INFER and not _has_path(call, message, request, target):
@@ -117,11 +118,11 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 _WITHOUT_BINARY = frozenset({MLSERVER, PLAIN})
 _BINARY_ALONE = frozenset({TRITON, KSERVE})
-"""Server types that do not accept or send FP16 and BF16 in JSON."""
+"""Server types that accept and send FP16 and BF16 only in binary."""
 
 
 def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:
-    """Return whether the server has the client's path with the same meaning."""
+    """Return True if the server has the client's path, with the same meaning."""
     flavor = target.flavor
     if request.operation is not call.operation or flavor in (KSERVE, OPENVINO, PLAIN):
         return False
@@ -131,7 +132,7 @@ def _has_path(call: _Call, message: Message, request: Request, target: Target) -
 
 
 def _asks_for_binary(text: Buffer) -> bool:
-    """Return whether the JSON requests all outputs in binary."""
+    """Return True if the JSON requests all outputs in binary."""
     asks = has_any(text, ((b'"binary_data"', 7), (b'"binary_data_output"', 7)))
     return asks and not has_word(text, b"false", 0)
 
@@ -141,16 +142,16 @@ def _has_16_bits(text: Buffer) -> bool:
 
 
 def _has_all(text: Buffer, has_parameters: bool, target: Target) -> bool:
-    """Return whether the server supports everything that the JSON `text` might request."""
+    """Return True if the server supports everything that the JSON `text` might request."""
     flavor = target.flavor
     if flavor == KSERVE and (has_word(text, b"BF16", 0) or not has_word(text, b'"id"', 2)):
-        return False  # KServe lacks the datatype, and fails without an id
+        return False  # KServe does not support the datatype, and fails without an id
     return not (has_parameters and (ignored := _ignored(flavor, target.extensions)) and _may_have(ignored, text))
 
 
 @lru_cache(256)
 def _ignored(flavor: str, extensions: frozenset[str] | None) -> _Words:
-    """Return the parameters that request an extension that the server does not have."""
+    """Return the parameters that request an extension which the server does not support."""
     names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b'"priority"', 9)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
     return (*words, (b"binary_data", 6)) if flavor in _WITHOUT_BINARY else tuple(words)
@@ -160,7 +161,8 @@ def _ignored(flavor: str, extensions: frozenset[str] | None) -> _Words:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client if it is in a V2 form. Return None if the gateway must decode the response.
+    """Return the response for the client if the server's response is valid in V2 as it is. Return None if the gateway
+    must decode it.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.
@@ -175,7 +177,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message | None:
         size = header_length(length, len(reply.body))
         return reply_to_client(binary_headers(size), reply.parts, 200)
     is_json = headers.get(b"content-type", b"").startswith(b"application/json")
-    # KServe writes null for missing parameters, which tritonclient cannot read.
+    # tritonclient cannot read null, which KServe writes for missing parameters.
     if not is_json or (target.flavor == KSERVE and has_word(reply.body, b"null", 0)):
         return None
     return reply_to_client(JSON_HEADERS, reply.parts, 200)

@@ -51,16 +51,16 @@ _B64 = 'V2 has no {"b64": ...}: BYTES are texts, or base64 texts with the parame
 
 
 class BinaryOutputMessage(Message, frozen=True):
-    """The message of an inference whose client requests outputs in the binary tensor data extension.
+    """The message of an inference that requests outputs in the binary tensor data extension.
 
-    The fields are the extension's parameters: `binary_data_output` of the request, and `binary_data` of requested
+    The fields are the extension's parameters: `binary_data_output` in the request, and `binary_data` in requested
     outputs, which overrides `binary_data_output`."""
 
     binary_data_output: bool = False
     binary_data: Mapping[str, bool] = field(default_factory=dict)
 
     def wants_binary(self, output: str) -> bool:
-        """Return whether the client requests `output` in binary."""
+        """Return True if the client requests `output` in binary."""
         return self.binary_data.get(output, self.binary_data_output)
 
 
@@ -71,7 +71,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     try:
         return _request(REQUESTS.read(header, limits.json_values, DATA), behind, message, limits)
     except (DecodeError, GatewayError):
-        pass  # the general reader accepts the body, or reports the error and its position
+        pass  # the general reader accepts the body, or reports the error with its position
     try:
         return _with_flaw(_request(general_request(header, limits.json_values), behind, message, limits))
     except DecodeError as error:
@@ -88,7 +88,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _with_flaw(request: Request) -> Request:
-    """Return the request, with a flaw if it has nested parameters."""
+    """Return the request, with a flaw if it contains nested parameters."""
     text = nested_parameter(request.parameters, (*request.inputs, *request.outputs), _WHAT, "tensor")
     return replace(request, flaw=NestedParameters(text)) if text else request
 
@@ -126,7 +126,7 @@ _NO_FLAGS: Mapping[str, bool] = MappingProxyType({})
 
 
 def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutput, ...], Mapping[str, bool]]:
-    """Return the requested outputs, and the parameter `binary_data` of outputs that have it."""
+    """Return the requested outputs, and the parameter `binary_data` of outputs that set it."""
     outputs: dict[str, RequestedOutput] = {}
     binary_data: dict[str, bool] = {}
     for entry in entries:
@@ -145,8 +145,8 @@ def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutp
 
 # --- generate and streams ---
 #
-# Triton and MLServer both have the paths `generate` and `generate_stream`. Triton's requests have their inputs as
-# members of one object. MLServer's requests, also at `infer_stream`, have the form of `infer`, with a list `inputs` of
+# Triton and MLServer both serve the paths `generate` and `generate_stream`. In Triton's requests, inputs are members of
+# one object. MLServer's requests, also at `infer_stream`, are in the format of `infer`, with a list `inputs` of
 # objects.
 
 # in a JSON string, the quotes would have backslashes
@@ -156,12 +156,12 @@ _STREAM_PATHS = ("/generate_stream", "/infer_stream")
 
 
 def wants_stream(message: Message) -> bool:
-    """Return whether responses to the message's path are a stream."""
+    """Return True if responses to the message's path are a stream."""
     return message.pattern.endswith(_STREAM_PATHS)
 
 
 def is_of_infer(message: Message) -> bool:
-    """Return whether the body at a path of `generate` is a body of `infer`, as in MLServer."""
+    """Return True if the body of a request to a `generate` path is in the format of `infer`, as in MLServer."""
     return bool(message.headers.get(HEADER_LENGTH)) or _INPUTS.search(message.body) is not None
 
 
@@ -181,7 +181,7 @@ def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Reques
 
 
 def _decode_path(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """Return a request that is completely in its path."""
+    """Return a request that consists only of its path."""
     captures = message.captures
     return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 
@@ -240,7 +240,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a client's message.
 
     Raises:
-        DecodeError: the body is not a request of its path, or would crash a real server.
+        DecodeError: the body is not a valid request for its path, or would crash a model server.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit; UNIMPLEMENTED for shared memory.
     """
     return _DECODERS[message.pattern](message, listener)
@@ -250,7 +250,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response, with each output in the form that the client requested, or in JSON by default."""
+    """Return the response, with each output in the format that the client requested, or in JSON by default."""
     if request.schemaless:
         return generate.encode_response(answer, request, translate)
     assert isinstance(answer, Response)
@@ -258,7 +258,7 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return one response of a stream, in the form of its request.
+    """Return one response of a stream, in the format of its request.
 
     The response is always JSON, because events are text."""
     if request.schemaless:
@@ -275,7 +275,7 @@ def encode_end(request: Request) -> Message:
 
 
 def _encode_response(response: Response, request: Request, origin: Message | None, translate: Translate) -> Message:
-    """Return the response. The outputs that `origin` requests in binary are binary."""
+    """Return the response. Outputs that `origin` requests in binary are binary."""
     entries: list[InferenceTensor] = []
     tensors: list[Buffer] = []
     for output in response.outputs:
@@ -287,8 +287,8 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
         entries.append(write_binary(output))
         if len(output.data):
             tensors.append(output.data)
-    # Name, version and id are the client's own. For a request without an id, MLServer's response has a new UUID, and
-    # KServe's has null.
+    # Name, version and id come from the client's request. If that has no id, MLServer's response contains a new UUID,
+    # and KServe's contains null.
     message = InferenceResponse(
         id=UNSET if request.id is None else request.id,
         model_name=request.model or response.model,
@@ -298,7 +298,7 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
     )
     document = json.write_message(message)
     if not tensors:
-        # as in Triton, the header is missing if every binary tensor is empty
+        # like Triton, omit the header if every binary tensor is empty
         return reply(JSON_HEADERS, document, 200)
     return reply(binary_headers(sum(map(len, document))), (*document, *tensors), 200)
 
@@ -319,7 +319,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the response to a request that `decode_request` returned, or one response of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for an output that is not possible in the form that the client requested. The
-            text names the output.
+        GatewayError: INVALID_ARGUMENT for an output that the format requested by the client cannot represent. The
+            message says which.
     """
     return _ENCODERS[request.operation](answer, request, translate)

@@ -1,4 +1,4 @@
-"""Tensors in V2 REST, which are `{"name", "datatype", "shape", "parameters", "data"}`.
+"""Reads and writes tensors in V2 REST: `{"name", "datatype", "shape", "parameters", "data"}`.
 
 In the binary tensor data extension, the parameter `binary_data_size` replaces `data`.
 """
@@ -30,12 +30,12 @@ from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shap
 REFUSED_IN_JSON = frozenset(WIDER)
 """ "fp16 is problematic to communicate explicitly": Triton and KServe reject both in JSON."""
 WITHOUT_JSON = frozenset({Datatype.BF16})
-"""Datatypes that clients do not send or accept as JSON numbers.
+"""Datatypes that clients neither send nor accept as JSON numbers.
 
-MLServer and its clients support FP16. No client is known to support BF16."""
+MLServer and its clients support FP16. We know of no client that supports BF16."""
 
 _SMALL = 64 * 2**10
-"""Maximum size of a BYTES tensor whose elements become one list, in bytes."""
+"""Maximum size of a BYTES tensor whose elements are collected in one list, in bytes."""
 
 
 # --- reading ---
@@ -46,11 +46,11 @@ _NONE_BEHIND = BinaryTensors(b"")
 def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, limits: Limits) -> tuple[Tensor, ...]:
     """Return the tensors in a message's `inputs` or `outputs`, whose names must differ.
 
-    `role` is the singular, "input" or "output". `behind` has the bytes after the JSON. Outputs can have null members,
-    and FP16 in JSON, as servers write them.
+    `role` is "input" or "output". `behind` contains the bytes after the JSON. Outputs can contain null members, and
+    FP16 in JSON, as servers write them.
 
     Raises:
-        DecodeError: a tensor has something that the specification does not allow.
+        DecodeError: a tensor contains something that the specification does not allow.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds `limits.message`.
     """
     binary = BinaryTensors(behind) if len(behind) else _NONE_BEHIND
@@ -67,9 +67,9 @@ def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, 
 
 
 def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
-    """Return the tensor of an entry with numbers of its datatype, flat, and without parameters, which is the most
-    frequent form. Return None for any other entry, and for an entry with an error. `_read_tensor` then reads it or
-    reports the error."""
+    """Return the tensor of the most common kind of entry: a flat list of numbers of its datatype, without parameters.
+    Return None for any other entry, and for an entry with an error; `_read_tensor` then reads the entry or reports the
+    error."""
     data, shape, datatype = entry.data, entry.shape, entry.datatype
     text = bytes(data) if type(data) is Raw else data if type(data) is Text else None
     if entry.parameters is not UNSET or text is None or type(shape) is not list or len(shape) > MAX_RANK:
@@ -169,10 +169,10 @@ def write_binary(tensor: Tensor) -> InferenceTensor:
 
 
 def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozenset[Datatype]) -> InferenceTensor:
-    """Return the entry of a tensor with its data, flat. A datatype in `lacking` is widened.
+    """Return the entry of a tensor with its data as a flat list. A datatype in `lacking` is widened.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if JSON cannot carry a value. The text names the tensor.
+        GatewayError: INVALID_ARGUMENT if JSON cannot carry a value. The message contains the tensor's name.
     """
     what = f"{role} {tensor.name!r}"
     if tensor.datatype in lacking:
@@ -189,7 +189,7 @@ def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozens
 
 
 def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str] | Raw | Pieces:
-    """Return the elements of BYTES as a list of JSON strings, for a message that `json.write_message` writes.
+    """Return the elements of a BYTES tensor as a list of JSON strings, for `json.write_message`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if an element is not UTF-8.
