@@ -114,6 +114,22 @@ def test_the_tiles_show_what_the_gateway_has_kept(page: Page) -> None:
     expect(page.locator(".spark.rate path")).to_have_attribute("d", re.compile("^M([^L]*L){89}"))
 
 
+def test_the_tiles_have_values_from_the_first_reading(context: BrowserContext, page: Page) -> None:
+    readings = []
+
+    def one(route: Route) -> None:
+        readings.append(route)
+        if len(readings) == 1:
+            route.continue_()
+
+    context.route(re.compile("/api/traffic"), one)
+    page.reload()
+    values = page.locator(".figure .value")
+    expect(values.nth(0)).to_have_text(re.compile("/s$"))
+    expect(values.nth(3)).to_have_text("200 ms")
+    context.unroute_all(behavior="ignoreErrors")
+
+
 def test_a_range_is_drawn_over_a_chart_or_typed(page: Page) -> None:
     chart = page.locator(".chart").first
     drawing = chart.get_by_role("img")

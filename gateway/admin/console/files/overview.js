@@ -28,7 +28,9 @@ function pointsOf(kept, live) {
     median: kept.median[at], slow: kept.p99[at], inFlight: kept.in_flight[at], waiting: kept.waiting[at],
   })).filter(({ time }) => time > -TILES);
   if (-(steps[0]?.time ?? 0) < now.time - live[0].time) return live;
-  return [...steps, { ...now, time: Math.max(0, Date.now() / 1000 - until) }];
+  // One reading gives no rates and no latencies: until the second one, they are those of the last step.
+  const current = now.rate === null && steps.length ? { ...steps.at(-1), inFlight: now.inFlight, waiting: now.waiting } : now;
+  return [...steps, { ...current, time: Math.max(0, Date.now() / 1000 - until) }];
 }
 
 class Figure {
