@@ -128,6 +128,7 @@ async def test_a_gradient_of_a_thousand_points_lets_others_have_their_turn() -> 
     assert (len(Model.seen), Model.most) == (2 * SIZE + 1, 1)
 
 
+@pytest.mark.long
 async def test_two_gradients_share_the_only_slot() -> None:
     """Each of two clients has every second turn."""
     async with running(places=0) as gateway:
@@ -145,6 +146,7 @@ async def test_two_gradients_share_the_only_slot() -> None:
     assert Model.most == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("points", [0, 1, 7, 1003])
 async def test_whoever_leaves_takes_all_calls_along(points: int) -> None:
     """At the first point, later in the first gradient of a Hessian, and in a later one."""

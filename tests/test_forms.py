@@ -325,6 +325,7 @@ def gateway_command(*arguments: str, folder: Path, **environ: str) -> "subproces
     )
 
 
+@pytest.mark.long
 def test_commands_know_the_forms_of_a_configuration(legacy: Legacy, tmp_path: Path) -> None:
     text = CONFIG.replace("LEGACY", str(legacy.port)).replace("TENSORS", "9")
     (tmp_path / "c.yaml").write_text(text)
@@ -389,6 +390,7 @@ def test_a_form_that_is_proposed_from_an_example_is_served(legacy: Legacy, tmp_p
     ]
 
 
+@pytest.mark.long
 def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text('{"x": [[1], [2, 3]]}')
     (tmp_path / "reply.json").write_text('{"y": 1}')
@@ -405,6 +407,7 @@ def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "gateway.yaml").exists()
 
 
+@pytest.mark.long
 def test_a_listener_that_speaks_a_form_without_names_of_models_gets_the_proposed_one(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text('{"features": [[1, 2]]}')
     (tmp_path / "reply.json").write_text('{"prediction": [3.5]}')
@@ -419,6 +422,7 @@ def test_a_listener_that_speaks_a_form_without_names_of_models_gets_the_proposed
     ]
 
 
+@pytest.mark.long
 def test_a_proposed_form_has_the_name_that_is_given(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text('{"features": [[1, 2]]}')
     (tmp_path / "reply.json").write_text('{"prediction": [3.5]}')

@@ -185,6 +185,7 @@ def test_only_transports_and_those_that_compose_touch_sockets() -> None:
 
 
 PRIVATE = re.compile(r"_[a-z]")
+MOST_POSITIONAL = 8
 
 
 def classes() -> dict[str, list[tuple[str, ast.ClassDef]]]:
@@ -238,6 +239,16 @@ def check_private_names(path: Path) -> None:
 
 def _of_self(node: ast.Attribute) -> bool:
     return ast.unparse(node.value) in ("self", "cls", "super()")
+
+
+def test_no_call_has_more_than_eight_positional_arguments() -> None:
+    calls = [
+        f"{module}, line {node.lineno}: {ast.unparse(node.func)}"
+        for module, path in files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and len(node.args) > MOST_POSITIONAL
+    ]
+    assert calls == []
 
 
 def test_backends_are_of_one_kind_and_only_its_slots_differ() -> None:

@@ -138,6 +138,7 @@ def reference(port: int, folder: Path) -> Process:
     return process
 
 
+@pytest.mark.long
 async def test_a_server_that_was_killed_is_tried_again_by_one_call(tmp_path: Path) -> None:
     port = free_port()
     policies = "[{circuit_breaker: {failures: 2, seconds: 2}}]"
@@ -159,6 +160,7 @@ async def test_a_server_that_was_killed_is_tried_again_by_one_call(tmp_path: Pat
         server.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "policies",
     [

@@ -159,6 +159,7 @@ async def ready(gateway: Gateway) -> tuple[bool, bool, bool]:
     return v2, readyz, await grpc_health(gateway.state.listeners["grpc"].address) == b"\x08\x01"
 
 
+@pytest.mark.long
 async def test_a_server_that_was_killed_is_used_again_once_it_is_back(
     servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -107,6 +107,7 @@ async def outcome(client: AsyncClient, request: Request, seconds: float) -> type
     return NoneType
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("front", "back"), PAIRS, ids=["-to-".join(pair) for pair in PAIRS])
 @pytest.mark.parametrize("case", CASES)
 async def test_nothing_of_a_request_is_left_to_the_collector(front: str, back: str, case: str) -> None:

@@ -36,7 +36,6 @@ from gateway.core.record import UNREAD, UNRECORDED, Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
 from gateway.core.types import (
-    DEFAULT_TRANSLATE,
     NOT_READ,
     Answer,
     Headers,
@@ -145,11 +144,24 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
     deadline = message.deadline if head.deadline is None else _earlier(head.deadline, message.deadline)
     read = partial(decoded, message, protocol, listener)
     return Request(
-        head.operation, head.model, head.version, None, NOT_READ, NOT_READ, NOT_READ, "", deadline, head.origin,
-        head.schemaless, "", listener.name, protocol.name, message.path, message.headers, message.peer,
-        DEFAULT_TRANSLATE, None, None, record, None, message.principal, None,
-        Unread(message, head.found, read, protocol.encode_response),
-    )  # fmt: skip
+        head.operation,
+        head.model,
+        head.version,
+        inputs=NOT_READ,
+        outputs=NOT_READ,
+        parameters=NOT_READ,
+        deadline=deadline,
+        origin=head.origin,
+        schemaless=head.schemaless,
+        listener=listener.name,
+        protocol=protocol.name,
+        path=message.path,
+        headers=message.headers,
+        peer=message.peer,
+        record=record,
+        principal=message.principal,
+        unread=Unread(message, head.found, read, protocol.encode_response),
+    )
 
 
 def passed(response: Answer) -> Message:

@@ -17,7 +17,7 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, DATATYPES, Datatype
 from gateway.core.frozen import equal_without, field, frozen
 from gateway.core.html_tables import html_table
-from gateway.core.operations import INFER, Operation
+from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.spans import Span
@@ -135,9 +135,6 @@ class Message(Struct, frozen=True):
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
-# A constructor call with keywords takes Python twice as long, because it creates a dict.
-
-
 def reply(headers: Headers, parts: tuple[Buffer, ...], status: int = 0) -> Message:
     """Return the message of a reply."""
     return Message("", "", headers, parts, status)
@@ -145,12 +142,12 @@ def reply(headers: Headers, parts: tuple[Buffer, ...], status: int = 0) -> Messa
 
 def post(path: str, headers: Headers, parts: tuple[Buffer, ...], deadline: float | None) -> Message:
     """Return the message of an HTTP request with a body."""
-    return Message("POST", path, headers, parts, 0, "", "", {}, "", 0.0, deadline)
+    return Message("POST", path, headers, parts, deadline=deadline)
 
 
 def call(method: str, parts: tuple[Buffer, ...]) -> Message:
     """Return the message of a call to a gRPC method."""
-    return Message("", method, NO_HEADERS, parts, 0, "", method)
+    return Message(path=method, parts=parts, pattern=method)
 
 
 def bytes_of(message: Message) -> int:
@@ -656,23 +653,9 @@ class Response(Struct, frozen=True):
     unread: Message | None = None
 
 
-def inference(
-    model: str,
-    version: str,
-    id: str | None,
-    inputs: tuple[Tensor, ...],
-    outputs: tuple[RequestedOutput, ...],
-    parameters: Parameters,
-    deadline: float | None,
-    origin: Message | None,
-) -> Request:
-    """Return the request of an inference, created without keywords for the same reason as in `reply`."""
-    return Request(INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin)
-
-
 def unread_response(reply: Message) -> Response:
     """Return the response whose reply to the client is `reply`."""
-    return Response(NOT_READ, "", "", None, NOT_READ, None, False, reply)
+    return Response(NOT_READ, parameters=NOT_READ, unread=reply)
 
 
 @frozen

@@ -223,9 +223,18 @@ def _is_listed(kind: RequestKind) -> bool:
 
 def _error(id: str, kind: RequestKind) -> RequestError:
     return RequestError(
-        datetime.now(UTC), id, kind.listener, kind.operation, kind.model, kind.route, kind.backend, kind.endpoint,
-        kind.status, kind.reason, fault(kind.reason, kind.status),
-    )  # fmt: skip
+        at=datetime.now(UTC),
+        request_id=id,
+        listener=kind.listener,
+        operation=kind.operation,
+        model=kind.model,
+        route=kind.route,
+        backend=kind.backend,
+        endpoint=kind.endpoint,
+        status=kind.status,
+        reason=kind.reason,
+        fault=fault(kind.reason, kind.status),
+    )
 
 
 def _counts(paths: Iterable[CountedPath]) -> RequestCounts:

@@ -162,5 +162,16 @@ def has_failed(kind: RequestKind) -> bool:
 def _requests(batch: Batch) -> Iterable[RecentRequest]:
     rows: Any = batch.numbers.tolist()
     for kind, id, client, losses, *row in zip(batch.kinds, batch.ids, batch.clients, batch.losses, *rows, strict=True):
-        sizes = int(row[BYTES_IN]), int(row[BYTES_OUT]), int(row[RETRIES])
-        yield RecentRequest(kind, id, client, losses, row[ENDED], row[SECONDS], row[QUEUED], row[UPSTREAM], *sizes)
+        yield RecentRequest(
+            kind,
+            id,
+            client,
+            losses,
+            ended=row[ENDED],
+            seconds=row[SECONDS],
+            queued=row[QUEUED],
+            upstream=row[UPSTREAM],
+            bytes_in=int(row[BYTES_IN]),
+            bytes_out=int(row[BYTES_OUT]),
+            retries=int(row[RETRIES]),
+        )

@@ -76,6 +76,7 @@ def test_json_on_standard_output_is_json_alone(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_rotated_file_is_opened_again_on_sighup_even_if_the_configuration_is_broken(tmp_path: Path) -> None:
     access, before = tmp_path / "access.log", tmp_path / "access.log.1"
     with serving(tmp_path, f"log: {{access: {{path: {access}}}}}") as (process, port):
@@ -90,6 +91,7 @@ def test_a_rotated_file_is_opened_again_on_sighup_even_if_the_configuration_is_b
     assert access.read_text().count("\n") >= 2
 
 
+@pytest.mark.long
 def test_a_reload_turns_it_on_and_off(tmp_path: Path) -> None:
     access, path = tmp_path / "access.log", tmp_path / "gateway.yaml"
     on = f"log: {{access: {{path: {access}}}}}"
@@ -111,6 +113,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert f"cannot open log.access.path '{tmp_path}/no/such.log': No such file or directory" in ended.output
 
 
+@pytest.mark.long
 def test_a_reload_to_a_file_that_cannot_be_opened_changes_nothing(tmp_path: Path) -> None:
     with serving(tmp_path, "") as (process, port):
         (tmp_path / "gateway.yaml").write_text(CONFIG + f"log: {{access: {{path: {tmp_path}/no/such.log}}}}")

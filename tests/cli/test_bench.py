@@ -62,12 +62,14 @@ def test_two_servers_are_compared() -> None:
         assert "ratio" in gateway("bench", one, "double", *FEW, "--compare", other).stdout
 
 
+@pytest.mark.long
 def test_several_processes_share_the_load() -> None:
     with served("v2-grpc", "double") as address:
         found = figures(address, "double", *FEW, "--processes", "2")
     assert (found["requests"], found["processes"]) == (8, 2)
 
 
+@pytest.mark.long
 def test_ctrl_c_prints_what_was_measured_so_far() -> None:
     with served("v2-grpc", "double") as address:
         command = [sys.executable, "-m", "gateway", "bench", address, "double", "--warmup", "0", "--seconds", "100"]

@@ -102,6 +102,7 @@ def test_outputs_are_written_to_a_file(v2: str, tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr.count("BYTES")) == (2, 1)
 
 
+@pytest.mark.long
 def test_on_a_terminal_it_prints_a_table(v2: str) -> None:
     def printed(*arguments: str) -> list[str]:
         ours, theirs = pty.openpty()

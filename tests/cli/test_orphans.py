@@ -70,6 +70,7 @@ def test_orphans_do_not_stay_and_the_loop_knows_how_its_own_processes_ended(loop
     assert (done.returncode, done.stdout) == (0, "reaped\n"), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["serve", "workers", "reference"])
 def test_commands_that_serve_reap_orphans(tmp_path: Path, command: str) -> None:
     path = tmp_path / "gateway.yaml"

@@ -310,6 +310,7 @@ def test_completion_scripts(shell: str) -> None:
     assert "_GATEWAY_COMPLETE" in result.stdout
 
 
+@pytest.mark.long
 def test_bash_completes_commands_and_protocols() -> None:
     def completed(words: str) -> list[str]:
         asked = {"_GATEWAY_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
@@ -322,6 +323,7 @@ def test_bash_completes_commands_and_protocols() -> None:
     assert completed("gateway reference --model po") == ["posterior"]
 
 
+@pytest.mark.long
 def test_bash_runs_the_script() -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     script = """

@@ -105,6 +105,7 @@ def test_an_error_of_the_server_is_printed(server: tuple[str, str]) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", NAMELESS)
 def test_a_protocol_without_model_names_serves_one_model(protocol: str, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(MODEL)

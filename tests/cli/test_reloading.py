@@ -114,6 +114,7 @@ def test_a_call_reloads_and_answers_with_the_changes_or_with_every_error(tmp_pat
         assert status_of(ports)["last_error"] is None
 
 
+@pytest.mark.long
 def test_an_address_that_is_taken_is_an_error_of_the_call(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, serving(tmp_path, text("one")) as (_, ports):
         port = taken.getsockname()[1]
@@ -127,6 +128,7 @@ def test_an_address_that_is_taken_is_an_error_of_the_call(tmp_path: Path) -> Non
         assert serves(ports["http"], "one")
 
 
+@pytest.mark.long
 def test_the_call_that_moves_its_own_port_is_answered(tmp_path: Path) -> None:
     with serving(tmp_path, text("one")) as (process, ports):
         (tmp_path / "gateway.yaml").write_text(text("one").replace('admin: {bind: "127.0.0.1', 'admin: {bind: "[::1]'))
@@ -149,6 +151,7 @@ def test_a_file_that_changes_is_reloaded_and_a_broken_one_is_told_once(tmp_path:
         assert serves(ports["http"], "three")
 
 
+@pytest.mark.long
 def test_a_config_map_and_a_secret_that_change_are_read_again(tmp_path: Path) -> None:
     """Kubernetes replaces the link `..data`; the files that the configuration is read from stay links into it."""
     mount, secret = tmp_path / "mount", tmp_path / "secret"
@@ -174,6 +177,7 @@ def test_a_config_map_and_a_secret_that_change_are_read_again(tmp_path: Path) ->
         assert "two" not in "".join(lines)
 
 
+@pytest.mark.long
 def test_a_reload_that_fails_on_another_file_is_tried_again_when_that_file_changes(tmp_path: Path) -> None:
     """A certificate that is not there yet, one whose key is still that of the certificate before, and a file of API
     keys."""
@@ -211,6 +215,7 @@ def test_a_reload_that_fails_on_another_file_is_tried_again_when_that_file_chang
         assert serves(ports["http"], "three")
 
 
+@pytest.mark.long
 def test_the_time_to_stop_is_that_of_the_current_configuration(tmp_path: Path) -> None:
     with serving(tmp_path, text("one")) as (process, ports):
         (tmp_path / "gateway.yaml").write_text(text("one") + "drain: {timeout: 12}\n")

@@ -234,6 +234,7 @@ async def test_during_the_delay_it_is_not_ready_and_still_serves(tmp_path: Path)
         assert await asyncio.to_thread(process.wait) == 0
 
 
+@pytest.mark.long
 async def test_requests_that_take_too_long_are_cancelled_and_counted(tmp_path: Path) -> None:
     async with held() as lab:
         text = HANGING.replace("PORT", str(lab.port)) + "drain: {timeout: 1}\n"
@@ -247,6 +248,7 @@ async def test_requests_that_take_too_long_are_cancelled_and_counted(tmp_path: P
     assert told[-1].endswith("WARNING gateway.cli.stopping: ended; cancelled requests: 3\n")
 
 
+@pytest.mark.long
 async def test_a_second_signal_cancels_requests_in_flight(tmp_path: Path) -> None:
     async with held() as lab:
         with serving(tmp_path, HANGING.replace("PORT", str(lab.port))) as (process, ports):
@@ -307,6 +309,7 @@ def test_a_thread_that_does_not_end_does_not_keep_the_process_alive(tmp_path: Pa
             assert said(process, "ended")[-1].endswith("cancelled requests: 1\n")
 
 
+@pytest.mark.long
 async def test_sighup_does_not_end_a_reference_server() -> None:
     options = ("--protocol", "v2-rest", "--bind", "127.0.0.1:0", "--model", "double")
     with started("reference", *options, stderr=subprocess.PIPE) as (process, _):

@@ -89,6 +89,7 @@ def drain(place: Place, **more: object) -> None:
     urllib.request.urlopen(urllib.request.Request(f"{place.url}/drain", body, headers)).read()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("traffic")
 def test_a_terminal_shows_what_the_gateway_does_and_that_it_restarts(place: Place) -> None:
     """At 80 columns and 24 lines."""
@@ -131,6 +132,7 @@ def test_a_terminal_shows_what_the_gateway_does_and_that_it_restarts(place: Plac
         assert b"\x1b[?1049l" in shown.written[-40:]  # what was on the screen before is there again
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("traffic")
 def test_signals_end_it_and_elsewhere_than_on_a_terminal_it_prints_once(place: Place) -> None:
     with serving(place):

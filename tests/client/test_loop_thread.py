@@ -51,6 +51,7 @@ def test_clients_in_several_threads_do_not_mix_their_deadlines() -> None:
             assert all(threads.map(work, [*addresses, *addresses]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-brpc", "umbridge"])
 def test_a_closed_client_leaves_no_thread_and_no_descriptor(protocol: str) -> None:
     options = ("--protocol", protocol, "--bind", "127.0.0.1:0", "--model", "posterior")

@@ -84,6 +84,7 @@ def tried() -> Iterator[Any]:
                 yield pytest.param(rows, own, direction, other, id=f"{own}-{direction}-{other}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rows", "own", "direction", "other"), [*tried()])
 async def test_what_becomes_of_a_member(rows: list[Row], own: str, direction: str, other: str) -> None:
     between = Between(own, other) if direction == "request" else Between(other, own)

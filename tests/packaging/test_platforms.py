@@ -44,6 +44,7 @@ def test_the_client_calls_in_every_wire_form_on_windows(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == {name: [[2.0, 4.0, 6.0]] for name in WIRE_FORMS}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -60,6 +60,7 @@ def test_who_waits_as_long_as_told_passes(burst: int, now: float, spent: int) ->
     assert allowances.take("a", now + wait) == 0
 
 
+@pytest.mark.long
 def test_of_a_million_clients_a_bounded_number_is_remembered() -> None:
     allowances = Allowances(interval=1, burst=1)
     most = 0

@@ -135,6 +135,7 @@ def test_a_view_of_a_large_body_does_not_keep_it() -> None:
     assert bytes(kept.outputs[0].data) == bytes(8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [8, 10_000])
 def test_a_flood_of_distinct_answers_stays_within_the_bytes(size: int) -> None:
     capacity = 4 * 2**20

@@ -49,7 +49,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     inputs, outputs = _inputs(infer), _requested_outputs(infer)
     config = infer.string(schema.InferRequest.CONFIG)
     parameters = decode_config(config, listener.limits, f"listener {listener.name!r}") if config else {}
-    return Request(Operation.INFER, model, "", None, inputs, outputs, parameters, "", None, message)
+    return Request(Operation.INFER, model, inputs=inputs, outputs=outputs, parameters=parameters, origin=message)
 
 
 def _infer_request(body: Buffer) -> Table | None:

@@ -270,7 +270,7 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
     parts = body.write(said)
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:
-        return Message(form.methods[0], path, all_headers, parts, 0, "", "", {}, "", 0.0, request.deadline)
+        return Message(form.methods[0], path, all_headers, parts, deadline=request.deadline)
     headers, query = head.write(words, request.parameters)
     query = f"{query}&{asked}" if query and asked else query or asked
     all_headers = Headers((*all_headers.raw, *headers))

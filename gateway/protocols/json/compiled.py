@@ -135,26 +135,20 @@ def compile_form(name: str, form: Form) -> CompiledForm:
         for at, each in enumerate(form.infer)
     ]
     models = form.models
+    one_model, place = models.one if models else ABSENT, ("models", "one", "response")
     return CompiledForm(
         name,
         form,
         tuple(exchanges),
-        _probe(form.ready, "ready"),
-        _probe(form.live, "live"),
-        listing_body(models),
-        make_body(
-            models.one if models else ABSENT,
-            JSON_TYPE,
-            Role.MODEL,
-            ("models", "one", "response"),
-            {},
-            ignore_unknown=True,
-        ),
-        make_body(form.error, form.error_type, Role.ERROR, ("error",), {}, ignore_unknown=True),
-        tuple(_failure(form, each, ("failures", at)) for at, each in enumerate(form.failures)),
-        _signature(form.tensors, exchanges) if form.tensors else None,
-        specs,
-        _media_type(form.default_type, ("default_type",)) if form.default_type else None,
+        ready=_probe(form.ready, "ready"),
+        live=_probe(form.live, "live"),
+        models=listing_body(models),
+        one_model=make_body(one_model, JSON_TYPE, Role.MODEL, place, {}, ignore_unknown=True),
+        error=make_body(form.error, form.error_type, Role.ERROR, ("error",), {}, ignore_unknown=True),
+        failures=tuple(_failure(form, each, ("failures", at)) for at, each in enumerate(form.failures)),
+        signature=_signature(form.tensors, exchanges) if form.tensors else None,
+        specs=specs,
+        default_type=_media_type(form.default_type, ("default_type",)) if form.default_type else None,
     )
 
 
@@ -178,14 +172,14 @@ def _exchange(form: Form, exchange: Exchange, specs: Mapping[str, TensorSpec], p
     return CompiledExchange(
         exchange,
         head,
-        QueryDocuments(head.documents, request.nodes, specs, ignore_unknown=ignore) if head.documents else None,
-        request,
-        response,
-        request_type,
-        response_type,
-        Headers(tuple(headers)),
-        FormMessage(response=response, response_headers=told_headers, columns=exchange.columns),
-        {} if form.batch else {name: spec.shape for name, spec in specs.items()},
+        query=QueryDocuments(head.documents, request.nodes, specs, ignore_unknown=ignore) if head.documents else None,
+        request=request,
+        response=response,
+        request_type=request_type,
+        response_type=response_type,
+        request_headers=Headers(tuple(headers)),
+        origin=FormMessage(response=response, response_headers=told_headers, columns=exchange.columns),
+        shapes={} if form.batch else {name: spec.shape for name, spec in specs.items()},
     )
 
 

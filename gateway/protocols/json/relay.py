@@ -230,9 +230,7 @@ class FormRelay:
             if exchange.query is not None:
                 query = urlencode(parse_qsl(message.query, keep_blank_values=True))
         path = _written_path(origin.way, message.captures, request)
-        return Message(
-            message.method, path, Headers(fields), message.parts, 0, query, "", {}, "", 0.0, request.deadline
-        )  # fmt: skip
+        return Message(message.method, path, Headers(fields), message.parts, query=query, deadline=request.deadline)
 
     def _reply(self, reply: Message, request: Request, target: Target) -> Message | None:
         """Return the response for the client if it has a type of the form that the client accepts.

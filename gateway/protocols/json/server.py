@@ -6,7 +6,7 @@ from gateway.core import bytes_elements, http_status, json
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError, GatewayError, error_fields, invalid_input, not_found
 from gateway.core.frozen import replace
-from gateway.core.operations import STREAM, Operation
+from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import (
     JSON_HEADERS,
@@ -20,7 +20,6 @@ from gateway.core.types import (
     Tensor,
     Translate,
     UnequalRows,
-    inference,
     reply,
 )
 from gateway.protocols.json.choice import Choice, is_range, is_web_form, unknown_type
@@ -106,15 +105,15 @@ class _Route:
             model = _agreed("model", model, words.get(Word.MODEL, ""))
             version = _agreed("version", version, words.get(Word.VERSION, ""))
             id = words.get(Word.ID) if id is None else _agreed("id", id, words.get(Word.ID) or "")
-        request = inference(
+        request = Request(
+            INFER,
             model or listener.model,
             version,
             id,
             tensors,
-            (),
-            parameters,
-            message.deadline,
-            origin,
+            parameters=parameters,
+            deadline=message.deadline,
+            origin=origin,
         )
         if found.unequal is not None:
             request = replace(request, inputs=(), flaw=flaw_of_rows(found.unequal, found.tensors, in_query))

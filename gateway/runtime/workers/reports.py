@@ -82,17 +82,17 @@ class Reporter:
         grown, self._told = now - self._told, now
         backends = state.assembly.backends.items()
         return WorkerReport(
-            grown,
-            counters.take(),
-            state.recent_requests.take(),
-            self._key_uses(),
-            metrics.requests.take(),
-            {name: each.open_connections for name, each in listeners},
-            {name: each.unanswered_requests for name, each in listeners},
-            {(str(name), one.address): one.in_flight for name, each in backends for one in each.endpoints},
-            ProcessLoad(PROCESS_MEMORY.used, metrics.lag.longest),
-            (0, None) if shedding is None else (int(shedding.level), shedding.since),
-            [(place, name, dict(state)) for place, name, state in state.policy_states],
+            grown=grown,
+            counters=counters.take(),
+            recent=state.recent_requests.take(),
+            key_uses=self._key_uses(),
+            counted=metrics.requests.take(),
+            connections={name: each.open_connections for name, each in listeners},
+            requests={name: each.unanswered_requests for name, each in listeners},
+            calls={(str(name), one.address): one.in_flight for name, each in backends for one in each.endpoints},
+            load=ProcessLoad(PROCESS_MEMORY.used, metrics.lag.longest),
+            shedding=(0, None) if shedding is None else (int(shedding.level), shedding.since),
+            policies=[(place, name, dict(state)) for place, name, state in state.policy_states],
         )
 
     def _key_uses(self) -> Mapping[str, tuple[float, int]]:

@@ -85,7 +85,9 @@ def _listeners(
         facts = {key: each[key] for key in ("address", "protocols")}
         about = f"{each['address']} {', '.join(each['protocols'])}"
         in_flight = None if now is None else now["in_flight"]
-        yield OverviewRow("listener", each["name"], about, facts, figures, in_flight, None, _level(figures), "")
+        yield OverviewRow(
+            "listener", each["name"], about, facts, figures, in_flight, waiting=None, level=_level(figures), state=""
+        )
 
 
 def _routes(topology: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> Iterator[OverviewRow]:
@@ -93,7 +95,9 @@ def _routes(topology: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> 
     routes += [(each["name"], _conditions(each["match"]), {"match": each["match"]}) for each in topology["routes"]]
     for name, text, facts in routes:
         figures, about = of(name), "" if text == name else text
-        yield OverviewRow("route", name, about, facts, figures, None, None, _level(figures), "")
+        yield OverviewRow(
+            "route", name, about, facts, figures, in_flight=None, waiting=None, level=_level(figures), state=""
+        )
 
 
 def _conditions(match: Mapping[str, Any]) -> str:
@@ -116,10 +120,16 @@ def _backends(
         serving = sum(endpoint["state"] != DOWN and "drain" not in endpoint for endpoint in now["endpoints"])
         facts = {"protocol": each["protocol"], "serving": serving, "of": len(states)}
         yield OverviewRow(
-            "backend", each["name"], each["protocol"], facts, of(each["name"]),
-            sum(endpoint["in_flight"] for endpoint in now["endpoints"]), now["waiting"],
-            _level_of_backend(states, now.get("starts_servers", False)), f"{serving}/{len(states)} up",
-        )  # fmt: skip
+            "backend",
+            each["name"],
+            each["protocol"],
+            facts,
+            of(each["name"]),
+            in_flight=sum(endpoint["in_flight"] for endpoint in now["endpoints"]),
+            waiting=now["waiting"],
+            level=_level_of_backend(states, now.get("starts_servers", False)),
+            state=f"{serving}/{len(states)} up",
+        )
 
 
 def _endpoints(traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> Iterator[OverviewRow]:
@@ -129,9 +139,16 @@ def _endpoints(traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -
             facts = {"backend": backend, "last_error": error or None}
             about = f"{backend}: {error}" if error else backend
             yield OverviewRow(
-                "endpoint", each["address"], about, facts, of((backend, each["address"])), each["in_flight"], None,
-                _level_of_endpoint(each), each.get("drain") or each["state"],
-            )  # fmt: skip
+                "endpoint",
+                each["address"],
+                about,
+                facts,
+                of((backend, each["address"])),
+                in_flight=each["in_flight"],
+                waiting=None,
+                level=_level_of_endpoint(each),
+                state=each.get("drain") or each["state"],
+            )
 
 
 def _level(figures: WindowFigures) -> str:

@@ -70,6 +70,7 @@ async def test_a_snippet_gets_the_answer_that_the_playground_gets(gateway: Runni
         assert printed(await output(gateway, form, name), name) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUN)
 async def test_a_snippet_has_tls_and_the_key(gateway: RunningPlayground, name: str) -> None:
     form = {**DOUBLE, "listener": "secure"}
@@ -77,6 +78,7 @@ async def test_a_snippet_has_tls_and_the_key(gateway: RunningPlayground, name: s
     assert printed(await output(gateway, form, name), name) == [2.0, 5.0, -6e-5]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUN)
 async def test_a_snippet_has_texts_as_they_are(gateway: RunningPlayground, name: str) -> None:
     expected = ["IT'S", '$HOME "B" \\N']

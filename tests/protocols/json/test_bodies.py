@@ -645,6 +645,7 @@ def test_an_unknown_member_with_a_name_of_megabytes_is_refused_with_few_copies_o
     assert memory.peak < 4 * len(text)
 
 
+@pytest.mark.long
 def test_the_errors_of_alternatives_hold_no_copies_of_the_body() -> None:
     alternatives = {"$any": [{"a": "$x|items", "b": "$_", f"k{at}?": "$_"} for at in range(16)]}
     text = b'{"a":[' + b'"",' * 100_000 + b'{}],"b":"\\n"}'

@@ -70,6 +70,7 @@ def test_texts_of_any_shape_become_json(shape: tuple[int, ...]) -> None:
     assert [loads(b"".join(row)) for row in written] == texts.tolist()
 
 
+@pytest.mark.long
 def test_one_long_example_is_written_in_pieces() -> None:
     count = 96 * PIECE
     empty = Tensor("x", Datatype.BYTES, (1, count), bytes(4 * count))

@@ -42,6 +42,7 @@ def is_live(port: int) -> bool:
         return client.getresponse().status == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [SERVE, REFERENCE], ids=["serve", "reference"])
 @pytest.mark.parametrize(("redirected", "why"), [("> /dev/full", "No space left on device"), (">&-", "it is closed")])
 def test_without_standard_output_it_serves(tmp_path: Path, command: tuple[str, ...], redirected: str, why: str) -> None:

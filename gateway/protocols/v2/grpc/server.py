@@ -73,7 +73,7 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
         empty_final = bool(take_flag(given, ENABLE_EMPTY_FINAL, _WHAT)) and operation is Operation.STREAM
         parameters = without_consumed(given)
     origin = extended(InferMessage, message, empty_final, typed) if empty_final or typed else message
-    return Request(operation, model, version, id, inputs, outputs, parameters, "", deadline, origin)
+    return Request(operation, model, version, id, inputs, outputs, parameters, deadline=deadline, origin=origin)
 
 
 def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:

@@ -23,7 +23,6 @@ from gateway.core.types import (
     RequestedOutput,
     Response,
     Translate,
-    inference,
     reply,
 )
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
@@ -110,10 +109,17 @@ def _request(infer: InferenceRequest, behind: Buffer, message: Message, limits: 
     if binary_data_output or True in binary_data.values():
         origin = extended(BinaryOutputMessage, message, binary_data_output, binary_data)
     captures = message.captures
-    return inference(
-        captures["model"], captures.get("version", ""), checked_id(infer.id), inputs, outputs, parameters, deadline,
-        origin,
-    )  # fmt: skip
+    return Request(
+        INFER,
+        captures["model"],
+        captures.get("version", ""),
+        checked_id(infer.id),
+        inputs,
+        outputs,
+        parameters,
+        deadline=deadline,
+        origin=origin,
+    )
 
 
 _NO_FLAGS: Mapping[str, bool] = MappingProxyType({})

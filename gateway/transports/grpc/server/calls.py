@@ -256,9 +256,16 @@ class ServerCall:
 
     def _message(self, body: Buffer, now: float) -> Message:
         name, owner = self._method.name, self._owner
-        # The arguments are positional, because keyword arguments would take twice as long.
         message = Message(
-            name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline, owner.identity
+            name,
+            name,
+            self._head.metadata,
+            (body,),
+            pattern=name,
+            peer=owner.peer,
+            received=now,
+            deadline=self._deadline,
+            identity=owner.identity,
         )
         if self._method.record is not None:
             self._record = self._method.record(message, len(body))

@@ -8,7 +8,6 @@ import httptools
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.core.record import UNRECORDED
 from gateway.core.types import Buffer, Headers, Message, ReplyMessage
 from gateway.transports.errors import beyond_limit
 from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
@@ -261,10 +260,7 @@ class ReplyReader:
     def _completed(self, headers: Headers, body: Buffer, status: int, keep_alive: bool) -> Message:
         if self._arriving is None and len(body) >= MIN_COUNTED:
             body = PROCESS_MEMORY.track(body)
-        # The arguments are positional, because keywords would double the cost.
-        self.message = message = ReplyMessage(
-            "", "", headers, (body,), status, "", "", {}, "", 0.0, None, "", UNRECORDED, None, (), self._close
-        )
+        self.message = message = ReplyMessage(headers=headers, parts=(body,), status=status, close=self._close)
         self.keep_alive = keep_alive
         return message
 

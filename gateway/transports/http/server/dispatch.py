@@ -71,11 +71,19 @@ class Dispatch:
 
         `received` is the time when it arrived, on the loop's clock."""
         timeout = self.timeout
-        # The arguments are positional, because keywords would double the cost.
         return Message(
-            head.method, head.path, head.headers, (body,), 0, head.query, self.pattern, self.captures, peer, received,
-            None if timeout is None else received + timeout, identity,
-        )  # fmt: skip
+            head.method,
+            head.path,
+            head.headers,
+            (body,),
+            query=head.query,
+            pattern=self.pattern,
+            captures=self.captures,
+            peer=peer,
+            received=received,
+            deadline=None if timeout is None else received + timeout,
+            identity=identity,
+        )
 
     def body_wants_stream(self, message: Message) -> bool:
         """Return whether the body of the request, which has arrived, requests a stream.

@@ -197,6 +197,7 @@ def test_what_a_table_takes_is_bounded(body: bytes, header: bool, why: str) -> N
     assert refused.value.reason is Reason.TOO_LARGE
 
 
+@pytest.mark.long
 def test_long_tables_are_read_in_pieces() -> None:
     lines = [f"{at},{at / 7!r}" for at in range(200_000)]
     body = "\n".join(lines).encode()

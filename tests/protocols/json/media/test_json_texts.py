@@ -22,6 +22,7 @@ def test_the_elements_are_those_of_the_list_wherever_it_is_cut(items: list[bytes
     assert list(chain.from_iterable(elements(b"[%b]" % b",".join(items)))) == items
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("item", [b"1", b"[1]", b'"a"', b'["a"]'])
 def test_tables_and_lines_are_written_some_elements_at_a_time(item: bytes) -> None:
     text = b"[%b]" % b",".join([item] * 200_000)
