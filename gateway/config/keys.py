@@ -293,8 +293,8 @@ class MetricsConfig(Keys):
     enabled: Flag = True
     """Record metrics, and serve the page."""
     models: Annotated[int, Strict(), Field(ge=0)] = 100
-    """Maximum number of models with their own value of the label `model`, in addition to the models that routes name
-    exactly. The first models that return a response get their own values. All other models are counted together as
+    """Maximum number of models with their own value of the label `model`, in addition to the models with an exact name
+    in a route. The first models that return a response get their own values. All other models are counted together as
     `other`."""
     buckets: Annotated[tuple[Period, ...], Field(min_length=1, max_length=50), AfterValidator(_ascending)] = (
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
@@ -306,8 +306,8 @@ class DrainConfig(Keys):
     """How the gateway stops on SIGTERM or SIGINT. A second signal terminates it immediately."""
 
     delay: Seconds = 0
-    """Seconds before the listeners close. During this time, `/readyz` already fails, so load balancers can stop sending
-    requests, but the gateway still serves requests. HTTP responses have `Connection: close`."""
+    """Seconds before the listeners close. During this time, `/readyz` fails, so load balancers stop sending requests,
+    but the gateway still serves requests. HTTP responses have `Connection: close`."""
     timeout: Seconds = 30
     """Maximum time for requests in flight after the listeners close, in seconds. The gateway then cancels them."""
 
@@ -424,9 +424,11 @@ class DiscoveryConfig(Keys):
     dns: Literal["all"] | None = None
     """`all`: every IP address of the host names in `endpoints` becomes a separate endpoint."""
     srv: Name | None = None
-    """DNS name with SRV records, which contain hosts and ports. Needs `pip install "modelglot[discovery]"`."""
+    """DNS name with SRV records, which contain the host and port of each server. Needs `pip install
+    "modelglot[discovery]"`."""
     files: Name | None = None
-    """Absolute path of files with one address per line, with the wildcards `*`, `?`, `[...]` and `**`."""
+    """Absolute path of the files, which contain one address per line. The path can contain the wildcards `*`, `?`,
+    `[...]` and `**`."""
     registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
     """Servers that register themselves."""
     interval: Period = 5
@@ -633,15 +635,15 @@ class TracingConfig(Keys):
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
     """`{NAME: VALUE}`: headers for requests to the collector."""
     sample: Share = 0.01
-    """Fraction of the traces that are recorded, of those that start at this gateway. If a request has a `traceparent`
-    header, the header decides whether the trace is recorded."""
+    """Fraction of the traces starting at this gateway that are recorded. If a request has a `traceparent` header, the
+    header decides whether the trace is recorded."""
     service: Name = "modelglot"
     """Value of `service.name` in the spans."""
     interval: Period = 5
     """Seconds between two batches of spans."""
     timeout: Period = 10
-    """Timeout for sending a batch to the collector, in seconds. At most 2048 requests' trace data waits for the
-    collector; the gateway drops the rest."""
+    """Timeout for sending a batch to the collector, in seconds. While the collector is slow, the gateway keeps the
+    trace data of at most 2048 requests, and drops the rest."""
 
 
 class Config(Keys):
@@ -674,8 +676,8 @@ class Config(Keys):
     log: LogConfig = LogConfig()
     """Log settings."""
     request_ids: RequestIdsConfig | None = None
-    """Request IDs, which the gateway accepts or generates, returns to clients and sends to backends. If this key is set
-    (`{}` is enough), every request has an ID. Otherwise, only logged and traced requests have an ID, and only error
+    """Request ids, which the gateway accepts or generates, returns to clients and sends to backends. If this key is set
+    (`{}` is enough), every request has an id. Otherwise, only logged and traced requests have an id, and only error
     responses contain it."""
     drain: DrainConfig = DrainConfig()
     """Settings for stopping the gateway."""
