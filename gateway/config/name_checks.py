@@ -254,7 +254,7 @@ def _script(location: Location, script: str) -> Iterator[Finding]:
 
 
 def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
-    """Find `discovery: {dns: all}` of backends without a host name."""
+    """Find `discovery: {dns: all}` on backends without a host name."""
     if backend.protocol not in catalog.protocols or not backend.endpoints:
         return
     transport = catalog.protocols[backend.protocol].transport

@@ -13,7 +13,7 @@ from gateway.core.protocol import Protocol, Relay, resolve_batch
 
 NEEDS_NO_CONTENT = frozenset({"name", "backend", "split", "sticky", "fallback", "passthrough"})
 """The route keys that do not require decoding messages. For every other key, a function in this module determines when
-the key needs their content."""
+the key needs the content of messages."""
 
 
 @frozen

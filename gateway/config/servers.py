@@ -53,8 +53,8 @@ class ResourcesConfig(Keys):
     memory: Size | None = None
     """Memory, in bytes. The engine `process` applies this limit to the address space of each process of a job."""
     seconds: Period | None = None
-    """Maximum runtime (walltime) of a job, in seconds. Then the engine terminates the job. Before that time, the
-    gateway stops sending calls to the job's server, and replaces the server."""
+    """Maximum runtime (walltime) of a job, in seconds. The engine then terminates the job. Before that, the gateway
+    stops sending calls to the job's server, and replaces the server."""
     options: tuple[Name, ...] = ()
     """Additional engine options, such as `--partition=gpu` for SLURM."""
 
