@@ -1,4 +1,5 @@
-"""The configuration: functions that read one YAML file, and return a Config or all errors of the file."""
+"""The configuration: functions that read one YAML file, and return a Config or a list of all errors in the file. The
+commands of `gateway.cli` call them."""
 
 from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.keys import Config

@@ -1,5 +1,5 @@
-"""The keys for authentication and permissions: `auth`, `permissions`, `principals`, and `auth` of listeners and of the
-status API."""
+"""The keys for authentication and permissions: `auth`, `permissions`, `principals`, and the `auth` keys of listeners
+and of the health and admin ports."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ from gateway.core.principal import Permission
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 Way = Literal["keys", "jwt", "certificates"]
-"""Kinds of credentials, named like the keys of `auth`."""
+"""Types of credentials, named like the keys of `auth`."""
 
 NOT_FOR_KEYS = frozenset({"authorization", "content-type", "content-length", "host", "te", "transfer-encoding"})
 
@@ -42,11 +42,11 @@ class ApiKeysConfig(Keys):
     """API keys. `gateway keys add` creates a key."""
 
     file: Name
-    """Absolute path of the file with the digests of the keys, as written by `gateway keys`. The gateway reads the file
-    again when it changes. If the changed file has errors, the gateway keeps the previous keys."""
+    """Absolute path of the file with the digests of the keys, as written by `gateway keys`. The gateway reloads the
+    file when it changes. If the changed file has errors, the gateway keeps the previous keys."""
     header: Annotated[HeaderName, AfterValidator(_key_header)] = "x-api-key"
-    """Header or gRPC metadata key for an API key. The gateway also reads `Authorization`, as `Bearer KEY` or as Basic
-    authentication with the key as the password. If a client sends both headers, the gateway uses this header."""
+    """Header or gRPC metadata key for an API key. The gateway also accepts the key in `Authorization`, as `Bearer KEY`
+    or as the password of Basic authentication. If a client sends both headers, this header applies."""
 
 
 class TokensConfig(Keys):
@@ -56,27 +56,27 @@ class TokensConfig(Keys):
     issuer: Annotated[Name, AfterValidator(_issuer)]
     """URL of the issuer, identical to the `iss` claim in tokens."""
     audience: SomeNames
-    """Accepted values of `aud`. A token must have at least one of them."""
+    """Accepted values of the `aud` claim. A token must contain at least one of them."""
     jwks: Name | None = None
     """Location of the issuer's public keys: a URL, or the absolute path of a file. Default: the URL in
     `ISSUER/.well-known/openid-configuration`."""
     ca: Name | None = None
     """Absolute path of a PEM file with the CAs that sign the issuer's server certificate. The gateway reads the file at
-    each refresh of the keys. Default: the CAs of the system."""
+    each refresh of the keys. Default: the system's CAs."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1), AfterValidator(distinct)] = ("RS256", "ES256")
     """Accepted signature algorithms."""
     leeway: Seconds = 30
     """Tolerated difference between the gateway's clock and the issuer's clock, in seconds."""
     principal: Name = "sub"
-    """Claim with the name of the principal. Use dots for claims inside objects: `realm.user`."""
+    """Claim that contains the principal's name. Use dots for claims inside objects: `realm.user`."""
     prefix: str = ""
-    """Prefix that the gateway adds to this name, so a token cannot have the name of another principal."""
+    """Prefix that the gateway adds to the principal's name, so a token cannot impersonate another principal."""
     permissions: Name | None = None
-    """Claim that lists groups, roles or scopes. If a value is a name in `permissions`, the token gets the permissions
-    of that name. Use dots for claims inside objects: `realm_access.roles`."""
+    """Claim that lists groups, roles or scopes. If a value is the name of a set in `permissions`, the token gets the
+    permissions in this set. Use dots for claims inside objects: `realm_access.roles`."""
     refresh: Period = 300
-    """Seconds between two refreshes of the issuer's keys. A token with an unknown key triggers an immediate refresh, at
-    most every 10 s."""
+    """Seconds between two refreshes of the issuer's keys. A token that was signed with an unknown key triggers an
+    immediate refresh, at most every 10 s."""
 
 
 def _distinct_issuers(listed: tuple[TokensConfig, ...]) -> tuple[TokensConfig, ...]:
@@ -88,7 +88,7 @@ def _distinct_issuers(listed: tuple[TokensConfig, ...]) -> tuple[TokensConfig, .
 
 
 class CertificateConfig(Keys):
-    """The principal for client certificates with a matching identity."""
+    """Principal for client certificates with a matching identity."""
 
     identity: Name
     """Glob that the identity in the certificate must match."""
@@ -104,15 +104,15 @@ class AuthConfig(Keys):
     jwt: Annotated[
         tuple[TokensConfig, ...], Field(min_length=1), OneOrSeveral(TokensConfig), AfterValidator(_distinct_issuers)
     ] = ()
-    """Tokens of an issuer, or a list if there are several issuers. The gateway verifies a token only with the keys and
-    rules of the issuer that the token's `iss` claim names."""
+    """JSON Web Tokens: the settings of an issuer, or a list for several issuers. The gateway verifies a token only with
+    the keys and rules of the issuer in the token's `iss` claim."""
     certificates: tuple[CertificateConfig, ...] = ()
     """Client certificates, on listeners whose TLS settings request them. The gateway uses the first entry that
     matches."""
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """The configured kinds of credentials."""
+        """The configured types of credentials."""
         found: list[Way] = []
         if self.keys is not None:
             found.append("keys")
@@ -127,22 +127,22 @@ class GrantConfig(Keys):
     """Permitted operations on models."""
 
     operations: Annotated[tuple[Permission, ...], Field(min_length=1), AfterValidator(distinct)]
-    """Permitted operations. `infer`: run models. `metadata`: read model and server metadata. `control`: load
-    models and change server settings, if the listener has `allow_control`. `offline`: take a listener offline, if the
-    listener has `allow_offline`. `explain`: request explanations of responses. `admin`: use the status API. `details`:
-    get full errors, even if the listener has `errors: {detail: brief}`. `metrics`: read `/metrics`, if `health` has
+    """Permitted operations. `infer`: run models. `metadata`: read model and server metadata. `control`: load models and
+    change server settings, if the listener has `allow_control`. `offline`: take a listener offline, if the listener has
+    `allow_offline`. `explain`: request explanations of responses. `admin`: use the admin port. `details`: get full
+    error messages, even if the listener has `errors: {detail: brief}`. `metrics`: read `/metrics`, if `health` has
     `auth`."""
     models: SomeNames = ("*",)
-    """Globs of model names, as used by clients."""
+    """Globs of model names that clients use."""
     listeners: SomeNames = ("*",)
-    """Globs of listeners."""
+    """Globs of listener names."""
 
 
 class PrincipalConfig(Keys):
-    """A person or program, or all principals whose names match a glob."""
+    """Permissions of a person or program, or of all principals whose names match a glob."""
 
     permissions: SomeNames
-    """Names in `permissions`, or the built-in names `use` (infer and metadata for all models) and `all`."""
+    """Names of sets in `permissions`, or the built-in sets `use` (`infer` and `metadata` for all models) and `all`."""
 
 
 class ListenerAuthConfig(Keys):
@@ -156,7 +156,7 @@ class ListenerAuthConfig(Keys):
 
 
 class AdminAuthConfig(Keys):
-    """Authentication for the status API. Principals need the permission `admin`."""
+    """Authentication for the admin port. Principals need the permission `admin`."""
 
     accept: Annotated[tuple[Literal["keys", "jwt"], ...], Field(min_length=1), AfterValidator(distinct)] | None = None
     """Accepted credentials: `keys`, `jwt` or both. Default: all credentials in the top-level key `auth`."""

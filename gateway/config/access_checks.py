@@ -1,5 +1,5 @@
-"""Checks of authentication and permissions: `auth`, `permissions`, `principals`, and `auth` of listeners and of the
-status API. They run only if all parts of the configuration are valid."""
+"""Checks of authentication and permissions: `auth`, `permissions`, `principals`, and the `auth` keys of listeners and
+ports. `loading` calls them if all parts of the configuration are valid."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -139,7 +139,7 @@ def _authorities(location: Location, path: str, place: str, catalog: Catalog) ->
 
 
 def is_url(place: str) -> bool:
-    """Return whether the location of an issuer's keys is a URL, as opposed to the path of a file."""
+    """Return True if the location of an issuer's keys is a URL, False if it is the path of a file."""
     return place.startswith(("https://", "http://"))
 
 
@@ -147,7 +147,7 @@ def is_url(place: str) -> bool:
 
 
 def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find access that the configuration allows, probably by mistake."""
+    """Find access that the configuration probably allows by mistake."""
     asking = [listener for listener in config.listeners if listener.auth is not None]
     if config.auth is not None and asking:
         for at, listener in enumerate(config.listeners):

@@ -12,7 +12,7 @@ _WRITTEN = {"true": "y", "false": "n"}
 
 
 def boolean_keys(node: Node, above: Location = ()) -> Iterator[Finding]:
-    """Yield a finding for each of these keys in a document."""
+    """Yield a finding for each key `true` or `false` in a document."""
     match node.value:
         case dict(items):
             for key, child in items.items():

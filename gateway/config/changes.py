@@ -1,5 +1,5 @@
-"""List the differences between two configurations, for the log and for operators. The list contains names of keys and
-addresses of listeners and endpoints, but no other values, because they might be secrets."""
+"""List the differences between two configurations after a reload, for the log and for operators. The list contains key
+names and the addresses of listeners and endpoints, but no other values, because they might be secrets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -17,13 +17,12 @@ K = TypeVar("K", ListenerConfig, FormConfig, BackendConfig, RouteConfig)
 
 
 def applicable(running: Config, loaded: Config) -> Config:
-    """Return `loaded`, with the values of `running` for the keys that need a restart."""
+    """Return `loaded`, but with the values from `running` for the keys that need a restart."""
     return loaded.model_copy(update={key: getattr(running, key) for key in NEEDS_RESTART})
 
 
 def changes(old: Config, new: Config) -> tuple[str, ...]:
-    """Return the changes of a reload from `old` to `new`, one text for each change; empty if the configurations are
-    equal."""
+    """Return a line for each difference between `old` and `new`; empty if the configurations are equal."""
     return (
         *_listeners(old.listeners, new.listeners),
         *_forms(old.forms, new.forms),
@@ -34,7 +33,7 @@ def changes(old: Config, new: Config) -> tuple[str, ...]:
 
 
 def not_applied(running: Config, loaded: Config) -> tuple[str, ...]:
-    """Return the differences that need a restart, one text for each key."""
+    """Return a line for each changed key that needs a restart."""
     different = (key for key in NEEDS_RESTART if getattr(running, key) != getattr(loaded, key))
     return tuple(f"{key} differs from the file, which needs a restart to take effect" for key in different)
 
@@ -98,5 +97,5 @@ def _kept(old: Mapping[str, K], new: Mapping[str, K]) -> Iterator[tuple[str, K, 
 
 
 def _different(old: Any, new: Any) -> list[str]:
-    """Return the keys whose values differ."""
+    """Return the keys with different values."""
     return [key for key in type(new).model_fields if getattr(old, key) != getattr(new, key)]

@@ -2,9 +2,9 @@
 
 Each field of the class becomes a key. The key has the field's name and default, the field's docstring as its
 description, and a YAML type derived from the field's Python type. `forms` maps Python types to YAML types: `bool` is a
-flag, and `Tensor` is a map of name, datatype, shape and data. A class with fields is a separate map. A tuple, a mapping
-or a union uses the YAML types of its items. `checks` has functions that refuse values of a type. Types marked with
-Annotated define their own YAML types.
+flag, and `Tensor` is a map of name, datatype, shape and data. A class with fields becomes a nested map. A tuple, a
+mapping or a union uses the YAML types of its items. `checks` contains functions that refuse values of a type. Types
+marked with Annotated define their own YAML types.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ from gateway.config.fields import Keys, Written
 
 
 class Declared(Written):
-    """The annotation of a value of the class `declaration`, written in YAML as a map of its fields. If `only` is set,
-    the map has only these fields."""
+    """Annotation for a value of the class `declaration`, which is a map of its fields in YAML. If `only` is set, the
+    map contains only these fields."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class _Forms:
         self._checks = checks
 
     def keys(self, declaration: type, names: Sequence[str]) -> type[Keys]:
-        """Return the configuration map whose keys are the fields `names` of `declaration`."""
+        """Return a Keys class for the fields `names` of `declaration`."""
         types = get_type_hints(declaration, include_extras=True)
         keys: dict[str, Any] = {}
         for field in fields(declaration):

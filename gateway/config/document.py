@@ -1,11 +1,11 @@
-"""Parse YAML text into a tree of nodes with line and column.
+"""Parse YAML text into a tree of nodes with line and column, for `loading`.
 
 This module composes the tree from the parser's events. Scalars follow the core schema, keys are text and unique, and
 aliases are allowed up to a small total size. Tags, merge keys and several documents are errors.
 
 This module does not use `yaml.compose`. Its C loader crashes the process on 100,000 opening brackets, loses the
-position of an alias, accepts a list that contains itself, and refuses an anchor that is defined again. Working around
-this would need one pass over the events before `yaml.compose`, and one over the nodes after it.
+positions of aliases, accepts a list that contains itself, and refuses to redefine an anchor. Working around this would
+need a pass over the events before `yaml.compose`, and a pass over the nodes after it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,8 +40,7 @@ class Mark:
 
 @frozen
 class YamlFault:
-    """A fault at one position of a document. `location` has the keys and indexes that lead to the position, if
-    known."""
+    """An error at one position of a document. `location` contains the keys and indexes of the position, if known."""
 
     mark: Mark
     message: str
@@ -49,7 +48,7 @@ class YamlFault:
 
 
 class DocumentError(Exception):
-    """The text is not a valid document. `fault` is the only fault that can be reported."""
+    """The text is not a valid document. `fault` is the only error in it that can be reported."""
 
     def __init__(self, mark: Mark, message: str) -> None:
         super().__init__(message)
@@ -58,8 +57,8 @@ class DocumentError(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """One value. `keys` has the positions of a map's keys. `size` is the number of nodes, and `height` the number of
-    levels, with aliases expanded."""
+    """One value. `keys` contains the positions of a map's keys. `size` is the number of nodes, and `height` the number
+    of levels, with aliases expanded."""
 
     mark: Mark
     value: "Scalar | list[Node] | dict[str, Node]"
@@ -78,7 +77,7 @@ class Node:
                 return scalar
 
     def referenced(self) -> Iterator[Referenced]:
-        """Yield the texts in which references were replaced."""
+        """Yield the strings in which references were replaced."""
         match self.value:
             case dict(items):
                 for node in items.values():
@@ -100,7 +99,7 @@ class Node:
         return node
 
     def location_of(self, mark: Mark) -> Location:
-        """Return the keys and indexes that lead to the node that starts at `mark`; empty if no node starts there."""
+        """Return the location of the node that starts at `mark`; empty if no node starts there."""
         below: list[tuple[str | int, Mark | None, Node]]
         match self.value:
             case dict(items):
@@ -130,10 +129,10 @@ class Node:
 
 
 def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[YamlFault, ...]]:
-    """Return the document in `text`, with references resolved, and the faults of single keys and scalars.
+    """Return the document in `text`, with references resolved, and the errors in single keys and scalars.
 
     Raises:
-        DocumentError: the text is not YAML, has several documents, or is larger than the limits.
+        DocumentError: the text is not YAML, contains several documents, or exceeds the limits.
     """
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise DocumentError(Mark(1, 1), f"the configuration is larger than {MAX_BYTES} bytes")
@@ -183,7 +182,7 @@ class _Composer:
         return node
 
     def _alias(self, event: Any) -> Node:
-        # An anchor is known only once its node is complete, so a node cannot contain itself.
+        # An anchor is known only when its node is complete, so a node cannot contain itself.
         if event.anchor not in self._anchors:
             text = quoted(f"*{event.anchor}")
             message = f"the alias *{event.anchor} has no anchor before it; if it is text, quote it: {text}"
@@ -218,7 +217,7 @@ class _Composer:
         return node
 
     def _key(self, event: Any, depth: int) -> str | None:
-        """Return a key's text. If the key is invalid, record a fault and return None."""
+        """Return a key as a string. If the key is invalid, record an error and return None."""
         if not isinstance(event, events.ScalarEvent):
             self._node(event, depth)
             self._fault(event, "a key must be text")

@@ -1,7 +1,8 @@
-"""The configuration in use as plain values for JSON, with all defaults and without secrets.
+"""The active configuration as plain JSON values, with all defaults and without secrets, for the admin port.
 
-A value is a secret if its key is declared as a secret (`fields.Secret`, or a SecretStr of a policy), whatever its name.
-Texts from a file or a variable can also be secrets, so the output has the reference instead, such as `${file:/path}`.
+A value is secret if its key is declared as a secret (`fields.Secret`, or a policy's SecretStr), whatever its name.
+Strings from a file or an environment variable can also be secrets, so the output contains the reference instead, such
+as `${file:/path}`.
 """
 
 import math
@@ -20,11 +21,11 @@ from gateway.core.address import Address
 from gateway.core.types import Tensor
 
 MASK = "***"
-"""The text that replaces every secret."""
+"""Replacement for every secret."""
 
 
 def effective(config: Config) -> object:
-    """Return `config` as maps, lists, texts and numbers."""
+    """Return `config` as maps, lists, strings and numbers."""
     return _plain(config, config.references)
 
 

@@ -1,5 +1,5 @@
-"""Building blocks of the configuration's models: types of scalars, values whose YAML representation differs from their
-Python value, and errors for validators."""
+"""Building blocks for the classes of keys: scalar types, values that YAML and Python represent differently, and errors
+for validators."""
 
 import re
 from collections.abc import Callable
@@ -24,31 +24,31 @@ from gateway.core.types import Nan
 T = TypeVar("T")
 
 NESTED = "nested"
-"""The type of an error that contains other errors. `errors` in the error's context has them, with locations below this
-error's location."""
+"""The type of an error that contains other errors, in `errors` of its context. The locations of these errors are
+relative to this error's location."""
 VALUE = "{value}"
-"""Placeholder in a message for the value at its location, or for the reference that the value came from."""
+"""Placeholder in a message for the value at the message's location, or for the reference that the value came from."""
 
 
 class Keys(Documented):
-    """A map of the configuration. Its attributes are the keys, and their docstrings describe the keys."""
+    """Base class for a map in the configuration. The attributes are the keys; their docstrings are the descriptions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def refusal(message: str, *location: str | int, kind: str = "refused") -> PydanticCustomError:
-    """Return an error for a validator to raise. `message`, which can contain VALUE, is about the value at `location`
-    below the validated value."""
+    """Return an error for a validator to raise. `message` can contain VALUE. `location` is relative to the validated
+    value."""
     return refusals([{"type": kind, "loc": location, "msg": message}])
 
 
 def refusals(errors: list[Any]) -> PydanticCustomError:
-    """Return a single error that contains `errors`. Each needs `type`, `loc` and `msg`, like pydantic's errors."""
+    """Return a single error that contains `errors`. Each item needs `type`, `loc` and `msg`, like a pydantic error."""
     return PydanticCustomError(NESTED, "several errors", {"errors": errors})
 
 
 class Written:
-    """Annotation for a value that `build` makes from its YAML representation, a `form`."""
+    """Annotation for a value that `build` creates from a `form`, its YAML representation."""
 
     def __init__(self, form: Any, build: Callable[[Any], Any]) -> None:
         self.form = form
@@ -117,7 +117,7 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def _bytes(given: Any) -> Any:
-    """Return `64KiB` as a number. Return anything except text unchanged, for the type's own validation."""
+    """Return a text such as `64KiB` as a number of bytes. Return other values unchanged; the type validates them."""
     if not isinstance(given, str):
         return given
     found = _BYTES_WRITTEN.fullmatch(given)
@@ -127,7 +127,7 @@ def _bytes(given: Any) -> Any:
 
 
 class _OrText:
-    """Annotation that allows a text instead of a number in the JSON Schema."""
+    """Annotation that also allows text instead of a number in the JSON Schema."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -157,7 +157,7 @@ def _each_once(given: Any) -> Any:
 
 
 EachHeaderOnce = BeforeValidator(_each_once)
-"""Annotates a map by header names."""
+"""Annotation for a map whose keys are header names."""
 Flag = Annotated[bool, Strict()]
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
 SomeNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(distinct)]
@@ -168,5 +168,5 @@ def _null_is_a_word(given: Any) -> Any:
 
 
 NanKey = Annotated[Nan | None, BeforeValidator(_null_is_a_word)]
-"""Representation of NaN and infinities. YAML's null in `nan: null` becomes the text `null`. None means that the key is
-absent."""
+"""Representation of NaN and infinities. The YAML null in `nan: null` becomes the text `null`. None means that the key
+is absent."""

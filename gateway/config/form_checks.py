@@ -1,4 +1,4 @@
-"""Turn the forms of a configuration into protocols for its other parts, and find errors in forms."""
+"""Convert the forms of a configuration into protocols for its other parts, and find errors in forms."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ from gateway.protocols.json.form import PREFIX, FormError
 
 
 def with_forms(catalog: Catalog, parts: Parts) -> tuple[Catalog, list[Finding]]:
-    """Return `catalog` and a finding for each invalid form. The catalog's protocols then include the forms that the
-    configuration declares, and the built-in forms that it names."""
+    """Return `catalog`, with the forms that the configuration declares and the built-in forms that it uses as
+    additional protocols, and a finding for each invalid form."""
     found, findings = dict(catalog.protocols), []
     for _, name in protocol_mentions(parts):
         if name in catalog.ready_forms:
@@ -32,12 +32,12 @@ _OWN_JSON_NAMES = frozenset(
     {"flask", "fastapi", "express", "django", "starlette", "tornado", "aiohttp", "http", "https", "rest", "http-json",
      "json-over-http", "rest-json", "custom"}
 )  # fmt: skip
-"""Names that users write for a server whose JSON is its own: web frameworks, and names of the transport."""
+"""Protocol names that users might write for a server with a custom JSON API: web frameworks and transports."""
 _OWN_JSON = "a server with its own JSON, use `json` with a `form`"
 
 
 def protocol_mentions(parts: Parts) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield each location of a protocol name, with the name."""
+    """Yield each protocol name with its location."""
     for at, listener in parts.listeners.items():
         yield from ((("listeners", at, "protocols", i), name) for i, name in enumerate(listener.protocols))
     for at, reference in parts.reference.items():
@@ -73,8 +73,8 @@ def protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _nearest(name: str, catalog: Catalog) -> str:
-    """Return the end of a message about an unknown protocol: a protocol with a similar spelling, the protocols with
-    this server type, the protocols that share a word with the name, or all protocols."""
+    """Return the suggestion in a message about an unknown protocol: a protocol with a similar spelling, the protocols
+    with this server type, the protocols that share a word with the name, or all protocols."""
     spelled = suggestion(name, catalog.protocols)
     if "did you mean" in spelled:
         return spelled
@@ -87,8 +87,8 @@ def _nearest(name: str, catalog: Catalog) -> str:
 
 
 def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
-    """Find listeners with a form that contains a reference, because references can be secrets, and error texts show
-    clients the expected values."""
+    """Find listeners with a form that contains a reference. References can be secrets, and error messages show clients
+    the expected values."""
     forms = root.value.get("forms") if isinstance(root.value, dict) else None
     named = forms.value.items() if forms is not None and isinstance(forms.value, dict) else ()
     having = {PREFIX + name for name, form in named if any(form.referenced())}
@@ -103,7 +103,7 @@ def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
 
 
 def forms_beside_protocols(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find backends with a form and a protocol other than `json`."""
+    """Find backends with a form whose protocol is not `json`."""
     for key, backend in parts.backends.items():
         if backend.form and backend.protocol != PREFIX + backend.form:
             text = f"`form` needs `protocol: json`, but the protocol is {backend.protocol}; remove one of them"

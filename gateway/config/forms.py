@@ -1,6 +1,6 @@
 """The keys of `forms`: descriptions of JSON APIs over HTTP, which become protocols named `json:FORM`.
 
-This module accepts values of any kind as templates; the protocol reads them (`gateway/protocols/json`).
+This module accepts any value as a template; `gateway.protocols.json` parses the templates.
 """
 
 import re
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
 from gateway.config.fields import VALUE, Flag, Keys, Name, NanKey, OneOrSeveral, refusal
 
 JSON = "json"
-"""The `protocol` of a backend that names its form in `form`."""
+"""The `protocol` of a backend whose form is in the key `form`."""
 
 # The name is a part of the scheme of addresses: json:NAME://HOST:PORT.
 _FORM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -41,33 +41,32 @@ class ExchangeConfig(Keys):
 
     path: Texts
     """Path of the request, which can contain `{model}`, `{version}` and `{id}`; or a list of paths. The gateway accepts
-    client requests at all paths, and sends its own requests to the first path for which it has all values."""
+    client requests at all paths. It sends its own requests to the first path whose placeholders all have values."""
     client_path: Texts | None = None
-    """Additional paths, only for clients. The gateway sends requests that arrive at these paths to the server's
-    `path`."""
+    """Additional paths for client requests. The gateway sends these requests to the server's `path`."""
     method: Texts = "POST"
-    """Method of the request, or a list of methods. The gateway accepts all methods from clients, and sends the first
-    method to servers."""
+    """Method of the request, or a list of methods. The gateway accepts all methods from clients, and uses the first
+    method for servers."""
     headers: Mapping[Name, JsonValue] = {}
     """Additional request headers, as templates."""
     query: Mapping[Name, JsonValue] = {}
-    """Query parameters of the request, as templates, which can contain tensors."""
+    """Query parameters of the request, as templates. They can contain tensors."""
     request_type: Name = "application/json"
     """Media type of the request body, which determines how the gateway serializes the body."""
     request: JsonValue = None
-    """Template of the request's body. Default: no body."""
+    """Template of the request body. Default: no body."""
     response_type: Name = "application/json"
-    """Media type of the response's body."""
+    """Media type of the response body."""
     response: JsonValue = None
-    """Template of the response's body. Default: no body."""
+    """Template of the response body. Default: no body."""
     stream: Literal["sse", "openai", "jsonl"] | None = None
     """Format of streamed responses, whose messages match `response`: server-sent events (`sse`), server-sent events
     with `[DONE]` at the end (`openai`), or JSON lines (`jsonl`). Default: the response is not a stream."""
     ignore_unknown: Flag | None = None
     """`ignore_unknown` for this exchange. Default: the form's `ignore_unknown`."""
     columns: Name | None = None
-    """Parameter of the request that gives the length of the last dimension of each output, such as `dimensions` of
-    OpenAI's embeddings. The gateway refuses a response with another length."""
+    """Request parameter that sets the length of the last dimension of each output, such as `dimensions` in OpenAI's
+    embeddings API. The gateway refuses a response with another length."""
 
 
 class ProbeConfig(Keys):
@@ -77,7 +76,7 @@ class ProbeConfig(Keys):
     """Path of the request, or a list of paths. The gateway accepts client requests at all paths, and sends its own
     requests to the first path."""
     status: Annotated[int, Field(ge=100, le=599)] = 200
-    """Status of the response of a ready or live server."""
+    """Response status of a ready or live server."""
     response: JsonValue = None
     """Template that the body must match if the server is ready or live. Default: any body matches."""
     ignore_unknown: Flag = True
@@ -85,7 +84,7 @@ class ProbeConfig(Keys):
 
 
 class OneModelConfig(Keys):
-    """GET request that clients send for one model of the list."""
+    """GET request from clients for one model in the list."""
 
     path: Texts
     """Path of the request, with `{model}`; or a list of paths."""
@@ -94,7 +93,7 @@ class OneModelConfig(Keys):
 
 
 class ListingConfig(Keys):
-    """GET request that clients send for the list of model names."""
+    """GET request from clients for the list of model names."""
 
     path: Texts
     """Path of the request, or a list of paths. The gateway accepts client requests at all paths, and sends its own
@@ -102,8 +101,7 @@ class ListingConfig(Keys):
     response: JsonValue
     """Template of the response, with `$model` as a list item or inside one."""
     one: OneModelConfig | None = None
-    """Request of clients for one model. The response describes the model if it is in the list; otherwise it is the
-    error 404."""
+    """Client request for one model. If the model is not in the list, the response is a 404 error."""
     ignore_unknown: Flag = True
     """Ignore members of the response that the template does not have."""
 
@@ -114,50 +112,50 @@ class FailureConfig(Keys):
     status: Annotated[int, Field(ge=100, le=599)]
     """Status of the response."""
     reason: Name
-    """[Reason](errors.md) of these errors. The gateway writes errors of this reason with the status."""
+    """[Reason](errors.md) of these errors. The gateway sends errors with this reason with this status."""
     error: JsonValue = None
-    """Template that the body must match. Default: any body matches, and the gateway reads and writes the body with the
-    form's `error`."""
+    """Template that the body must match. Default: any body matches, and the form's `error` is used to read and write
+    the body."""
 
 
 class FormConfig(Keys):
-    """A JSON API over HTTP, described once for clients and servers. `docs/forms.md` describes the templates."""
+    """Description of a JSON API over HTTP, for clients and servers. `docs/forms.md` describes the templates."""
 
     infer: Annotated[tuple[ExchangeConfig, ...], OneOrSeveral(ExchangeConfig)]
-    """Request that runs a model, with its response: one exchange, or a list of exchanges that the gateway tries in
-    order."""
+    """Inference request with its response: one exchange, or a list of exchanges that the gateway tries in order."""
     ready: ProbeConfig | None = None
     """Request that checks whether a server is ready."""
     live: ProbeConfig | None = None
     """Request that checks whether a server is live. Default: the request in `ready`."""
     models: ListingConfig | None = None
-    """Request for a server's models."""
+    """Request for the list of a server's models."""
     error: JsonValue = None
-    """Template of the body of errors."""
+    """Template of the error body."""
     error_type: Name = "application/json"
-    """Media type of the body of errors."""
+    """Media type of the error body."""
     failures: tuple[FailureConfig, ...] = ()
     """Errors whose HTTP status differs from the usual status of their reason. The gateway uses the first entry that
     matches."""
     tensors: Mapping[Name, TensorForm] = {}
     """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"` or
-    `{datatype: FP64, shape: [-1, 4]}`. If this key is absent, tensors have no datatypes and names."""
+    `{datatype: FP64, shape: [-1, 4]}`. If this key is absent, the datatypes and names of tensors are unknown."""
     ignore_unknown: Flag = False
-    """Ignore members of requests and responses that the templates do not have. If `false`, the gateway refuses messages
-    with such members, and the error names the member."""
+    """Ignore members of requests and responses that are not in the templates. If `false`, the gateway refuses messages
+    with such members, and the error contains the member's name."""
     nan: NanKey = None
-    """Default of [`translate.nan`](configuration/routes.md#routes.translate.nan) for routes of the form: how the
-    gateway writes NaN and infinities. If set to `null`, the gateway also reads null as NaN. If this key is absent, the
-    gateway refuses NaN and infinities in JSON, and writes `NaN` and `Infinity` in CSV."""
+    """Representation of NaN and infinities, unless a route sets
+    [`translate.nan`](configuration/routes.md#routes.translate.nan). If this key is `null`, the gateway also reads null
+    as NaN. If this key is absent, the gateway refuses NaN and infinities in JSON, and writes `NaN` and `Infinity` in
+    CSV."""
     batch: Literal["each"] | None = None
     """`each`: a request to the server contains one row, so the gateway calls the server once for each row of a batch.
-    In `tensors`, a first dimension of -1 counts the rows. A client of the form sends one row, and the response has one
-    row."""
+    In `tensors`, a first dimension of -1 is the number of rows. Clients also send one row per request, and the response
+    contains one row."""
     default_type: Name | None = None
     """Media type of requests without a Content-Type. Default: JSON, or bytes if the body is not JSON."""
 
     def document(self) -> dict[str, Any]:
-        """Return the form as written, with exchanges and failures as lists, for the protocol module."""
+        """Return the form as written in YAML, with exchanges and failures as lists, for `gateway.protocols.json`."""
         written = self.model_dump(exclude_unset=True)
         return {**written, **{key: list(written[key]) for key in ("infer", "failures") if key in written}}
 

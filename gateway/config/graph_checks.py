@@ -1,6 +1,6 @@
 """Checks of `models` against the other parts of a configuration: whether the models of steps exist, whether graphs call
 themselves, and whether tensors match the signatures that routes declare. Errors within a graph are found when the graph
-is read (`gateway.bridge.graphs.graph`)."""
+is parsed (`gateway.bridge.graphs.graph`)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -32,7 +32,7 @@ def graph_findings(config: Config) -> list[Finding]:
 
 
 def _hidden_routes(config: Config) -> Iterator[Finding]:
-    """Find routes for a model that is a graph."""
+    """Find routes for the name of a graph, which never match."""
     for at, route in enumerate(config.routes):
         if route.match.model in config.models and not route.passthrough:
             yield Finding(
@@ -42,7 +42,7 @@ def _hidden_routes(config: Config) -> Iterator[Finding]:
 
 
 def _calls(graph: Graph) -> Iterator[tuple[Location, GraphStep, str]]:
-    """Yield each model that a graph can call, as its location in the file, the step and the model's name."""
+    """Yield the location, the step and the model name of each model that a graph can call."""
     for step in graph.steps.values():
         above: Location = ("models", graph.name, "steps", step.name)
         yield (*above, "model"), step, step.model
@@ -51,8 +51,8 @@ def _calls(graph: Graph) -> Iterator[tuple[Location, GraphStep, str]]:
 
 
 def graph_called(model: str, models: Mapping[str, Graph]) -> str | None:
-    """Return the graph that handles a request for `model`: the graph of this name, or the graph whose derivative model
-    `model` is."""
+    """Return the graph that handles a request for `model`: the graph with this name, or the graph with this derivative
+    model."""
     if model in models:
         return model
     base = split_companion(model)
@@ -60,8 +60,7 @@ def graph_called(model: str, models: Mapping[str, Graph]) -> str | None:
 
 
 def _unrouted(config: Config) -> Iterator[Finding]:
-    """Find models of steps that no route matches. Requests of steps come from no listener and have no client
-    protocol."""
+    """Find models of steps that no route matches. Requests from steps have no listener and no client protocol."""
     for graph in config.models.values():
         for location, step, model in _calls(graph):
             is_routed = any(routes_of_step(step, model, config.routes))
@@ -119,8 +118,8 @@ def graph_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _calls_of_each(models: Mapping[str, Graph]) -> Mapping[str, int]:
-    """Return the minimum number of calls for one evaluation of each graph, including the graphs that it calls. No graph
-    calls itself."""
+    """Return the minimum number of calls for one evaluation of each graph, including nested graphs. No graph calls
+    itself."""
     waiting = {name: _graphs_called(graph, models).keys() for name, graph in models.items()}
     found: dict[str, int] = {}
     while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:
@@ -148,7 +147,7 @@ def _always_taken(graph: Graph) -> Iterator[GraphStep]:
 
 
 def _graphs_called(graph: Graph, models: Mapping[str, Graph]) -> dict[str, Location]:
-    """Return the graphs that a graph calls, with the location of a call."""
+    """Return the graphs that a graph calls, each with the location of a call."""
     calls = ((graph_called(model, models), location) for location, _, model in _calls(graph))
     return {name: location for name, location in calls if name is not None}
 
@@ -165,8 +164,8 @@ def _circle(circling: Mapping[str, Mapping[str, Location]]) -> Finding:
 
 
 def _misfits(config: Config) -> Iterator[Finding]:
-    """Find tensors that do not match the declared signatures of steps' models. Signatures that servers report are
-    checked later."""
+    """Find tensors that do not match the declared signatures of the models in steps. Signatures that servers report are
+    checked at runtime."""
     told: dict[str, Signature] = {}
     waiting = {name: _graphs_called(graph, config.models).keys() for name, graph in config.models.items()}
     while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:  # graphs without a cycle
@@ -184,7 +183,8 @@ def _misfits(config: Config) -> Iterator[Finding]:
 
 
 def _declared(graph: Graph, config: Config, told: Mapping[str, Signature]) -> Iterator[tuple[str, Signature]]:
-    """Yield the signatures of the steps whose model is a graph in `told`, or has a complete signature on its route."""
+    """Yield the signatures of steps, if known: `told` contains the signatures of graphs, and routes can declare a
+    complete signature."""
     for name, step in graph.steps.items():
         signature = told.get(step.model) if step.model in config.models else _on_route(step, config.routes)
         if signature is not None:
@@ -193,7 +193,7 @@ def _declared(graph: Graph, config: Config, told: Mapping[str, Signature]) -> It
 
 def _on_route(step: GraphStep, routes: Iterable[RouteConfig]) -> Signature | None:
     """Return the signature that the route of a step declares. Return None if the route declares only a part of the
-    signature or shows clients other tensors, or if the route depends on the request."""
+    signature, converts the tensors, or depends on the request."""
     route = next(routes_of_step(step, step.model, routes), None)
     if route is None or route.match.header or route.match.input is not None or not _shows_its_signature(route):
         return None
@@ -202,14 +202,14 @@ def _on_route(step: GraphStep, routes: Iterable[RouteConfig]) -> Signature | Non
 
 
 def routes_of_step(step: GraphStep, model: str, routes: Iterable[RouteConfig]) -> Iterator[RouteConfig]:
-    """Yield the routes that a call to `model` can match. `model` is the step's own model or one of its `fallback`. The
-    first route applies, unless other properties of the request decide."""
+    """Yield the routes that a call to `model` can match. `model` is the step's own model or one of its `fallback`
+    models. The first route applies, unless it has more conditions."""
     version = step.version if model == step.model else ""
     return (each for each in routes if not each.passthrough and _takes_steps(each) and _leads(each, model, version))
 
 
 def _shows_its_signature(route: RouteConfig) -> bool:
-    """Return whether clients see the tensors of the route's `signature` unchanged."""
+    """Return whether the route shows clients the tensors of its `signature` unchanged."""
     settings = route.translate
     without = replace(settings, rename=Renames(), constants=(), select=(), drop=(), images=None, carry_config=False)
     return settings == without

@@ -19,7 +19,7 @@ _Scalar = Annotated[bool, Strict()] | Annotated[int, Strict()] | _Number | Annot
 
 
 class _StepOrValue:
-    """The annotation of a step. A map with the key `model` is a StepKeys; anything else is a value."""
+    """Annotation for a step. A map with the key `model` is a StepKeys; anything else is a value."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(item: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:

@@ -1,4 +1,4 @@
-"""Checks of the fixed headers for backends (`headers`), and of the headers for pages in browsers (`cors`)."""
+"""Checks of the fixed headers for backends (`headers`), and of the headers for web pages (`cors`)."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _METADATA = re.compile(r"(?!grpc-|user-agent$)[0-9a-z_.-]+")
 
 
 def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find headers that the protocol of a backend cannot transport, or that clients also send."""
+    """Find headers that the backend's protocol cannot transport, or that are also forwarded from clients."""
     for key, backend in parts.backends.items():
         protocol = catalog.protocols.get(backend.protocol)
         if protocol is None or not backend.headers:
@@ -36,7 +36,8 @@ def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find `cors` on listeners without HTTP clients, and `cors` that lets any page use a browser's credentials."""
+    """Find `cors` on listeners without HTTP protocols, and `cors` that lets any web page use a browser's
+    credentials."""
     for at, listener in parts.listeners.items():
         if listener.cors is None:
             continue

@@ -40,14 +40,14 @@ class LoadConfig(Keys):
     """`triton`: Triton's metrics page. `prometheus`: the `metric` on any Prometheus page. `orca`: the load reports in
     responses, in the header `endpoint-load-metrics` over HTTP and in trailing metadata over gRPC."""
     url: PageUrl = TRITON_PAGE
-    """URL of each server's page, in which `{host}` and `{port}` stand for the endpoint's host and port. An endpoint's
-    `load_url` overrides this URL. The gateway ignores pages larger than 4 MiB."""
+    """URL of each server's page, with the placeholders `{host}` and `{port}` for the endpoint's host and port. An
+    endpoint's `load_url` overrides this URL. The gateway ignores pages larger than 4 MiB."""
     metric: Name | None = None
-    """Gauge metric on the page. The load is the sum of the metric's samples. For `orca`: the name in the report, such
-    as `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
+    """Name of a gauge metric on the page. The load is the sum of the metric's samples. For `orca`: name in the report,
+    such as `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
     `named_metrics.kv_cache_utilization`."""
     measures: Literal["calls", "use"] | None = None
-    """Meaning of the load. `calls` (default for `prometheus`): number of calls at the server. `use` (default for
+    """What the metric measures. `calls` (default for `prometheus`): number of calls at the server. `use` (default for
     `orca`): utilization of a processor, a GPU or a cache, on any scale."""
     labels: Mapping[Name, str] = {}
     """`{LABEL: VALUE}`: use only samples of the metric with these labels."""
@@ -56,9 +56,9 @@ class LoadConfig(Keys):
     timeout: Period = 1
     """Timeout of a request for a page, in seconds."""
     stale: Period = 5
-    """Age at which the gateway ignores a load report, in seconds. Until the next report, it uses the number of calls in
-    flight."""
+    """Age above which a load report is ignored, in seconds. Until the next report, the gateway uses the number of calls
+    in flight instead."""
 
 
 DEFAULT_LOAD = LoadConfig.model_validate({})
-"""Source of the load of Triton servers."""
+"""The default source: Triton's metrics page."""

@@ -1,4 +1,4 @@
-"""Checks of `balance: least_load` and the key `load`, in single backends."""
+"""Checks of `balance: least_load` and the key `load` of each backend."""
 
 import re
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _OF_PAGES = ("url", "interval", "timeout")
 _UNUSED = {"triton": ("metric", "labels", "measures"), "prometheus": (), "orca": (*_OF_PAGES, "labels")}
-"""The keys that have no effect for each value of `from`."""
+"""The keys without effect, for each value of `from`."""
 
 
 def load_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find missing keys, and sources of load reports that cannot be used."""
+    """Find missing keys, and unusable sources of load reports."""
     for key, backend in parts.backends.items():
         if backend.balance == LEAST_LOAD and backend.protocol in catalog.protocols:
             location: Location = ("backends", key)
@@ -36,7 +36,7 @@ def load_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def unused_load_keys(location: Location, backend: BackendConfig) -> Iterator[tuple[Location, str]]:
-    """Return the keys without effect, and for each the reason."""
+    """Return the keys without effect, each with the reason."""
     load = backend.load
     if backend.balance != LEAST_LOAD:
         if load is not None:
@@ -78,7 +78,7 @@ def _source(location: Location, load: LoadConfig, protocol: Protocol) -> Iterato
 
 
 def _sockets(location: Location, backend: BackendConfig) -> Iterator[Finding]:
-    """Find endpoints at unix sockets, which have no host for the URL of a page."""
+    """Find endpoints on unix sockets, which have no host for a metrics page's URL."""
     load = backend.load or DEFAULT_LOAD
     if load.kind == "orca" or not (HOST in load.url or PORT in load.url):
         return

@@ -1,13 +1,13 @@
 """Load a configuration from a file or text, and return a Config or a list of all problems.
 
-1. The text is composed to a tree of nodes with their positions; references are replaced (`document`). 2. pydantic
-validates the tree as a Config (`keys`). 3. Forms become protocols (`form_checks`), and names and addresses are checked.
-If the configuration is invalid, both steps run on its valid parts (`partial`, `name_checks`, `paths`). 4. If the
-configuration is valid, permissions are checked, routes are checked against listeners and backends, and policies against
-backends (`access_checks`, `route_checks`, `policy_checks`). 5. Valid settings that are probably a mistake become
-warnings (`warnings`).
+1. The text is parsed into a tree of nodes with their positions, and references are replaced (`document`). 2. pydantic
+   validates the tree as a Config (`keys`). 3. Forms become protocols (`form_checks`), and names and addresses are
+   checked. If the configuration is invalid, both steps run on its valid parts (`partial`, `name_checks`, `paths`). 4.
+   If the configuration is valid, permissions are checked, routes are checked against listeners and backends, and
+   policies against backends (`access_checks`, `route_checks`, `policy_checks`). 5. Valid settings that are probably a
+   mistake become warnings (`warnings`).
 
-Problems are collected in all steps, up to MOST_PROBLEMS, and reported in the order of the file.
+All steps collect problems, up to MOST_PROBLEMS, which are reported in the order of the file.
 """
 
 import os
@@ -51,7 +51,7 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) 
 
 
 def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
-    """Return the configuration in `text`. `name` is the file's name in problems; `environ` has the variables for
+    """Return the configuration in `text`. Problems show `name` as the file name; `environ` contains the variables for
     `${ENV}`.
 
     Raises:
@@ -133,10 +133,10 @@ def _warnings(name: str, findings: Iterable[Finding], root: Node) -> list[Proble
 
 
 def located(path: Path, findings: Iterable[Finding], environ: Mapping[str, str] = os.environ) -> list[Problem]:
-    """Return findings about the valid configuration in the file at `path`, with their lines and columns.
+    """Return findings about the valid configuration in the file at `path` as Problems with lines and columns.
 
     Raises:
-        ConfigError: the file has become unreadable.
+        ConfigError: the file is no longer readable.
     """
     try:
         root, _ = compose(path.read_text("utf-8-sig"), environ)
@@ -158,10 +158,10 @@ _OPTIONS: Mapping[str | int, str] = {
 def reference_config(
     protocol: str, bind: str, models: Sequence[str], catalog: Catalog, tls: Mapping[str, str] = NO_TLS
 ) -> ReferenceConfig:
-    """Return an item of `reference:` for the options of a command. `tls` has the item's TLS keys.
+    """Return an item of `reference:` for the options of a command. `tls` contains the item's TLS keys.
 
     Raises:
-        ValueError: the options are invalid; the text lists all problems with their options.
+        ValueError: the options are invalid (the message lists all problems with their options).
     """
     item: dict[str, Any] = {"protocol": protocol, "bind": bind, "models": list(models)}
     if tls:
@@ -200,15 +200,15 @@ def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, 
 
 
 _MOST_ERRORS = 10_000
-"""Maximum number of errors in pydantic's list: pydantic creates the list in one step, and a longer list would block
+"""Maximum number of errors that pydantic reports: it creates the list in one step, and a longer list would block
 requests for too long."""
 
 _TYPED = frozenset({"int_type", "float_type", "bool_type"})
 
 
 def _converted(data: Any, error: dict[str, Any]) -> bool:
-    """Convert a reference at the position of a number or a flag, and return whether this was possible. At other
-    positions references stay text, so a password of digits stays text."""
+    """Convert the value of a reference if its key is a number or a flag, and return whether this was possible. For
+    other keys the value stays text, such as a password that consists of digits."""
     *above, last = error["loc"] or ("",)
     if error["type"] not in _TYPED or not (isinstance(error["input"], Referenced) and error["input"].alone):
         return False
@@ -220,7 +220,7 @@ def _converted(data: Any, error: dict[str, Any]) -> bool:
 
 
 def _without_repeated(unread: set[Mark], further: Iterable[YamlFault]) -> tuple[YamlFault, ...]:
-    """Return `further` without faults in unreadable scalars, such as a variable that is not set."""
+    """Return `further` without findings about scalars that were unreadable, such as a variable that is not set."""
     return tuple(fault for fault in further if fault.mark not in unread)
 
 

@@ -35,32 +35,32 @@ TextHeaderName = Annotated[HeaderName, AfterValidator(_text_header)]
 
 
 class InputMatchConfig(Keys):
-    """Conditions that the same input of the request must all meet."""
+    """Conditions that must all hold for the same input of the request."""
 
     name: Name | None = None
-    """Name of the input at the client. Inputs without a name (UM-Bridge, MIP) do not match."""
+    """Name of the input in the client's request. Inputs without a name (UM-Bridge, MIP) do not match."""
     datatype: Datatype | None = None
     """V2 datatype of the input. JSON numbers without a datatype are FP64, or INT64 if all of them are integers."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)] | None = None
-    """Dimensions of the input. Their number must also match. -1 matches any size."""
+    """Dimensions of the input. The number of dimensions must match. -1 matches any size."""
 
 
 class MatchConfig(Keys):
-    """Conditions, all of which a request must meet. Every request meets {}."""
+    """Conditions that a request must meet. Every request meets `{}`."""
 
     listener: Name | None = None
     """Listener that received the request."""
     protocol: Name | None = None
     """Protocol of the client."""
     path: Annotated[Name, AfterValidator(_path)] | None = None
-    """Path of the request. If the value ends with `*`, the path must begin with the text before it."""
+    """Path of the request. If the value ends with `*`, the path must begin with the text before the `*`."""
     model: Name | None = None
     """Name of the model, or a glob with `*`, `?` and `[...]`. Routes with this key do not match requests without a
     model name."""
     version: Name | None = None
     """Version of the model, as text: `"1"`."""
     operation: ModelOperation | None = None
-    """Operation on the model."""
+    """Operation that the client requests."""
     header: Mapping[TextHeaderName, str] = {}
     """`{NAME: VALUE}`: headers or gRPC metadata that the request must have, with exactly these values. `"*"` means any
     value. MIP and brpc have no headers."""

@@ -1,4 +1,4 @@
-"""Messages for pydantic's errors, in the terms of the configuration."""
+"""Convert pydantic's errors to messages in the terms of the configuration. `loading` calls them."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -32,7 +32,7 @@ _BOUNDS = {
 """First words of keys that set a limit in other programs, and the first word of such keys in this configuration."""
 _SAMPLE = "sample"
 _SAMPLE_WORDS = ("share", "sampling", "fraction", "percent", "percentage", "probability", "ratio")
-"""Words in other programs for the share of calls that `sample` sets."""
+"""Words that other programs use for the fraction of calls that `sample` sets."""
 
 
 def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
@@ -70,8 +70,8 @@ def finding_of(error: dict[str, Any], schema: dict[str, Any], policies: Iterable
 
 
 def shown(node: Node) -> str:
-    """Return a value as messages show it, without the password of a URL. If the value came from a reference, return the
-    reference, because the value can be a secret."""
+    """Return a value in the form that messages show, without the password of a URL. If the value came from a reference,
+    return the reference, because the value can be a secret."""
     match node.value:
         case Referenced() as referenced:
             return repr(referenced.source)
@@ -91,8 +91,8 @@ def shown(node: Node) -> str:
 
 
 def _same_meaning(key: str, known: Collection[str]) -> str:
-    """Return the end of the message about an unknown key. It names the keys in `known` that set the same limit or share
-    under another name, such as `max_models` for `most`. Empty if no known key has the same meaning."""
+    """Return the suggestion in a message about an unknown key: the keys in `known` with the same meaning but another
+    name, such as `max_models` for `most_models`. Empty if no known key has the same meaning."""
     first, _, rest = key.lower().partition("_")
     bound = _BOUNDS.get(first)
     if bound is None:

@@ -1,5 +1,5 @@
-"""Checks of single parts of a configuration: unknown names, invalid or clashing addresses, keys that the protocol does
-not have. They also run on the valid parts of a configuration with errors."""
+"""Checks of single parts of a configuration: unknown names, invalid or clashing addresses, and keys that the protocol
+does not support. `loading` also runs them on the valid parts of an invalid configuration."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[F
 
 
 def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
-    """Find a key on a listener that needs the protocol `name`, which the listener does not have."""
+    """Find a key that needs the protocol `name`, on a listener without this protocol."""
     if name not in listener.protocols:
         text = f"the listener does not serve {name!r}{suggestion(name, listener.protocols)}"
         yield Finding(location, text, at_key=True)
@@ -65,7 +65,7 @@ def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _settings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find settings that the protocol does not have, or whose values are invalid."""
+    """Find settings that the protocol does not support, or whose values are invalid."""
     for at, listener in parts.listeners.items():
         for name, values in listener.settings.items():
             location: Location = ("listeners", at, "settings", name)
@@ -254,7 +254,7 @@ def _script(location: Location, script: str) -> Iterator[Finding]:
 
 
 def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
-    """Find `discovery: {dns: all}` of backends without a host name."""
+    """Find `discovery: {dns: all}` on backends without a host name."""
     if backend.protocol not in catalog.protocols or not backend.endpoints:
         return
     transport = catalog.protocols[backend.protocol].transport
@@ -283,7 +283,7 @@ def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalo
     try:
         catalog.parse_endpoint(transport, endpoint)
     except ValueError as error:
-        # The text can contain the endpoint, and with it the value of a reference.
+        # The message can contain the endpoint, and with it the value of a reference.
         yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
 
 
@@ -385,6 +385,6 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
 
 
 def dotted(location: Location) -> str:
-    """Return the location as text: `listeners[0].bind`."""
+    """Return the location in the form `listeners[0].bind`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
     return text.removeprefix(".")

@@ -25,8 +25,8 @@ Part = TypeVar("Part", bound=Keys)
 
 @frozen
 class Parts:
-    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends, valid or
-    not."""
+    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends,
+    including the invalid ones."""
 
     listeners: dict[int, ListenerConfig]
     admin: AdminConfig | None
@@ -91,7 +91,7 @@ def _valid(model: type[Part], items: dict[Any, Any]) -> dict[Any, Part]:
 
 
 def _read(model: type[Part], item: Any) -> Part | None:
-    """Return `item`, without its invalid keys if it has any; None if an invalid key is required."""
+    """Return `item` without its invalid keys; None if one of these keys is required."""
     if not isinstance(item, dict):
         return None
     try:

@@ -1,5 +1,5 @@
 """Find the paths that a listener serves, from its protocols and from routes, and check that each path belongs to at
-most one protocol."""
+most one protocol. `name_checks` runs the checks; the runtime creates its PathTable from the rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -36,12 +36,12 @@ def rows(
 
 
 def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str], ...]:
-    """Return the rows with HTTP protocols, for a PathTable."""
+    """Return the rows of HTTP protocols, for a PathTable."""
     return tuple(row for row in rows if isinstance(row[0].binding, HttpBinding))
 
 
 def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
-    """Return the protocol with the server type and the settings that the listener has for its clients."""
+    """Return the protocol with the server type and the settings that the listener uses for its clients."""
     face = protocol.emulated_servers.get(listener.flavor.get(protocol.name, ""), protocol)
     try:
         return face.with_settings(listener.settings.get(protocol.name, {}))
@@ -50,14 +50,14 @@ def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
 
 
 def _matched(routes: Iterable[RouteConfig]) -> Iterator[tuple[str, str]]:
-    """Yield the paths of routes without `passthrough`, each after the protocol of the route."""
+    """Yield the protocol and the path of each route without `passthrough`."""
     for route in routes:
         if not route.passthrough:
             yield route.match.protocol or "", route.match.path or ""
 
 
 def _passed(routes: Iterable[RouteConfig], backends: Mapping[str, BackendConfig]) -> Iterator[tuple[str, str]]:
-    """Yield the paths of routes with `passthrough`, each after the protocol of clients and backend."""
+    """Yield the protocol and the path of each route with `passthrough`."""
     for route in routes:
         for name in route.own_backends if route.passthrough else ():
             if name in backends:
@@ -76,7 +76,7 @@ def path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _tie_of_routes(parts: Parts, listener: ListenerConfig, tie: Tie) -> Iterator[Finding]:
-    """Yield the findings for a path that comes from routes, for which a `prefix` does not help."""
+    """Yield the findings for a path in routes, which a `prefix` cannot resolve."""
     here = [each for each in _matches(parts, listener) if each[1].path == tie.pattern.partition(" ")[2]]
     both = f"{tie.first} and {tie.second} both take {VALUE} at listener {listener.name!r}"
     for at, match in here:
@@ -87,7 +87,7 @@ def _tie_of_routes(parts: Parts, listener: ListenerConfig, tie: Tie) -> Iterator
 
 
 def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find paths with `*` that no protocol of a listener has, on listeners with several protocols."""
+    """Find paths with `*` that belong to no protocol of a listener, on listeners with several protocols."""
     for listener in parts.listeners.values():
         spoken = [each for each in _spoken(listener, catalog) if isinstance(each.binding, HttpBinding)]
         takers = [protocol.name for protocol in spoken if protocol.http.any_path]
@@ -102,7 +102,8 @@ def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _has_path(protocol: Protocol, prefix: str, beginning: str) -> bool:
-    """Return True if one of the protocol's own paths can start with this text, by the literal part of its pattern."""
+    """Return True if one of the protocol's own paths can start with this text, according to the literal part of its
+    pattern."""
     literals = (f"{prefix}{each.partition(' ')[2].partition('{')[0]}" for each in protocol.patterns)
     return any(each.startswith(beginning) or beginning.startswith(each) for each in literals)
 
@@ -112,7 +113,7 @@ def _spoken(listener: ListenerConfig, catalog: Catalog) -> list[Protocol]:
 
 
 def _matches(parts: Parts, listener: ListenerConfig) -> Iterator[tuple[int, MatchConfig]]:
-    """Yield the index and `match` of each route with a path at the listener."""
+    """Yield the index and `match` of each of the listener's routes with a path."""
     for at, route in parts.routes.items():
         if route.match.path and not route.passthrough and route.match.listener in (None, listener.name):
             yield at, route.match

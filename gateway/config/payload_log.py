@@ -1,4 +1,4 @@
-"""The keys of `log.payloads`: which calls are logged, which contents are visible, and where the log is written."""
+"""The keys of `log.payloads`: the selection of calls, the visible contents, and the destination of the log."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -36,43 +36,41 @@ def _place(place: str) -> str:
 
 
 class PayloadLogConfig(Keys):
-    """The payload log: requests and responses of a share of calls. The log uses the format of V2 for all protocols, in
-    CloudEvents like the events of KServe's logger. It contains no header values, keys or principals."""
+    """The payload log: requests and responses of a sample of calls. For all protocols, the log contains V2 messages in
+    CloudEvents, like KServe's logger. It contains no header values, API keys or principals."""
 
     to: Annotated[Name, AfterValidator(_place)]
     """Destination: the absolute path of a file, or a URL for POST requests. The gateway appends one line per event to
-    the file, and opens the file again on SIGHUP and at every reload."""
+    the file, and reopens the file on SIGHUP and at every reload."""
     sample: Share = 0.01
-    """Share of calls in the log. The gateway chooses calls at random. It logs the request, and the response or the
+    """Fraction of calls that are logged, chosen at random. The gateway logs the request, and the response or the
     error."""
     routes: Names | None = None
-    """Names of the routes whose calls the log contains, and names of graphs in `models`. Default: all routes except
-    routes with `passthrough`, because the gateway does not decode their messages."""
+    """Names of the routes, and of the graphs in `models`, whose calls are logged. Default: all routes except routes
+    with `passthrough`, because the gateway does not decode their messages."""
     max_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
     """Maximum size of the tensors and parameters that the log shows for one request or response, in bytes. If a tensor
     does not fit into the remaining bytes, the log omits all of its values and marks the tensor."""
     hide: Names = ()
-    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are hidden. The gateway hides a tensor
-    if its name at the client or at the backend matches, or if the tensor arrives without a name and the gateway does
-    not know its name."""
+    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are hidden. A tensor is hidden if its
+    name at the client or at the backend matches, or if its name is unknown."""
     tensors: Literal["json", "binary"] = "json"
-    """Format of tensors: `json`, as in V2, or `binary`, after the JSON as in V2's binary tensor data extension."""
+    """Format of tensors: `json`, as in V2, or `binary`, as in V2's binary tensor data extension (after the JSON)."""
     events: Literal["binary", "structured", "batch"] | None = None
-    """Format of events in requests to a URL: with attributes in headers (`binary`, like KServe's logger, the default),
-    as one JSON object (`structured`), or several events in a JSON list (`batch`). In a file, each event is a JSON
+    """Format of events in requests to a URL: with attributes in headers (`binary`, the default, like KServe's logger),
+    as one JSON object (`structured`), or as a JSON list of several events (`batch`). In a file, each event is a JSON
     object in one line."""
     source: Name = "modelglot"
     """Attribute `source` of the events: a URI or a name."""
     namespace: str = ""
-    """Attribute `namespace` of the events, which names the namespace of a KServe InferenceService. Default: no
-    attribute."""
+    """Attribute `namespace` of the events: the namespace of a KServe InferenceService. Default: no attribute."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
     """`{NAME: VALUE}`: additional headers for requests to the URL."""
     tls: BackendTlsConfig | None = None
-    """TLS settings for the URL. Default for `https`: trust the CAs of the system."""
+    """TLS settings for the URL. Default for `https`: trust the system's CAs."""
     timeout: Period = 10
-    """Timeout of a request to the URL, in seconds. Within this time, the gateway sends an event again if the receiver
-    is unreachable or returns 429 or 503."""
+    """Timeout of a request to the URL, in seconds. Within this time, the gateway resends an event if the receiver is
+    unreachable or returns 429 or 503."""
     memory: Bytes = 64 * 2**20
     """Maximum memory for requests and responses that wait for the file or the receiver, in bytes. Above this limit, the
     gateway drops calls from the log, and counts the dropped calls."""
@@ -84,6 +82,6 @@ class PayloadLogConfig(Keys):
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port of the URL in `to`."""
+        """The scheme, host and port of the URL in `to`."""
         parts = urlsplit(self.to)
         return f"{parts.scheme}://{parts.netloc}"

@@ -12,7 +12,7 @@ from gateway.config.tls_checks import client_tls_findings
 
 _PLACE: Location = ("log", "payloads")
 _OF_REQUESTS = ("events", "headers", "tls", "timeout")
-"""The keys that apply only to events for a URL."""
+"""Keys that apply only if events are sent to a URL."""
 
 
 def payload_log_findings(config: Config, catalog: Catalog) -> list[Finding]:

@@ -1,6 +1,6 @@
 """The key `backends.*.placement`: backends whose servers have different models, and model loading on demand.
 
-Its times, sizes and counts accept units: `10m`, `20GiB`, `1..3`.
+Times and sizes accept units (`10m`, `20GiB`), and counts can be ranges (`1..3`).
 """
 
 import re
@@ -38,14 +38,14 @@ def _bytes(given: Any) -> Any:
 
 @frozen
 class Copies:
-    """Number of servers that have a copy of a model in use: at least `least`, at most `most`."""
+    """Minimum and maximum number of servers with a copy of a model."""
 
     least: int = 1
     most: int = 1
 
 
 def _copies(given: int | str) -> Copies:
-    """Return the Copies for a number such as `2` (2 to 2 copies) or a range such as `1..3`."""
+    """Return the Copies for a number such as `2` (exactly 2 copies) or a range such as `1..3`."""
     found = _RANGE.fullmatch(str(given))
     if found is None:
         raise refusal(f"expected a number of at least 1, or a range such as 1..3, got {VALUE}")
@@ -79,50 +79,48 @@ CopiesKey = Annotated[Copies, Written(Annotated[int, Strict()] | str, _copies)]
 
 
 class AgreementConfig(Keys):
-    """Coordination of gateways in front of the same servers, which determines which gateway loads a model. If this key
-    is absent, each gateway decides on its own, by rendezvous hashing on names, and two gateways can load the same model
-    within one `interval`."""
+    """Coordination of gateways with the same servers: it determines which gateway loads a model. If this key is absent,
+    each gateway decides on its own, by rendezvous hashing of names, and two gateways can load the same model within one
+    `interval`."""
 
     url: Annotated[Secret, AfterValidator(redis_url)]
     """URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`: `pip install
     "modelglot[redis]"`."""
     name: Name
-    """Name that all gateways in front of these servers share, and that no other gateway uses."""
+    """Name shared by all gateways with the same servers, and not used by any other gateway."""
 
 
 class PlacementConfig(Keys):
-    """Settings for servers with different models. The gateway queries the models of each server, and sends requests
-    only to servers that have the model."""
+    """Settings for servers with different models. The gateway queries each server for its models, and sends requests
+    only to servers that have the requested model."""
 
     by: Literal["model"] = "model"
     """Unit of placement: the model, identified by its name in the backend."""
     interval: Time = 30
-    """Seconds between two inventory queries to a server, randomly varied by up to a tenth. Units are allowed: `1m`. The
-    gateway also queries a server when the server joins, recovers, or reports that an expected model is missing."""
+    """Seconds between two inventory queries to a server, with a random variation of up to 10%. Units are allowed: `1m`.
+    The gateway also queries a server when it joins or recovers, or reports that an expected model is missing."""
     loading: Literal["never", "on_demand"] = "never"
-    """`on_demand`: if all servers lack a model, the first request for it loads it, provided that a server's repository
-    lists it (V2 servers with the model repository extension). `never`: the gateway only finds servers that already have
-    the model."""
+    """`on_demand`: if no server has a model, the first request loads it from a server's repository (V2 servers with the
+    model repository extension). `never`: the gateway only finds servers that already have the model."""
     max_models: Size | None = None
     """Maximum number of loaded models on one server. Default: limited only by `memory`."""
     memory: Bytes | None = None
-    """Maximum total size of the models on one server, by `sizes`, in bytes. Units are allowed: `20GiB`."""
+    """Maximum total size of the models on one server, according to `sizes`, in bytes. Units are allowed: `20GiB`."""
     sizes: Mapping[Name, Bytes] = {}
-    """`{GLOB: BYTES}`: model sizes, which servers do not report. The gateway uses the first glob that matches."""
+    """`{GLOB: BYTES}`: model sizes, because servers do not report them. The first glob that matches applies."""
     copies: CopiesKey = Field(1, validate_default=True)
-    """Number of servers that load a model, such as `2` or `1..3`. The gateway loads the model on at least the first
-    number of servers, and on up to the second number while more calls are in flight than the copies can take."""
+    """Number of servers that load a model, such as `2` or `1..3` (minimum and maximum). The gateway loads more than the
+    minimum only while more calls are in flight than the existing copies can handle."""
     idle: TimeOrNever = 0
     """Seconds without a call after which the gateway unloads a model. Units are allowed: `10m`. 0: the gateway unloads
     models only to free capacity."""
     pinned: Names = ()
-    """Globs of models that stay loaded. The gateway does not unload these models to free capacity, or because they are
-    idle."""
+    """Globs of models that stay loaded, even if they are idle or if capacity is needed."""
     min_stay: TimeOrNever = 0
     """Minimum time between loading a model and unloading it for another model, in seconds. Units are allowed: `1m`."""
     share: Annotated[float, Strict(), Field(gt=0, le=1)] = 1
-    """Maximum share of a server's capacity that one client (a principal, otherwise an address) can take from other
-    clients. Above this share, a new model for the client replaces a model that only this client has called. 1: the
+    """Maximum fraction of a server's capacity that one client (a principal, otherwise an address) can take from other
+    clients. Above this fraction, a new model for the client replaces a model that only this client has called. 1: the
     whole capacity."""
     timeout: Time = 600
     """Timeout for loading or unloading a model, in seconds. Units are allowed: `10m`."""
@@ -136,4 +134,4 @@ class PlacementConfig(Keys):
 
 
 OF_LOADING = ("max_models", "memory", "sizes", "copies", "idle", "pinned", "min_stay", "share", "timeout", "redis")
-"""The keys that have an effect only if the gateway loads models."""
+"""Keys that have an effect only if the gateway loads models."""

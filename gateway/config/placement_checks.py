@@ -59,8 +59,8 @@ def _of_loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
 
 
 def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find servers that belong to two backends that load models, because neither backend knows how much capacity the
-    other uses."""
+    """Find servers that two backends with model loading share. Neither backend knows how much capacity the other
+    uses."""
     loading = [
         (key, each)
         for key, each in parts.backends.items()

@@ -1,4 +1,5 @@
-"""The key `policies`: an ordered list of maps with one key, the policy's name, whose value is the policy's settings."""
+"""The key `policies`: an ordered list of maps, each with a single key, the policy's name. The value is the policy's
+settings."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -22,7 +23,7 @@ class PolicyConfig:
 
     @property
     def other_backends(self) -> Mapping[str, str]:
-        """The backends that the policy names in addition to its route's backends, by the keys that name them."""
+        """The backends in the policy's settings (not the route's own backends), by key."""
         keys: tuple[str, ...] = getattr(self.settings, "other_backends", ())
         return {key: getattr(self.settings, key) for key in keys}
 

@@ -1,5 +1,5 @@
 """Checks of policies against their backends and routes. Class attributes of a policy's `Settings` describe its behavior
-(`gateway/policies/__init__.py`), so this module names no policy."""
+(`gateway/policies/__init__.py`), so this module depends on no policy."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,14 +25,14 @@ def policy_findings(config: Config, catalog: Catalog) -> list[Finding]:
 
 
 def _second_calls(config: Config) -> Iterator[Finding]:
-    """Find policies that send calls twice, around backends whose calls must not be repeated."""
+    """Find policies that send calls twice, but apply to backends whose calls must not be repeated."""
     for location, policy, name in _repeating(config, "sent"):
         text = f"{policy.name} sends calls twice, which needs safe: true on the backend {name!r}"
         yield Finding(location, text, at_key=True)
 
 
 def _calls_saved(config: Config) -> Iterator[Finding]:
-    """Find policies that make fewer calls than clients do, around backends whose calls have effects."""
+    """Find policies that make fewer calls than clients do, but apply to backends whose calls have side effects."""
     for location, policy, name, backend in _placed(config):
         does = getattr(policy.settings, "needs_safe", "")
         if does and not backend.safe:
@@ -41,7 +41,7 @@ def _calls_saved(config: Config) -> Iterator[Finding]:
 
 
 def _beside_backends(config: Config) -> Iterator[Finding]:
-    """Find policies of backends that call other backends, because only routes can adapt requests to other backends."""
+    """Find backend policies that call other backends. Only routes can convert requests for other backends."""
     for name, backend in config.backends.items():
         for at, policy in enumerate(backend.policies):
             if policy.other_backends:
@@ -62,7 +62,7 @@ def _beside_passthrough(config: Config) -> Iterator[Finding]:
 
 
 def _within_tries(config: Config) -> Iterator[Finding]:
-    """Find policies that must see each call once, inside policies that repeat calls."""
+    """Find policies that must get each call once, inside policies that repeat calls."""
     places: list[tuple[Location, Sequence[PolicyConfig]]] = [
         *((("backends", name, "policies"), backend.policies) for name, backend in config.backends.items()),
         *((("routes", number, "policies"), route.policies) for number, route in enumerate(config.routes)),
@@ -78,7 +78,7 @@ def _within_tries(config: Config) -> Iterator[Finding]:
 
 
 def _before_fitting(config: Config) -> Iterator[Finding]:
-    """Find policies on routes that need requests in the model's format, which only backends have."""
+    """Find policies that need requests in the model's format, but are set on routes instead of backends."""
     for number, route in enumerate(config.routes):
         for at, policy in enumerate(route.policies):
             if getattr(policy.settings, "sees_fitted_requests", False):
@@ -87,7 +87,7 @@ def _before_fitting(config: Config) -> Iterator[Finding]:
 
 
 def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find policies that combine requests into batches, before servers with one row per call."""
+    """Find policies that combine requests into batches, for servers that take one row per call."""
     for name, backend in config.backends.items():
         if backend.protocol not in catalog.protocols:
             continue
@@ -102,7 +102,7 @@ def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def retries_of_unsent_calls(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find policies that repeat fewer calls than a reader might expect."""
+    """Find policies that repeat fewer calls than operators might expect."""
     for location, policy, name in _repeating(config, "unsent"):
         text = f"{policy.name} repeats only calls that were not sent at all, because the backend {name!r}"
         yield Finding(location, f"{text} does not have safe: true; add it if calls can be repeated", at_key=True)
@@ -125,8 +125,7 @@ def _is_bounded(policies: Sequence[PolicyConfig]) -> bool:
 
 
 def _repeating(config: Config, what: str) -> Iterator[tuple[Location, PolicyConfig, str]]:
-    """Yield the policies that repeat calls to backends that are not safe, with the policy's location and the backend's
-    name."""
+    """Yield the location and the backend's name of each policy that repeats calls to a backend without `safe: true`."""
     for location, policy, name, backend in _placed(config):
         if getattr(policy.settings, "repeats", "") == what and not backend.safe:
             yield location, policy, name

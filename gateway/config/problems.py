@@ -1,4 +1,5 @@
-"""Problems of a configuration, with file, line and column."""
+"""Problems in a configuration, with file, line and column. The checks return Findings; `loading` converts them to
+Problems."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from gateway.config.document import Location
 from gateway.core.frozen import frozen
 
 MOST_PROBLEMS = 100
-"""Maximum number of problems that are reported for a configuration. A file that is not a configuration can have a
+"""Maximum number of problems that are reported for a configuration. A file that is not a configuration can contain a
 hundred thousand."""
 
 _CREDENTIALS = re.compile(r"//[^/\s']*@")
@@ -18,15 +19,15 @@ _CREDENTIALS = re.compile(r"//[^/\s']*@")
 
 
 def without_credentials(text: str) -> str:
-    """Return `text` with `***` instead of the user and password of every URL."""
+    """Return `text` with `***` instead of the user and password in every URL."""
     return _CREDENTIALS.sub("//***@", text)
 
 
 @frozen
 class Problem:
     """A message about a position in a file. `line` and `column` count from 1, columns in characters. `is_warning` is
-    True if the configuration is usable despite the problem. `location` has the keys and indexes that lead to the
-    position; it is empty if the position is outside of all keys."""
+    True if the configuration is usable despite the problem. `location` contains the keys and indexes of the position;
+    it is empty outside of all keys."""
 
     file: str
     line: int
@@ -41,9 +42,9 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration is invalid. `problems` has all problems, and warnings that might name their cause, in the order
-    of the file. `files` has the other files that the problems mention. If one of these files changes, the configuration
-    might become valid."""
+    """The configuration is invalid. `problems` contains all errors, and warnings that might explain them, in the order
+    of the file. `files` contains the other files that the problems mention. If one of these files changes, the
+    configuration might become valid."""
 
     def __init__(self, problems: Iterable[Problem], files: Iterable[str] = ()) -> None:
         self.problems = first_of(problems)
@@ -53,7 +54,7 @@ class ConfigError(Exception):
 
 def first_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the problems in the order of the file. If there are more than MOST_PROBLEMS, return the first errors, and
-    a problem that says so."""
+    a problem that says that more exist."""
     found = ordered(problems)
     if len(found) <= MOST_PROBLEMS:
         return found
@@ -64,14 +65,15 @@ def first_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return the problems without repetitions, in the order of the file."""
+    """Return the problems without duplicates, in the order of the file."""
     return tuple(sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message)))
 
 
 @frozen
 class Finding:
-    """A message about a location in the configuration. `{value}` in the message stands for the value there. `at_key` is
-    True if the message is about the key, not its value. `files` has the other files that the message is about."""
+    """A message about a location in the configuration. `{value}` in the message is a placeholder for the value at the
+    location. `at_key` is True if the message is about the key, not its value. `files` contains the other files that the
+    message is about."""
 
     location: Location
     message: str
@@ -80,8 +82,8 @@ class Finding:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the known word with the highest similarity, or a list of all
-    of `known`."""
+    """Return the suggestion in a message about an unknown word: the most similar known word, or a list of all of
+    `known`."""
     options = sorted(known)
     close = get_close_matches(word, options, n=1, cutoff=0.7)
     if close:
@@ -90,6 +92,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def listed(options: Iterable[str]) -> str:
-    """Return the options as text: `a, b or c`."""
+    """Return the options in the form `a, b or c`."""
     *most, last = options
     return f"{', '.join(most)} or {last}" if most else last

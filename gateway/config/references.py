@@ -1,7 +1,7 @@
 """References in scalars: `${ENV}`, `${ENV:-default}` and `${file:/path}`; `$${` is an escape for `${`.
 
-The value of a reference is plain text: it is not parsed as YAML, and can contain no more references. The value can be a
-secret, so messages show the reference instead.
+The value of a reference is plain text: it is not parsed as YAML, and references in it are not replaced. The value can
+be a secret, so messages show the reference instead.
 """
 
 import re
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MAX_FILE = 64 * 2**10
-"""Maximum size of a referenced file, in bytes. A certificate chain, the largest usual value, has less than 20 KiB."""
+"""Maximum size of a referenced file, in bytes. A certificate chain, the largest usual value, is smaller than 20 KiB."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 class Referenced(str):
-    """Text in which references were replaced. `source` is the original text. `alone` is True if the original text was a
+    """Text in which references were replaced. `source` is the original text. `alone` is True if the original text is a
     single reference."""
 
     __slots__ = ("alone", "source")
@@ -25,14 +25,14 @@ class Referenced(str):
 
 
 def named_files(text: str) -> frozenset[Path]:
-    """Return the files that references such as `${file:/path}` name in the text of a configuration, including its
+    """Return the paths in all references such as `${file:/path}` in the text of a configuration, including its
     comments."""
     expressions = (found[1] or "" for found in _REFERENCE.finditer(text))
     return frozenset(Path(each.removeprefix("file:")) for each in expressions if each.startswith("file:"))
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> str:
-    """Return `text` with its references replaced; a Referenced if `text` has references.
+    """Return `text` with its references replaced, as a Referenced if `text` contains references.
 
     Raises:
         ValueError: a variable is not set and has no default, a file is unreadable, or a reference is malformed.

@@ -1,5 +1,5 @@
-"""Decide on which routes calls are relayed without decoding: if both sides use the same protocol, and no processing
-step needs the content of messages."""
+"""Decide on which routes calls are relayed without decoding: if client and backend use the same protocol, and no
+processing step needs the content of messages. `gateway.assembly.routers` applies the decision."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -13,13 +13,13 @@ from gateway.core.protocol import Protocol, Relay, resolve_batch
 
 NEEDS_NO_CONTENT = frozenset({"name", "backend", "split", "sticky", "fallback", "passthrough"})
 """The route keys that do not require decoding messages. For every other key, a function in this module determines when
-the key needs their content."""
+the key needs the content of messages."""
 
 
 @frozen
 class Relaying:
-    """How one route's calls from clients of one protocol are relayed. `relay` forwards them without decoding. If it is
-    None, `reads` is the first key of the configuration that needs the content of messages."""
+    """How one route's calls from clients with one protocol are relayed. `relay` forwards them without decoding. If it
+    is None, `reads` is the first configuration key that needs the content of messages."""
 
     relay: Relay | None
     reads: str = ""
@@ -31,8 +31,8 @@ def relaying(
     config: Config,
     backends: Mapping[str, Protocol],
 ) -> Relaying:
-    """Return how the gateway relays these clients' calls on this route. `backends` maps backend names to their
-    protocols, with their settings."""
+    """Return how calls on this route are relayed. `backends` maps backend names to their protocols, with their
+    settings."""
     found = chain(
         _by_protocols(route, client, config, backends),
         _by_check(route, config),
@@ -87,8 +87,8 @@ def _by_policies(route: RouteConfig, config: Config) -> Iterator[str]:
 
 
 def _by_payload_log(route: RouteConfig, config: Config) -> Iterator[str]:
-    """Yield the payload log's key for a logged route. All the route's calls are decoded: if only the logged share were
-    decoded, malformed calls would fail at random."""
+    """Yield the payload log's key for a logged route. All calls on such a route are decoded: if only the logged calls
+    were decoded, malformed calls would fail at random."""
     log = config.log.payloads
     if log is None:
         return

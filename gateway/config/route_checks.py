@@ -1,5 +1,5 @@
-"""Checks of routes against their listeners and backends, and of other parts that depend on each other. They run only if
-all parts of the configuration are valid, because otherwise they could report the wrong key."""
+"""Checks of routes against their listeners and backends, and of other parts that depend on each other. `loading` runs
+them only if all parts of the configuration are valid, because otherwise they could report the wrong key."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -121,7 +121,7 @@ def _model_name(at: int, route: RouteConfig, config: Config, catalog: Catalog) -
 
 
 def _names_models(protocol: Protocol, match: MatchConfig) -> bool:
-    """Return whether the requests that `match` accepts name a model, in the message or in the path."""
+    """Return whether the requests that `match` accepts contain a model name, in the message or in the path."""
     if protocol.traits.models.named:
         return True
     own = (pattern.partition(" ")[2].partition("{model}") for pattern in protocol.patterns)
@@ -232,9 +232,9 @@ def _beside_passthrough(config: Config, catalog: Catalog) -> Iterator[Finding]:
 def _losing(
     match: MatchConfig, passing: Sequence[tuple[int, MatchConfig, str]], config: Config, catalog: Catalog
 ) -> Iterator[tuple[int, str, bool]]:
-    """Yield the routes with passthrough that keep requests from a route with `match`, and the protocol of these
-    requests. The last value is True if the route with passthrough keeps all requests from the other route. Otherwise it
-    keeps only requests that it does not accept itself."""
+    """Yield the passthrough routes that prevent requests from reaching a route with `match`, and the protocol of these
+    requests. The last value is True if no request reaches the route with `match`; False if only requests that the
+    passthrough route does not accept are lost."""
     for listener, protocol in _arrivals(match, config, catalog):
         here = [
             (at, each) for at, each, name in passing if name == protocol.name and each.listener in (None, listener.name)
@@ -249,7 +249,7 @@ def _losing(
 
 
 def _come_to(match: MatchConfig, path: str, protocol: Protocol, listener: ListenerConfig) -> bool:
-    """Return whether requests for a route with `match` arrive at the `path` of a route with passthrough."""
+    """Return whether requests for a route with `match` arrive at the `path` of a passthrough route."""
     if match.path is not None:
         return path_takes_all(match.path, path)
     own = any(pattern.partition(" ")[2] == path for pattern in protocol.patterns)
@@ -277,7 +277,7 @@ _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]],
 
 
 def _repeated(config: Config) -> Iterator[Finding]:
-    """Find routes that follow a route with the same match."""
+    """Find routes whose `match` is the same as in an earlier route."""
     first: dict[str, int] = {}
     for at, route in enumerate(config.routes):
         same = first.setdefault(route.match.model_dump_json(), at)
@@ -302,7 +302,7 @@ def _protocols(route: RouteConfig, config: Config, catalog: Catalog) -> list[Pro
 
 
 def _backends(route: RouteConfig, config: Config, catalog: Catalog) -> list[tuple[Location, Protocol]]:
-    """Return the location of each backend name in the route, with the backend's protocol."""
+    """Return the location of each backend name in the route, and the backend's protocol."""
     return [
         (place, catalog.protocols[config.backends[name].protocol])
         for place, name in zip(route.backend_places, route.backends, strict=True)

@@ -11,7 +11,7 @@ from gateway.config.fields import VALUE, refusal
 from gateway.config.matching import ANY_VALUE, InputMatchConfig, MatchConfig
 
 OF_GRAPHS, OF_BACKENDS = "models.", "backends."
-"""Prefixes of the names of graphs and backends in lists that also contain route names."""
+"""Prefixes for the names of graphs and backends in lists that also contain route names."""
 LONGEST = 80
 """Maximum length of a route's name, in characters."""
 EVERY_REQUEST = "any"
@@ -34,12 +34,12 @@ RouteName = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidat
 
 
 def name_of_match(match: MatchConfig) -> str:
-    """Return the name for a route with this match and without a `name`. The name has the model first, then the other
-    conditions, such as `iris,protocol=v2-rest`.
+    """Return the default name of a route with this match. The name contains the model, then the other conditions:
+    `iris,protocol=v2-rest`.
 
-    The name depends only on the match, so it stays the same when routes are added above. Clients can see names, so
-    header values, which can be secrets, are replaced by digits of a hash. The digits also end a name whose text is too
-    long, or has characters that cannot be printed."""
+    The name depends only on the match, so it stays the same when routes are added before the route. Clients can see
+    names, so header values, which can be secrets, are replaced by digits of a hash. Names that are too long, or that
+    contain unprintable characters, also end with these digits."""
     whole = ",".join(_parts(match)) or EVERY_REQUEST
     if whole.startswith((OF_GRAPHS, OF_BACKENDS)):
         whole = f"model={whole}"

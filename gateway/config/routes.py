@@ -1,4 +1,4 @@
-"""The key `routes`: which backends requests go to, and how the gateway changes requests and responses."""
+"""The key `routes`: rules that assign requests to backends, and change requests and responses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
@@ -31,11 +31,11 @@ class RewriteConfig(Keys):
     """Names of the model and the version at the backend."""
 
     model: Name | None = None
-    """Name of the model at the backend. `{1}`, `{2}`, ... stand for the texts that the first, second, ... wildcard in
-    `match: {model: GLOB}` matched, and `{0}` for the whole name. Default: the client's name."""
+    """Name of the model at the backend. The placeholders `{1}`, `{2}`, ... contain what the first, second, ... wildcard
+    in `match: {model: GLOB}` matched, and `{0}` contains the whole name. Default: the client's name."""
     version: str | None = None
-    """Version at the backend. Requests for another version fail with NOT_FOUND, unless `match` names that version. `""`
-    removes the client's version. Default: the client's version."""
+    """Version at the backend. Requests for another version fail with NOT_FOUND, unless `match` contains this other
+    version. `""` removes the client's version. Default: the client's version."""
 
 
 def _distinct_renamings(renamings: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
@@ -105,7 +105,7 @@ _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 FiniteDifferences: Any = Annotated[Derivatives, Declared(Derivatives, _FORMS, _CHECKS), AfterValidator(_known_stencil)]
-"""Settings for derivatives that the gateway computes from evaluations, as a map in YAML."""
+"""Settings for derivatives by finite differences, as a map in YAML."""
 
 
 class SplitConfig(Keys):
@@ -114,15 +114,15 @@ class SplitConfig(Keys):
     backend: Name
     """Name of the backend."""
     weight: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] = 1
-    """Share of the calls, relative to the other weights. A backend with weight 0 gets no calls."""
+    """Number of calls relative to the other weights. A backend with weight 0 gets no calls."""
 
 
 class StickyConfig(Keys):
-    """Session affinity, which keeps a client's calls at one backend of the split."""
+    """Session affinity: a client's calls go to the same backend of the split."""
 
     header: TextHeaderName
-    """Header or gRPC metadata key. Calls with the same value go to the same backend as long as the weights do not
-    change. The gateway distributes calls without the header at random."""
+    """Header or gRPC metadata key. Calls with the same value go to the same backend while the weights stay the same.
+    Calls without the header are distributed at random."""
 
 
 def _distinct_backends(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
@@ -138,28 +138,28 @@ class RouteConfig(Keys):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["backend"]}, {"required": ["split"]}]})
 
     name: RouteName = ""
-    """Name of the route in metrics, logs, traces, the console and `gateway-route`; must be unique. The default is a
-    short text of `match`, such as `iris` or `iris,protocol=v2-rest`."""
+    """Name of the route in metrics, logs, traces, the console and `gateway-route`; must be unique. Default: a short
+    form of `match`, such as `iris` or `iris,protocol=v2-rest`."""
     match: MatchConfig
-    """Conditions for requests that take this route."""
+    """Conditions that a request must meet."""
     backend: Name | None = None
     """Name of the backend. A route has either this key or `split`."""
     split: Annotated[tuple[SplitConfig, ...], Field(min_length=1), AfterValidator(_distinct_backends)] | None = None
     """Backends that share the calls in proportion to their weights, instead of `backend`. Metadata comes from the first
     backend with a weight above 0."""
     sticky: StickyConfig | None = None
-    """Keep a client's calls at one backend of `split`."""
+    """Send a client's calls to the same backend of `split`."""
     fallback: Names = ()
     """Backends to try, in order, if the route's own backend is unreachable, overloaded or not ready, or does not have
-    the model. If a call might have run, the gateway repeats it only if the backend is `safe`."""
+    the model. If the server might have run a call, the gateway repeats it only with `safe: true` on the backend."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
     """Names at the backend that replace the client's names."""
     passthrough: Flag = False
-    """Forward messages unchanged in both directions between clients and a backend of the same protocol, at the path in
-    `match`. Use this for HTTP interfaces that an operator defines (grps: `customized_predict_http`). The gateway checks
-    only the sizes of messages."""
+    """Forward messages at the path in `match` unchanged, in both directions, between clients and a backend with the
+    same protocol. Use this key for HTTP interfaces that an operator defines (grps: `customized_predict_http`). The
+    gateway checks only message sizes."""
     signature: RouteSignature | None = None
-    """Tensors of the model, which replace the backend's metadata."""
+    """The model's tensors, instead of those in the backend's metadata."""
     translate: Annotated[TranslateSettings, Declared(TranslateSettings, _FORMS, _CHECKS)] = Field(
         default_factory=TranslateSettings
     )
@@ -178,25 +178,25 @@ class RouteConfig(Keys):
 
     @property
     def own_backends(self) -> tuple[str, ...]:
-        """The name in `backend`, or the names in `split`."""
+        """The backend in `backend`, or the backends in `split`."""
         if self.split is not None:
             return tuple(each.backend for each in self.split)
         return () if self.backend is None else (self.backend,)
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The names of all the route's backends: its own, then the backends in `fallback`."""
+        """All of the route's backends: its own, then the backends in `fallback`."""
         return (*self.own_backends, *self.fallback)
 
     @property
     def called_backends(self) -> tuple[str, ...]:
-        """The backends that get calls, which are all except backends with weight 0."""
+        """The backends that get calls: all except backends with weight 0."""
         idle = {each.backend for each in self.split or () if not each.weight}
         return tuple(name for name in self.backends if name not in idle)
 
     @property
     def backend_places(self) -> tuple[tuple[str | int, ...], ...]:
-        """The location of each of `backends`, below the route."""
+        """The location of each of `backends`, relative to the route."""
         own: list[tuple[str | int, ...]] = [("backend",)] if self.backend is not None else []
         if self.split is not None:
             own = [("split", at, "backend") for at in range(len(self.split))]

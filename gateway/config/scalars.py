@@ -13,7 +13,8 @@ _SPECIAL: dict[str, Scalar] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 
-# An integer with more digits than any datatype stays text, because Python refuses to convert thousands of digits.
+# An integer with more digits than any datatype can hold stays text, because Python refuses to convert thousands of
+# digits.
 _NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...] = (
     (re.compile(r"[-+]?[0-9]{1,40}"), int),
     (re.compile(r"0o[0-7]{1,40}"), lambda text: int(text[2:], 8)),
@@ -25,7 +26,8 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...] = (
 
 
 def other_words(flag: bool) -> str:
-    """Return the words that YAML 1.1 reads as the boolean `flag` and YAML 1.2 as text, as a clause of a message."""
+    """Return the words that are the boolean `flag` in YAML 1.1 but text in YAML 1.2, as a clause for an error
+    message."""
     words, boolean = ("y, yes and on", "true") if flag else ("n, no and off", "false")
     return f"YAML 1.1, which Helm reads, turns {words} into {boolean}"
 

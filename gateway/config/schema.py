@@ -18,8 +18,8 @@ Schema = dict[str, Any]
 def json_schema(catalog: Catalog) -> Schema:
     """Return the JSON Schema (draft 2020-12) of a configuration with the protocols and policies of `catalog`.
 
-    The schema describes the values as written, in which every scalar can be a `${REFERENCE}`. Callers share the schema,
-    and must not change it."""
+    The schema describes the values as written in YAML, where every scalar can be a `${REFERENCE}`. Callers share the
+    schema, and must not modify it."""
     policies = tuple((name, policy.Settings) for name, policy in sorted(catalog.policies.items()))
     return _json_schema(tuple(sorted(catalog.protocols)), policies)
 
@@ -56,8 +56,8 @@ def below(schema: Schema, location: Location) -> Schema:
 
 
 def dereferenced(schema: Schema, part: Schema) -> Schema:
-    """Return the schema that `part` refers to by `$ref`, or the schema `X` if `part` is `X or null`; otherwise `part`
-    itself."""
+    """Return the schema that `part` references by `$ref`, or the schema `X` if `part` is `X or null`; otherwise return
+    `part`."""
     for option in part.get("anyOf", ()):
         if option.get("type") != "null":
             return dereferenced(schema, option)
@@ -115,5 +115,5 @@ def _name_protocols(definitions: Schema, names: list[str]) -> None:
 
 
 def _name_one(text: Schema, names: list[str]) -> None:
-    """Restrict a text to `names`, or the name of a form."""
+    """Restrict a string to `names` and names of forms."""
     text["anyOf"] = [{"type": "string", "enum": names}, {"type": "string", "pattern": f"^{JSON}(:|$)"}]

@@ -18,7 +18,7 @@ _OF_SHELLS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 
 
 def _words(value: Any) -> Any:
-    """Split a command given as one text into words, like a shell."""
+    """Split a command line into words, like a shell."""
     if not isinstance(value, str):
         return value
     try:
@@ -32,7 +32,7 @@ def _words(value: Any) -> Any:
 
 
 class _TextOrWords:
-    """The JSON Schema of a list of words that can also be one text."""
+    """Annotation: in the JSON Schema, a list of words can also be one text."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [handler(schema), {"type": "string", "minLength": 1}]}
@@ -51,12 +51,12 @@ class ResourcesConfig(Keys):
     gpus: Size | None = None
     """Number of GPUs."""
     memory: Size | None = None
-    """Memory, in bytes. The engine `process` limits the address space of each process of a job to this size."""
+    """Memory, in bytes. The engine `process` applies this limit to the address space of each process of a job."""
     seconds: Period | None = None
-    """Maximum runtime of a job (walltime), in seconds, after which the engine terminates the job. Before that time, the
-    gateway stops sending calls to the job's server, and replaces the server."""
+    """Maximum runtime (walltime) of a job, in seconds. The engine then terminates the job. Before that, the gateway
+    stops sending calls to the job's server, and replaces the server."""
     options: tuple[Name, ...] = ()
-    """Additional options of the engine, such as `--partition=gpu` for SLURM."""
+    """Additional engine options, such as `--partition=gpu` for SLURM."""
 
 
 class ServersConfig(Keys):
@@ -65,31 +65,31 @@ class ServersConfig(Keys):
     engine: Literal["process", "hyperqueue", "slurm"]
     """Engine that runs the jobs: `process` (this machine), `hyperqueue` or `slurm`."""
     directory: Name | None = None
-    """Server directory of HyperQueue. Default: the engine's default."""
+    """HyperQueue's server directory. Default: the engine's default."""
     script: Name | None = None
     """Absolute path of a job script. The script gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
     command: Command | None = None
     """Program with its arguments, instead of `script`: a list, or one text that the gateway splits into words like a
     shell. The gateway replaces `{port}` with the port. No shell runs the command."""
     min: Count = 0
-    """Minimum number of servers, which run even without calls."""
+    """Minimum number of servers. They run even without calls."""
     max: Size = 1
     """Maximum number of jobs, including jobs that are starting or stopping."""
     idle: Period = 300
     """Seconds without a call after which the gateway stops a server."""
     start_timeout: Period = 600
-    """Maximum time until a job's server announces itself, in seconds, including the time in the engine's queue. Calls
-    that wait this long while no server is available fail."""
+    """Maximum time until a job announces its server, in seconds, including the time in the engine's queue. If no server
+    is available, calls that have waited this long fail."""
     calls_per_server: Count = 0
-    """Number of calls after which the gateway replaces a server with a new server. 0: no limit."""
+    """Number of calls after which the gateway replaces a server. 0: no limit."""
     resources: ResourcesConfig = ResourcesConfig()
     """Resources of one job."""
     keep: Flag = False
-    """Keep jobs running when the gateway stops; the next gateway with this configuration uses them. If `false`, jobs
-    stop with the gateway."""
+    """Keep jobs running when the gateway stops; the next gateway with this configuration takes them over. If `false`,
+    jobs stop with the gateway."""
     state: Name | None = None
-    """Absolute path of a folder for records of the gateway's jobs, with a subfolder for each job. If jobs run on other
-    machines, the folder must also be available there. Default: `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
+    """Absolute path of a folder in which the gateway records its jobs, with a subfolder for each job. If jobs run on
+    other machines, the folder must be available there too. Default: `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
     `~/.local/state`."""
 
 

@@ -1,7 +1,7 @@
 """Explain libyaml's syntax errors: the position, the mistake, and the fix.
 
-libyaml reports what its grammar expected next, often at the token after the mistake. The error's text selects a rule of
-this module, which recognizes common mistakes in the YAML text near the error's position.
+libyaml reports what its grammar expected next, often at the token after the mistake. This module has a rule for each
+libyaml message, which recognizes common mistakes in the YAML text near the error's position.
 """
 
 import re
@@ -28,7 +28,7 @@ Told: TypeAlias = tuple[TextPlace, str] | None
 
 
 def explained(text: str, error: yaml.MarkedYAMLError) -> tuple[TextPlace, str]:
-    """Return the position and the reason of a syntax error in `text`, which libyaml refused with `error`."""
+    """Return the position of, and the reason for, a syntax error in `text`, which libyaml refused with `error`."""
     lines = text.splitlines()
     problem, context = _place(error.problem_mark), _place(error.context_mark)
     for words, rule in _RULES:
@@ -89,7 +89,7 @@ def _tab(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
 
 
 def _second_colon(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """Explain a `: ` inside a value, or after an unfinished line."""
+    """Explain a second `: ` in a line, inside a value or after an incomplete line."""
     if re.search(r":\s", _before(lines, problem)):
         found = re.search(r":\s+(.*)$", lines[problem.line])
         said = quoted(found[1][:_LONGEST]) if found else "it"
@@ -101,7 +101,7 @@ def _second_colon(lines: list[str], problem: TextPlace, context: TextPlace) -> T
 
 
 def _below_value(lines: list[str], problem: TextPlace, above: int) -> Told:
-    """Explain a line that is indented deeper than the one `above`, which has a value."""
+    """Explain a line that is indented deeper than the line `above`, although that line has a value."""
     key = re.match(r"(\s*(?:- +)*)([^\s:]+):\s+[^\s#]", lines[above])
     indentation = len(lines[problem.line]) - len(lines[problem.line].lstrip())
     if key is None or indentation <= len(key[1]):

@@ -1,4 +1,4 @@
-"""The keys `signature` and `constants` of a route: the core's Signature and Tensor as YAML."""
+"""The keys `signature` and `constants` of a route, which become a Signature and Tensors of `gateway.core`."""
 
 from itertools import chain
 from math import prod
@@ -27,8 +27,8 @@ class TensorSpecConfig(Keys):
     datatype: Datatype
     """V2 datatype."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)]
-    """Dimensions of the tensor. -1 is a dimension of any size; a first -1 before other dimensions is the batch
-    dimension."""
+    """Dimensions of the tensor. -1 is a dimension of any size. If the first of several dimensions is -1, it is the
+    batch dimension."""
     content_type: Literal["text", "json", "image", "npy"] | None = None
     """Content type of the tensor, for protocols with several content types, such as mip. For each BYTES element:
     `text`, `json` (a JSON value) or `image` (an image file). For numbers: `json`, or `npy`, which is lossless."""
@@ -38,7 +38,7 @@ class InputSpecConfig(TensorSpecConfig):
     """One input of a signature."""
 
     optional: bool = False
-    """Requests can omit the input."""
+    """Allow requests without this input."""
 
 
 def _tensor_spec(keys: TensorSpecConfig) -> TensorSpec:
@@ -72,7 +72,7 @@ InputSpecs = Annotated[
 
 
 class SignatureConfig(Keys):
-    """The model's inputs and outputs, which replace the backend's metadata."""
+    """The model's inputs and outputs, instead of those in the backend's metadata."""
 
     inputs: InputSpecs = ()
     """Inputs, in order. Default: the inputs in the metadata."""
@@ -94,8 +94,8 @@ class ConstantConfig(Keys):
     shape: Annotated[tuple[Dimension, ...], Field(max_length=MAX_RANK)]
     """Dimensions of the input; free dimensions are not allowed."""
     data: Any
-    """Elements of the input, as lists nested like the shape, as one flat list, or as a single value for shape []. BYTES
-    elements are texts."""
+    """Elements of the input: nested lists that match the shape, a flat list, or a single value for shape []. BYTES
+    elements are strings."""
 
 
 def _constant(keys: ConstantConfig) -> Tensor:

@@ -1,5 +1,5 @@
-"""Checks of `tls`, of listeners, the health and admin ports, and backends: whether the files exist and are usable, and
-whether the keys are consistent."""
+"""Checks of the `tls` keys of listeners, the health and admin ports, and backends: whether the files exist and are
+usable, and whether the keys are consistent."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,11 +14,11 @@ from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
 from gateway.core.certificates import CertificateError, FileKey, TlsFiles, expiry
 
 _WITHOUT_TLS = ("http", "tcp", "unix")
-"""Schemes of addresses without TLS."""
+"""URL schemes without TLS."""
 
 
 def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find errors in `tls`."""
+    """Find errors in the `tls` keys."""
     for location, tls in _server_places(parts):
         yield from _files(location, tls.files, "client_ca", catalog)
         if tls.client != "none" and tls.client_ca is None:
@@ -40,7 +40,7 @@ def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def tls_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find probable mistakes in `tls`."""
+    """Find probable mistakes in the `tls` keys."""
     for location, files in _places(all_parts(config)):
         if files.certificate:
             try:
@@ -80,7 +80,7 @@ def _server_places(parts: Parts) -> Iterator[tuple[Location, ListenerTlsConfig]]
 
 
 def client_tls_findings(location: Location, tls: BackendTlsConfig, catalog: Catalog) -> Iterator[Finding]:
-    """Find errors in the `tls` at `location`, for connections to servers."""
+    """Find errors in the `tls` key at `location`, for connections to servers."""
     if (tls.certificate is None) != (tls.key is None):
         there, missing = ("key", "certificate") if tls.certificate is None else ("certificate", "key")
         yield Finding((*location, there), f"needs {missing}", at_key=True)

@@ -1,8 +1,8 @@
-"""Find unreachable routes, for which an earlier route accepts every request that they would accept.
+"""Find unreachable routes: an earlier route accepts every request that they would accept.
 
-Every request that meets the later route's conditions must meet the earlier route's conditions. The check reports only
-cases that are certain. It compares only the globs `TEXT*`, `*TEXT` and `*`, and does not find routes that several
-earlier routes hide together.
+A route is unreachable if every request that meets its conditions also meets the conditions of an earlier route. The
+check reports only certain cases. It compares only the globs `TEXT*`, `*TEXT` and `*`, and does not find routes that are
+unreachable only because of several earlier routes together.
 """
 
 from bisect import bisect_left
@@ -19,12 +19,12 @@ from gateway.core.operations import CALLS
 from gateway.core.types import Shape
 
 MOST_COMPARISONS = 50_000
-"""Maximum number of pairs of routes that are compared for one configuration, in a fraction of a second. Later routes
-are not checked."""
+"""Maximum number of pairs of routes that are compared for one configuration, which takes a fraction of a second. Later
+routes are not checked."""
 
 
 def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS) -> Iterator[Finding]:
-    """Find routes that no request reaches, or that only requests for derivative models such as `M.gradient` reach.
+    """Find routes that are unreachable, except perhaps for requests for derivative models such as `M.gradient`.
 
     The check stops after `most` comparisons."""
     index = RouteIndex(config.routes)
@@ -42,7 +42,7 @@ def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS)
 
 
 class RouteIndex:
-    """Routes by the plain text at the start of their globs. A glob matches only names with this start, so a thousand
+    """Routes by the literal text at the start of their globs. A glob matches only names with this start, so a thousand
     routes for a thousand names need no comparisons."""
 
     def __init__(self, routes: Sequence[RouteConfig]) -> None:
@@ -53,17 +53,17 @@ class RouteIndex:
             self._places[route.passthrough, _beginnings(route.match.model)[-1]].append(at)
 
     def earlier(self, at: int, model: str | None) -> list[int]:
-        """Return the indexes of the routes before route `at` that could accept all requests that route `at` accepts for
-        `model`, which is a name or a glob."""
+        """Return the indexes of the routes before route `at` that could accept all requests of route `at` for `model`,
+        a name or a glob."""
         keys = [(self._routes[at].passthrough, text) for text in _beginnings(model)]
         places = (self._places[key] for key in keys if key in self._places)
         return sorted(each for found in places for each in found[: bisect_left(found, at)])
 
 
 def _beginnings(model: str | None) -> list[str | None]:
-    """Return the plain text at the start of each glob in an earlier route that could accept all names of `model`. The
-    last item is the text of `model` itself. None means routes without a model, the only routes that accept requests
-    without a model name."""
+    """Return the literal start of each glob in an earlier route that could accept all names of `model`. The last item
+    is the literal start of `model` itself. None stands for routes without a model, which are the only routes for
+    requests without a model name."""
     if model is None:
         return [None]
     text = _plain_text(model)
@@ -114,8 +114,8 @@ def _shape_takes_all(one: Shape, other: Shape) -> bool:
 
 
 def path_takes_all(one: str | None, other: str | None) -> bool:
-    """Return whether the path `one` of a route, exact or with `*`, accepts every path that `other` accepts; None
-    accepts all."""
+    """Return whether a route's path `one`, exact or with `*`, accepts every path that `other` accepts. None accepts all
+    paths."""
     if one is None or one == other:
         return True
     return other is not None and one.endswith("*") and other.removesuffix("*").startswith(one[:-1])

@@ -44,7 +44,7 @@ def _log(config: Config) -> Iterator[Finding]:
 
 
 def _certificates(config: Config) -> Iterator[Finding]:
-    """Find identities of client certificates that no listener requests."""
+    """Find entries for client certificates that no listener requests."""
     places = [(each.auth, each.tls) for each in config.listeners]
     asks = any(_asks(auth, tls) for auth, tls in places)
     if config.health is not None:

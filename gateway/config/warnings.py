@@ -1,4 +1,4 @@
-"""Warnings about a valid configuration that is probably a mistake."""
+"""Warnings about valid settings that are probably a mistake, for `gateway check` and the log."""
 
 from collections.abc import Callable, Iterator
 from shutil import which
@@ -24,8 +24,8 @@ from gateway.protocols.json.form import PREFIX
 
 
 def find_warnings(config: Config, catalog: Catalog) -> list[Finding]:
-    """Return the warnings about a valid configuration. `catalog` has the installed protocols; this function adds the
-    forms that the configuration declares."""
+    """Return the warnings about a valid configuration. `catalog` contains the installed protocols; this function adds
+    the forms that the configuration declares."""
     catalog, _ = with_forms(catalog, all_parts(config))
     return [finding for check in _CHECKS for finding in check(config, catalog)]
 
@@ -38,8 +38,8 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn about engines whose programs are missing: no error, because users can check a configuration on a machine
-    without access to the cluster."""
+    """Warn about engines whose programs are missing. This is not an error, because users can check a configuration on a
+    machine without access to the cluster."""
     for name, backend in config.backends.items():
         missing = backend.servers and catalog.why_not_engine(backend.servers.engine)
         if missing:
@@ -80,7 +80,7 @@ def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, _, protocol, place in _endpoints(config, catalog):
-        # If messages cannot name a model, each model has its own server, which can be at any path. The path of a form
+        # If messages contain no model name, each model has its own server, which can be at any path. The path of a form
         # is in the form itself.
         models = protocol.traits.models
         if not place.prefix or not (models.named or models.may_be_named or protocol.name.startswith(PREFIX)):
@@ -94,7 +94,7 @@ def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 def _ends_with_beginning(prefix: str, path: str) -> bool:
     """Return whether the last segments of `prefix` are the first segments of the pattern `path`. False for a pattern
-    that starts with a variable, or has no segment."""
+    that starts with a placeholder, or has no segments."""
     if path == "/" or path.startswith("/{"):
         return False
     given, own = prefix.split("/")[1:], path.split("/")[1:]

@@ -1,4 +1,4 @@
-"""Detect changes of a configuration's files by polling them.
+"""Detect changes of a configuration's files by polling. `gateway.cli.reloading` uses it for reloads.
 
 The check follows symbolic links: Kubernetes changes the files of a ConfigMap or Secret by replacing a link to their
 folder (`..data`), which causes no notification about the file itself.
@@ -13,8 +13,8 @@ from gateway.config.document import MAX_BYTES
 from gateway.config.references import named_files
 
 Stamp: TypeAlias = tuple[str, int, int, int] | None
-"""The state of the file at a path: its real path, inode, time of change in nanoseconds, and size. None if the file does
-not exist."""
+"""The state of a file: its real path, inode, modification time in nanoseconds, and size. None if the file does not
+exist."""
 Look: TypeAlias = Mapping[Path, Stamp]
 
 
@@ -56,7 +56,7 @@ class Watched:
         return self._loaded.keys()
 
     def loaded(self, found: Look) -> None:
-        """Store the state from directly before the files were loaded, whether they were valid or not."""
+        """Store the state of the files directly before they were loaded, even if they were invalid."""
         self._loaded = self._last = found
 
     def has_changed(self, found: Look) -> bool:

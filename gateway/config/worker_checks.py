@@ -1,5 +1,5 @@
 """Checks of configurations for several workers. Settings that workers cannot share are errors, because they would
-otherwise silently lead to wrong results."""
+silently lead to wrong results."""
 
 from collections.abc import Iterator
 

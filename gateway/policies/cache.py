@@ -66,7 +66,7 @@ _CACHE_CONTROL = b"cache-control"
 
 
 class RedisSettings(Documented):
-    """The second tier of the cache, whose responses several gateways share."""
+    """The second tier of the cache, which several gateways share."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -74,15 +74,15 @@ class RedisSettings(Documented):
     """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
     `pip install "modelglot[redis]"`."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """Caches with the same name share their responses. Use the same name only for gateways whose servers have the same
-    models."""
+    """Name of the cache. Caches with the same name share their responses, so use the same name only for gateways whose
+    servers have the same models."""
     max_response_bytes: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
     """Maximum size of the tensors of a response in Redis, in bytes."""
 
 
 class Settings(Documented):
-    """Stores the responses of calls that run a model, and returns them for equal calls. The gateway sends equal calls
-    in flight only once. Needs `safe: true` on the backend."""
+    """Stores responses of calls that run a model, and returns them for equal calls. If equal calls arrive while one of
+    them is in flight, only one call is sent. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -92,9 +92,9 @@ class Settings(Documented):
     """Maximum memory for stored responses, in bytes. If the memory is full, the gateway evicts the least recently used
     responses. The gateway does not store a response that needs more than an eighth of this memory."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
-    """Seconds that a response is stored."""
+    """Time that a response is stored, in seconds."""
     redis: RedisSettings | None = None
-    """A server on which several gateways share responses, in addition to the responses in each gateway's memory."""
+    """Redis server on which several gateways share responses, in addition to the cache in each gateway's memory."""
 
 
 class SharedCall:

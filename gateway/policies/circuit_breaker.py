@@ -32,8 +32,8 @@ FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED
 
 
 class Settings(Documented):
-    """Refuses calls to a model that keeps failing, and sends the model a trial call from time to time. Each model and
-    version has its own state."""
+    """Refuses calls to a model that keeps failing, except for occasional trial calls. Each model and version has its
+    own state."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -42,14 +42,15 @@ class Settings(Documented):
     failures: Annotated[int, Field(ge=1)] = 20
     """Number of consecutive failures after which a model gets no calls."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
-    """Time without calls before the gateway sends one call as a trial, in seconds. Each failed trial doubles the time,
-    up to 8 times this value."""
+    """Time without calls before a trial call, in seconds. Each failed trial call doubles the time, up to 8 times this
+    value."""
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """If set, a model also gets no calls if more than this share of its last `calls` calls failed."""
+    """Fraction of failed calls among a model's last `calls` calls above which the model also gets no calls. Default:
+    only consecutive failures count."""
     calls: Annotated[int, Field(ge=1, le=10_000)] = 20
-    """Number of calls that `share` refers to."""
+    """Number of last calls for `share`."""
     statuses: Annotated[tuple[FaultStatus, ...], Field(min_length=1, strict=False)] = FAULTS
-    """Error statuses that count as failures. Errors with other statuses do not count."""
+    """Error statuses that count as failures; all other errors do not."""
 
 
 class CircuitBreaker(PolicyState):

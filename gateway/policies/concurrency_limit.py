@@ -37,7 +37,7 @@ class Settings(Documented):
     """Maximum number of calls in flight."""
     adaptive: Literal["gradient"] | None = None
     """`gradient`: derive the limit from the latency of the calls, instead of setting `calls`. The limit grows while
-    calls take their usual time, and shrinks if they take longer."""
+    calls take as long as usual, and shrinks if they take longer."""
     min_calls: Annotated[int, Field(ge=1)] = 1
     """Minimum of an adaptive limit."""
     max_calls: Annotated[int, Field(ge=1)] = 1000

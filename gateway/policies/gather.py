@@ -114,7 +114,8 @@ assumed not to report it."""
 
 
 class Settings(Documented):
-    """Combines requests that arrive while others are computed into one batch, for models that take batches."""
+    """Dynamic batching: while other requests run, combines waiting requests into one batch, for models that take
+    batches."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -127,14 +128,14 @@ class Settings(Documented):
     """Maximum time that a request waits for other requests, in seconds. A request waits only while similar requests are
     in flight."""
     by: Literal["auto", "none", "client", "principal"] = "auto"
-    """Clients whose requests are combined. `auto`: requests from the same principal, and requests from all clients
+    """Which clients' requests can be combined. `auto`: requests from the same principal, and requests from all clients
     without a principal. `none`: requests from all clients. `client`: requests from the same IP address. `principal`:
     requests from the same principal, or, for clients without a principal, from the same IP address."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Models whose requests are combined, as names in the backend or globs. List only models whose tensors all have the
-    rows in the first dimension, and whose rows are independent. Default: the gateway combines only requests whose
-    number of rows is known, because the protocol is MIP, or because the server reports a `max_batch_size` above 0 and a
-    first dimension of -1 for each tensor."""
+    """Models whose requests are combined: names at the backend, or globs. List only models with independent rows, whose
+    tensors all have the rows in the first dimension. Default: models whose batch dimension is known, because the
+    protocol is MIP, or because the server reports a `max_batch_size` above 0 and a first dimension of -1 for each
+    tensor."""
 
 
 class GatherCounts:

@@ -39,7 +39,7 @@ _HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 
 
 class Settings(Documented):
-    """Makes a second attempt at another endpoint if a call is slow. Needs `safe: true` on the backend."""
+    """Sends a slow call to a second endpoint, and uses the first response. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -47,7 +47,7 @@ class Settings(Documented):
     repeats: ClassVar[str] = "sent"
 
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
-    """The second attempt starts when a call has taken longer than this percentage of the model's last 1000 calls."""
+    """Percentile of the durations of the model's last 1000 calls after which the second attempt starts."""
     min_delay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
     """Minimum delay before the second attempt, in seconds."""
 

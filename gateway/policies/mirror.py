@@ -57,23 +57,23 @@ _Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ToleranceSettings(Documented):
-    """Maximum distance of floats that count as equal. Meeting one of the limits is enough. If no limit is set, floats
-    must be equal. Integers, BOOL and BYTES must always be equal."""
+    """Tolerances for comparing floats. Two floats count as equal if they meet one of the limits. By default, floats
+    must be identical. Integers, BOOL and BYTES must always be identical."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     rtol: _Limit = 0
-    """Maximum distance relative to the value of the route's own backend, in addition to `atol`."""
+    """Maximum difference relative to the value from the route's own backend, in addition to `atol`."""
     atol: _Limit = 0
-    """Maximum absolute distance."""
+    """Maximum absolute difference."""
     ulp: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Maximum distance in units in the last place (steps from one float of the datatype to the next)."""
+    """Maximum difference in units in the last place (steps between adjacent floats of the datatype)."""
     nan: Literal["equal", "different"] = "equal"
-    """Comparison of NaN: `equal` to NaN, or `different` from all values."""
+    """Comparison of NaN with NaN: `equal` or `different`."""
 
 
 class RenamingSettings(Documented):
-    """The client's name and the mirror backend's name of one tensor."""
+    """Name of one tensor for clients and in the mirror's backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -84,19 +84,19 @@ class RenamingSettings(Documented):
 
 
 class RenameSettings(Documented):
-    """Tensors whose names in the mirror's backend differ from the client's names."""
+    """Tensors with different names in the mirror's backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     inputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
-    """Renamed inputs, which replace the route's renamed inputs."""
+    """Renamed inputs, instead of the route's renamed inputs."""
     outputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
-    """Renamed outputs, which replace the route's renamed outputs."""
+    """Renamed outputs, instead of the route's renamed outputs."""
 
 
 class Settings(Documented):
-    """Also sends a share of a route's calls to a second backend, and compares the responses. Clients get the responses
-    of the route's own backend."""
+    """Traffic mirroring: also sends a sample of a route's calls to a second backend, and compares the responses.
+    Clients get the responses of the route's own backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -105,31 +105,30 @@ class Settings(Documented):
     sees_one_try: ClassVar[bool] = True
 
     backend: Annotated[str, Field(min_length=1)]
-    """Name of the backend that gets the mirrored calls. The backend's policies, limits and queue apply."""
+    """Name of the backend that gets the mirrored calls. This backend's policies, limits and queue apply."""
     sample: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Share of the calls to mirror, chosen at random."""
+    """Fraction of the calls to mirror, chosen at random."""
     model: Annotated[str, Field(min_length=1)] | None = None
     """Name of the model in the mirror's backend. Default: the name in the route's own backend."""
     version: str | None = None
-    """Version of the model in the mirror's backend. Default: the version in the route's own backend. An empty text
-    sends no version."""
+    """Version of the model in the mirror's backend. Default: the version in the route's own backend. Empty: no
+    version."""
     rename: RenameSettings = RenameSettings()
-    """Tensors whose names differ between clients and the mirror's backend. The rest of the route's `translate` applies
-    to both backends."""
+    """Tensors with different names in the mirror's backend. The rest of the route's `translate` applies to both
+    backends."""
     outputs: Literal["names", "positions"] = "names"
-    """Pairing of outputs: by `names`, or by `positions` if the two models name them differently."""
+    """How outputs are paired: by `names`, or by `positions` if the models use different names."""
     tolerance: ToleranceSettings = ToleranceSettings()
-    """Maximum distance of floats that count as equal."""
+    """Tolerances for comparing floats."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
     """Maximum duration of a mirrored call, in seconds, including the wait in the backend's queue."""
     calls: Annotated[int, Field(ge=1)] = 16
-    """Maximum number of mirrored calls in flight. Above this number, requests are not mirrored, and count as
-    dropped."""
+    """Maximum number of mirrored calls in flight. Above this number, calls are not mirrored, and count as dropped."""
     memory: Annotated[int, Field(ge=1)] = 64 * 2**20
-    """Maximum size of the tensors of mirrored calls in flight and of their responses, in bytes. Above this size,
-    requests are not mirrored, and count as dropped."""
+    """Maximum size of the tensors in mirrored calls in flight and in their responses, in bytes. Above this size, calls
+    are not mirrored, and count as dropped."""
     values: Annotated[int, Field(ge=0, le=100)] = 1
-    """Number of differing elements of an output that the gateway logs and shows. 0: no values."""
+    """Maximum number of different elements per output in logs and on status pages. 0: no values."""
 
 
 class MirrorRecord(Record, gc=False, eq=False):

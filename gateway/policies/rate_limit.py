@@ -36,31 +36,30 @@ def _header_name(text: str) -> str:
 
 
 class Settings(Documented):
-    """Limits how many requests that run a model each client can send per period. The gateway refuses requests above the
-    limit."""
+    """Limits the number of inference requests that each client can send per period. The gateway refuses requests above
+    the limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     passes_unread: ClassVar[bool] = True
 
     requests: Annotated[int, Field(ge=1)]
-    """Number of requests in `seconds`."""
+    """Number of requests that a client can send in `seconds`."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
-    """Period in which a client can send `requests`."""
+    """Length of the period, in seconds."""
     burst: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of requests in a burst, after a period without requests. Default: `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
-    """Requests that share a limit. `client`: requests from the same IP address (for IPv6 the /64 network). `principal`:
-    requests of the same principal, or, for clients without a principal, from the same IP address. `model`: requests for
-    the same model. `header`: requests with the same value of a header. `all`: all requests."""
+    """Which requests share a limit. `client`: requests from the same IP address (for IPv6 the /64 network).
+    `principal`: requests from the same principal, or, for clients without a principal, from the same IP address.
+    `model`: requests for the same model. `header`: requests with the same value of a header. `all`: all requests."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
     """Header or gRPC metadata key for `by: header`. Requests without this header share one limit."""
     redis: Annotated[SecretStr, AfterValidator(redis_url)] | None = None
-    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`, on which gateways share the limit. Needs the
+    """URL of a Redis or Valkey server, such as `redis://host:6379/0`, on which gateways share the limit. Needs the
     package `redis`: `pip install "modelglot[redis]"`."""
     name: str = ""
-    """Name of a limit in Redis. Limits with the same name, rate and `by` are shared. Unnamed limits with the same rate
-    and `by` are also shared."""
+    """Name of the limit in Redis. Gateways share limits with the same name, rate and `by`, including unnamed limits."""
     without_redis: Literal["local", "allow", "refuse"] = "local"
     """Behavior while Redis is unreachable. `local`: each gateway applies the limit separately. `allow`: all requests
     are allowed. `refuse`: all requests are refused."""

@@ -28,11 +28,11 @@ class Settings(Documented):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """Maximum duration of a call, in seconds, including the wait in queues. For a stream, this is the maximum wait for
-    each response."""
+    """Maximum duration of a call, in seconds, including the wait in queues. For a stream: the maximum wait for each
+    response."""
     per_try: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Maximum duration of one attempt at an endpoint, in seconds; at most `seconds`. For a stream, this is the maximum
-    wait for the first response. If an attempt takes longer, the policy `retry` can make another attempt."""
+    """Maximum duration of one attempt at an endpoint, in seconds; at most `seconds`. For a stream: the maximum wait for
+    the first response. If an attempt takes longer, the policy `retry` can make another attempt."""
 
     @field_validator("per_try")
     @classmethod

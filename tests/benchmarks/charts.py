@@ -1,4 +1,4 @@
-"""The charts of docs/performance.md and docs/benchmarks, drawn from the figures that these pages have.
+"""The charts of docs/performance.md and docs/benchmarks, drawn from the figures on these pages.
 
 `python -m tests.benchmarks.charts`, which `make charts` runs, draws them; nothing is measured. A chart has groups of
 bars. Each group has a scale of its own, linear and from 0, because CPU times of small and of large tensors differ by a
@@ -151,23 +151,25 @@ def _side(name: str, figures: Mapping[str, Any], row: Row) -> Bar:
 
 
 def _message(rows: Sequence[Row]) -> str:
-    """The first program's CPU time, as a multiple of the CPU time of each other program."""
+    """The first program's CPU time, as a percentage or a multiple of the CPU time of each other program."""
     own, *others = rows[0]["sides"]
     compared = [name for name in others if name != "direct" and not name.startswith(own)] or others
     ratios = [
-        f"{_range([row['sides'][name]['ratio'] for row in rows])} times as much as "
+        f"{_range([row['sides'][name]['ratio'] for row in rows])} the {'' if at else 'CPU '}time of "
         f"{SERVER if name == 'direct' else name.split(' as ')[0]}"
-        for name in compared
+        for at, name in enumerate(compared)
     ]
     return f"{'The gateway' if own.startswith('gateway') else own} uses {' and '.join(ratios)}"
 
 
 def _range(ratios: Sequence[float | None]) -> str:
+    """The ratios, as the words before "the CPU time of": "3% to 8% of", or "0.89 to 1.62 times"."""
     known = [each for each in ratios if each is not None]
     if not known:
-        return "an unknown number of"
-    least, most = f"{min(known):.2f}", f"{max(known):.2f}"
-    return least if least == most else f"{least} to {most}"
+        return "an unknown part of"
+    is_part = max(known) < 1
+    least, most = (f"{each:.0%}" if is_part else f"{each:.2f}" for each in (min(known), max(known)))
+    return f"{least if least == most else f'{least} to {most}'} {'of' if is_part else 'times'}"
 
 
 # --- beside adapters ---
@@ -193,7 +195,7 @@ def adapters(page: str) -> Chart:
         bars = [Bar("gateway", _number(gateway), OWN), Bar("handwritten adapter", _number(adapter), OTHER)]
         groups.append((title, bars))
     ratios = _range([float(ratio) for *_, ratio in lines])
-    message = f"The gateway uses {ratios} times as much as a handwritten adapter"
+    message = f"The gateway uses {ratios} the CPU time of a handwritten adapter"
     return Chart("CPU time per request, gateway and handwritten adapters", message, groups)
 
 

@@ -61,7 +61,7 @@ def test_a_chart_has_one_group_for_each_size_and_says_what_it_shows() -> None:
         "10 numbers, 16 requests in flight",
         "1,000,000 numbers, 1 request in flight",
     ]
-    assert chart.message == "us uses 0.25 to 0.50 times as much as they"
+    assert chart.message == "us uses 25% to 50% of the CPU time of they"
     assert "10 numbers, 16 requests in flight: us 10 µs, they 40 µs" in chart.alternative
 
 

@@ -49,21 +49,21 @@ def generated() -> dict[Path, str]:
 COMMANDS_HEAD = """\
 # Commands
 
-All commands of `gateway`, from their help (`gateway COMMAND --help`). `make pages` writes this page.
+All commands of `gateway`. `make pages` generates this page from the help texts (`gateway COMMAND --help`).
 
 | exit code | meaning |
 | --- | --- |
 | 0 | success, or a positive result |
 | 1 | a negative result: a failure, a difference or a problem, described in the output |
-| 2 | wrong usage: an invalid option, argument or address, or an unreadable file; `init`: the file exists |
+| 2 | wrong usage: an invalid option, argument or address, or an unreadable file; for `init`: the file exists |
 | 3 | the server cannot be reached |
-| 4 | no response in time |
+| 4 | the server did not respond in time |
 | 130 | interrupted by Ctrl-C |
 
-[probe.md](probe.md#shell-completion) describes shell completion.
+To enable shell completion, see [shell completion](probe.md#shell-completion).
 
-In a clone of the repository the command is `.venv/bin/gateway` after `make setup`. `gateway --version` prints the
-version.
+In a clone of the repository, run `make setup` first; the command is then `.venv/bin/gateway`. `gateway --version`
+prints the version.
 """
 
 
@@ -135,11 +135,11 @@ def _cell(text: str) -> str:
 ERRORS_HEAD = """\
 # Error codes
 
-Every error has a reason. This page lists the code of each reason in each protocol; `make pages` generates the page
-from the protocols' code. [The runbook](runbook.md#errors) explains each reason and what to do.
+Every error has a reason. This page lists the error codes for each reason in each protocol; `make pages` generates the
+page from the code of the protocols. The [runbook](runbook.md#errors) explains each reason, and what to do.
 
-Clients get the reason in the header `gateway-reason` of HTTP responses, in gRPC's trailing metadata, and at the start
-of MIP error texts.
+Clients get the reason in the header `gateway-reason` (HTTP), in the trailing metadata `gateway-reason` (gRPC), or at
+the start of the error message (MIP).
 
 | column | content |
 | --- | --- |
@@ -164,33 +164,34 @@ def errors() -> str:
 GRPC_SERVERS_HEAD = """
 ## Answers of web servers
 
-Over HTTP, a client usually gets a server's error text unchanged. For three kinds of responses, the gateway writes its
-own text, which names the backend and its address:
+Over HTTP, a client usually gets a server's error message unchanged. For three kinds of responses, the gateway writes
+its own message, with the name and the address of the backend:
 
-- For an error page, the text contains only the title of the page.
-- For an error without a body, the text contains the status.
-- For a redirect, which the gateway does not follow, the text contains the target and the address to configure instead.
+- For an HTML error page, the message contains only the title of the page.
+- For an error without a body, the message contains the status.
+- For a redirect, which the gateway does not follow, the message contains the target, and the address to configure
+  instead.
 
 ## Answers of gRPC servers
 
-**RESOURCE_EXHAUSTED** becomes `overloaded`, with the time of `retry-after` or `grpc-retry-pushback-ms` in the trailers.
-It becomes `too-large` only if the text says that a message is too large, like the texts of gRPC's libraries.
+**RESOURCE_EXHAUSTED** becomes `overloaded`, with the delay from the trailer `retry-after` or `grpc-retry-pushback-ms`.
+It becomes `too-large` only if the error message says that a message is too large, as in gRPC libraries.
 
-**An HTTP status without a gRPC status** comes from a proxy in front of the server, or from another server. The gateway
-converts the HTTP status with
-[gRPC's mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md), and adds its own reason. The
-text names the backend, the HTTP status and the next step.
+**An HTTP status without a gRPC status** comes from a proxy in front of the server, or from a server that does not use
+gRPC. The gateway converts the HTTP status with [gRPC's
+mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md), and adds its own reason. The error
+message contains the backend, the HTTP status and the next step.
 
 """
 RESETS_HEAD = """
 502, 503 and 504 mean that the proxy runs, but the server behind it does not. These statuses count as failures of the
-endpoint, which gets no calls after [some failures in a row](health.md#endpoint-states). All other statuses
-concern only one call, for example a call with a wrong token, so the endpoint still gets other calls. By default, the
-policy [retry](policies/retry.md) repeats only calls with UNAVAILABLE.
+endpoint, which gets no calls after [some failures in a row](health.md#endpoint-states). All other statuses concern only
+one call, for example because of a wrong token, so the endpoint still gets other calls. By default, the policy
+[retry](policies/retry.md) repeats only calls that failed with UNAVAILABLE.
 
 **If the server resets a call** (RST_STREAM), the call fails with the status in [gRPC's
-mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). A reset counts as a response to that
-call, and not as a failure of the endpoint.
+mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). A reset counts as a response to the
+call, not as a failure of the endpoint.
 
 """
 

@@ -100,9 +100,9 @@ def about_dialect(replies: Sequence[Reply]) -> str:
 
 def _verdict(replies: Sequence[Reply]) -> str:
     if not replies:
-        return "Envoy is missing, so this page does not show how its transcoder handles V2 requests."
-    response = "with success, but without the numbers" if is_emptied(replies) else "in another way"
-    return f"Envoy's transcoder uses its own JSON format. It answers a correct V2 request {response}:"
+        return "Envoy is missing, so this page does not show how Envoy's transcoder handles V2 requests."
+    response = "with status 200, but without the numbers" if is_emptied(replies) else "as follows"
+    return f"Envoy's transcoder uses its own JSON format. It responds to a correct V2 request {response}:"
 
 
 def document(results: Results) -> str:
@@ -140,41 +140,40 @@ def document(results: Results) -> str:
 INTRODUCTION = """\
 # Benchmarks
 
-This page compares the gateway with other programs that do the same work, in one run on one machine. `make bench` writes
-this page, `results.json` and the charts; `make bench-quick` takes less than two minutes and writes nothing. A ratio is
-the CPU time of the first program in a table, divided by the CPU time of the program in the row. Below 1, the first
-program needs less.
+This page compares the gateway with other programs that do the same work, in one run on one machine. To run the
+benchmarks and update this page, `results.json` and the charts, run `make bench`. `make bench-quick` takes less than two
+minutes, and does not write any files. A ratio is the CPU time of the first program in a table, divided by the CPU time
+of the program in the row. If a ratio is below 1, the first program needs less CPU time.
 
 ## How it is measured
 
-- The programs take turns, round after round, so that other work on the machine affects all programs equally. Figures
-  are medians of the rounds, and ratios are medians of the rounds' ratios. Rely on the ratios, because the microseconds
-  apply only to this machine. Tests with a target for the CPU time have more rounds and longer turns.
+- The programs take turns in each round, so other work on the machine affects all programs equally. Figures are medians
+  of all rounds, and ratios are medians of the ratios in each round. Compare the ratios, because the microseconds apply
+  only to this machine. Tests with a target for the CPU time have more rounds and longer turns.
 - **CPU us** is the CPU time per request (user and system) of the program's processes, including all threads and child
   processes. Each connection (for gRPC, each stream) sends its next request as soon as it has the response. **req/s**
   and **waiting us** (the median latency) come from the same turns. In turns of at least one second with at most 16
   requests in flight and 1,000 numbers, `wrk` generates the load if it is installed and supports the protocol. At the
-  end of a turn, `wrk` leaves requests unanswered, whose CPU time would distort the figures of shorter turns. All other
-  load comes from a generator in a separate process, which waits for all responses.
-- **p50, p99 and p99.9** come from turns in which requests are due at random times, at half the rate that the slowest
-  program in the table can answer. Latencies count from the time when a request was due, so a pause of a program adds to
-  the latency of every request that waits during the pause. If a turn had too few requests for a percentile, the table
-  leaves the percentile out.
-- **peak MiB** is the maximum resident memory. **stall ms** is the longest time for which the gateway's work kept its
-  event loop from other work, in the round in which this time was shortest.
-- Payloads are random, and numbers have all their digits. Before each test, the benchmark compares one response of each
-  program with the numbers that were sent.
-- **Mixed traffic** (`tests/benchmarks/contest/traffic.py`) consists of 480 requests in turn, for 30 models, with
-  batches of 1 to 32, one to three inputs, JSON with spaces as Python writes it, an id and a `traceparent` in each
-  request, and the headers of eight kinds of clients. For comparison, the tables also show the gateway with one of these
-  bodies, which is sent repeatedly.
-- Behind all proxies is the same server, which returns its input (`tests/benchmarks/contest/echo.py`). `direct` is this
-  server, or the model server, without a proxy. Proxies have one worker thread and no access log. The gateway has its
-  default configuration.
-- Envoy's transcoder gets requests in its own JSON format, which differs from V2's. [The last
-  section](#envoys-transcoder-and-v2-requests) shows how it handles V2 requests.
-- Charts show the CPU time with 16 requests in flight (with 1,000,000 numbers or more, one request). Bars begin at 0,
-  and each group has its own scale.
+  end of a turn, `wrk` does not wait for all responses, and the CPU time of these requests would distort the figures of
+  shorter turns. In all other turns, a generator in a separate process creates the load and waits for all responses.
+- **p50, p99 and p99.9** come from turns in which requests are scheduled at random times, at half the maximum rate of
+  the slowest program in the table. Latencies count from the scheduled time, so a pause of a program adds to the latency
+  of every request that waits during the pause. The table omits a percentile if a turn had too few requests for it.
+- **peak MiB** is the maximum resident memory. **stall ms** is the longest time for which the gateway blocked its
+  event loop, in the round in which this time was shortest.
+- Payloads are random numbers with all digits. Before each test, the benchmark compares one response from each program
+  with the numbers that it sent.
+- **Mixed traffic** (`tests/benchmarks/contest/traffic.py`) is a cycle of 480 requests for 30 models. They have batches
+  of 1 to 32 rows, one to three inputs, JSON with spaces (as written by Python), an id and a `traceparent`, and headers
+  of eight types of clients. For comparison, the tables also show the gateway with a single one of these bodies, which
+  is sent repeatedly.
+- All proxies use the same backend server, which returns its input (`tests/benchmarks/contest/echo.py`). `direct` is
+  this server, or the model server, without a proxy. Proxies run with one worker thread and without an access log. The
+  gateway uses its default settings.
+- Envoy's transcoder gets requests in its own JSON format, which differs from the V2 format. See [Envoy's transcoder and
+  V2 requests](#envoys-transcoder-and-v2-requests).
+- Charts show the CPU time with 16 requests in flight, or with one request for 1,000,000 numbers or more. Bars begin at
+  0, and each group of bars has its own scale.
 """
 
 

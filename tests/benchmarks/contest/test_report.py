@@ -51,9 +51,9 @@ def test_a_percentile_of_too_few_requests_is_left_out() -> None:
 
 
 def test_the_page_shows_that_the_transcoder_dropped_the_numbers() -> None:
-    assert "with success, but without the numbers" in page(RESULTS)
+    assert "with status 200, but without the numbers" in page(RESULTS)
     kept = Reply("/path", "{}", 200, '{"outputs":[{"name":"input0","contents":{}}]}')
-    assert "in another way" in page(Results({}, RESULTS.found, [kept] * 3))
+    assert "V2 request as follows:" in page(Results({}, RESULTS.found, [kept] * 3))
 
 
 def test_every_pair_has_a_target_and_every_target_a_side() -> None:
