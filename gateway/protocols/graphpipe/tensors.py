@@ -1,4 +1,4 @@
-"""Converts the table Tensor to a canonical Tensor and back."""
+"""Converts GraphPipe's table Tensor to a canonical Tensor and back."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -16,9 +16,9 @@ from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE
 _MAX_SIZE = 2**63 - 1
 
 _COPY_UP_TO = 256
-"""Maximum size of data that is copied out of the message, in bytes. A view takes 200 bytes itself."""
+"""Maximum size of data that is copied out of the message, in bytes. A view itself takes 200 bytes."""
 _STRING_OVERHEAD = 8
-"""Bytes that a string takes in addition to its own bytes, for an offset and a length."""
+"""Overhead of a string (an offset and a length), in bytes."""
 
 TensorHeader: TypeAlias = tuple[int, Shape, int, int]
 """The part of a tensor before its data: the type number, the shape, the number of elements of the data vector, and the
@@ -29,7 +29,7 @@ def decode_type(number: int, what: str) -> Datatype:
     """Return the Datatype of a type number.
 
     Raises:
-        DecodeError: the number is Null or unknown. The error names `what`.
+        DecodeError: the number is Null or unknown. The message contains `what`.
     """
     datatype = schema.TYPES.get(number)
     if datatype is None:
@@ -43,7 +43,8 @@ def decode_tensor(table: Table, name: str, what: str) -> Tensor:
     Small tensor data is copied; larger data is a view of the message.
 
     Raises:
-        DecodeError: the type is unknown, or the shape is invalid or does not match the data. The error names `what`.
+        DecodeError: the type is unknown, or the shape is invalid or does not match the data. The message contains
+            `what`.
     """
     datatype = decode_type(table.byte(schema.Tensor.TYPE), what)
     shape = _decode_shape(table, datatype, what)
@@ -81,13 +82,13 @@ def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -
 
 
 _MAX_CHECKED = 64
-"""Maximum number of tensors or names of a usual message.
+"""Maximum number of tensors or names in an ordinary message.
 
 A message with more tensors or names counts as parsed completely."""
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a message that are parsed, which are all bytes except the numbers of its tensors.
+    """Return the number of bytes of a message that must be parsed: all bytes except the numbers of its tensors.
 
     The whole body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names."""
     try:

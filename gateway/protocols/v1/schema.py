@@ -1,4 +1,4 @@
-"""The keys and constants of V1, and its two tensor formats.
+"""The keys and constants of V1, and the two tensor formats.
 
 Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which names the row and the columnar format.
 """
