@@ -1,5 +1,5 @@
-"""Shuts down commands that run a server. The first SIGTERM or SIGINT drains the server: it reports that it is not ready
-for some time, and then finishes the requests in flight. A second signal stops it immediately."""
+"""Shutdown of commands that run a server: the first SIGTERM or SIGINT drains the server, which reports for some time
+that it is not ready, and then finishes the requests in flight. A second signal stops it immediately."""
 
 import asyncio
 import logging

@@ -37,7 +37,7 @@ class Consumer(Protocol):
 
     @property
     def slots(self) -> int:
-        """The maximum number of parallel calls on one server; 0: no limit."""
+        """The maximum number of parallel calls on one server; 0 means no limit."""
 
     @property
     def call_seconds(self) -> float | None:

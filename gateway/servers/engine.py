@@ -82,7 +82,7 @@ class JobReport:
     host: str | None = None
     """The machine on which the job runs; None if unknown."""
     ends: float | None = None
-    """The time (seconds since 1970) at which the engine will stop the job; None if unlimited."""
+    """The time (in seconds since 1970) at which the engine will stop the job; None if the job has no time limit."""
 
 
 class EngineError(Exception):

@@ -4,7 +4,7 @@
     vtable: u16 size of the vtable, u16 size of the table, u16 place in the table of each field (0: not there)
     vector: u32 count, then the elements       string: a vector of bytes, followed by a NUL
 
-Offsets are relative to their own position. Many offsets can point to the same bytes, so a small message could represent
+Offsets are relative to their own position. Many offsets can point to the same bytes, so a small message could expand to
 a large one. Each message therefore has a budget of twice its size, and the reader charges the bytes of every table,
 vector and string that it visits. Real writers share only vtables, and perhaps a few strings.
 """

@@ -90,7 +90,7 @@ A message with more tensors or names counts as parsed completely."""
 def parsed_size(message: Message) -> int:
     """Return the number of bytes of a message that must be parsed: all bytes except the numbers of its tensors.
 
-    The whole body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names."""
+    The whole body counts if the message contains strings, errors, or more than _MAX_CHECKED tensors or names."""
     try:
         root = Flatbuffer(message.body).root()
         size = _response_size(root) if message.status else _request_size(root)
@@ -113,13 +113,13 @@ def _request_size(root: Table) -> int | None:
 
 def _response_size(table: Table) -> int | None:
     tensors = schema.InferResponse.OUTPUT_TENSORS
-    if table.count(schema.InferResponse.ERRORS) or not table.count(tensors):  # if it has no tensors, it can be metadata
+    if table.count(schema.InferResponse.ERRORS) or not table.count(tensors):  # without tensors, it might be metadata
         return None
     return 0 if _are_few_numbers(table, tensors) else None
 
 
 def _are_few_numbers(table: Table, slot: int) -> bool:
-    """Return whether `slot` has at most _MAX_CHECKED tensors, all without strings."""
+    """Return whether the vector at `slot` contains at most _MAX_CHECKED tensors, all without strings."""
     return table.count(slot) <= _MAX_CHECKED and not any(
         tensor.count(schema.Tensor.STRING_VAL) for tensor in table.tables(slot)
     )
@@ -129,8 +129,8 @@ def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHe
     """Return the headers of the tensors, and their data in GraphPipe's format. `role` is `input` or `output`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED for a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED for strings of 2 GiB
-            or more.
+        GatewayError: UNIMPLEMENTED if GraphPipe does not have a tensor's datatype; RESOURCE_EXHAUSTED for strings of 2
+            GiB or more.
     """
     headers: list[TensorHeader] = []
     data: list[Buffer] = []
@@ -146,7 +146,7 @@ def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHe
 
 
 def write_tensors(writer: Writer, at: int, headers: Sequence[TensorHeader]) -> None:
-    """Write the vector of Tensor tables. `at` is the position of the offset to it."""
+    """Write the vector of Tensor tables. `at` is the position of the offset to this vector."""
     for place, (number, shape, count, size) in zip(writer.vector_of_offsets(at, len(headers)), headers, strict=True):
         layout, slot = _LAYOUTS[number == schema.STRING]
         table = writer.table(layout, place)
@@ -169,9 +169,9 @@ _NULS = tuple(bytes(4 - size) for size in range(4))
 
 
 def _encode_strings(raw: Buffer) -> bytes:
-    """Return the elements of a vector of strings, from BYTES in raw form.
+    """Return the elements of a vector of strings. `raw` is the raw form of BYTES.
 
-    The result has the offsets, then the strings that they point to."""
+    The result consists of the offsets, followed by the strings that they point to."""
     count = bytes_elements.count(raw)
     if len(raw) + count * _STRING_OVERHEAD >= MAX_MESSAGE:
         raise refusal(Reason.TOO_LARGE, TOO_LARGE)
@@ -181,6 +181,6 @@ def _encode_strings(raw: Buffer) -> bytes:
         offsets += (4 * count + len(strings) - len(offsets)).to_bytes(4, "little")
         strings += len(element).to_bytes(4, "little")
         strings += element
-        # padding up to the next multiple of 4, with at least the one NUL that C programs need
+        # padding up to the next multiple of 4, with at least one NUL, which C programs need
         strings += _NULS[len(element) % 4]
     return bytes(offsets + strings)

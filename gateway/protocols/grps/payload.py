@@ -86,7 +86,7 @@ class BackendMessage(Message, frozen=True):
     """The parts of a backend's response that the gateway keeps for its response to the client.
 
     - `payload`: The payload of the response; None if it contained no data.
-    - `names_model`: True if the response names the model.
+    - `names_model`: True if the response contains the model name.
     - `keys`: The keys of the response's gmap.
     - `outcome`: The status; None for the usual success status.
     - `content_type`: Over HTTP, the content type of a stream; empty for the usual type.

@@ -95,7 +95,7 @@ def _texts(tensor: Tensor, what: str) -> Iterator[list[str]]:
 
 
 def decode_text(element: bytes, at: int, what: str) -> str:
-    """Return the BYTES element at position `at` as text.
+    """Return `element`, the BYTES element at position `at`, as text.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the element is not UTF-8.

@@ -42,7 +42,7 @@ _NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
 _SINGLE = {BYTES_LIST: LENGTH, FLOAT_LIST: I32, INT64_LIST: VARINT}
 """The wire type of a value that is not packed."""
 _SIZES = {FLOAT_LIST: Datatype.FP32.size, INT64_LIST: 0}
-"""Size of a packed value in bytes; 0 for varints."""
+"""Size of a packed value, in bytes; 0 for varints."""
 FP32 = Datatype.FP32
 _LENGTH = Struct("<I")
 

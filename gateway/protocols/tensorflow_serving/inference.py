@@ -68,7 +68,7 @@ class ExampleMessage(Message, frozen=True):
 
 
 def read_request(body: Buffer) -> tuple[Buffer | None, Buffer]:
-    """Return the ModelSpec and the Input of a ClassificationRequest or RegressionRequest. Raises DecodeError if the
+    """Return the ModelSpec and the Input of a ClassificationRequest or RegressionRequest. Raise DecodeError if the
     request is malformed."""
     return _joined(body, _SPEC), _joined(body, _INPUT) or b""
 
@@ -162,7 +162,7 @@ def write_response(method: str, servable: Servable, outputs: Mapping[str, Tensor
 
 
 def read_response(method: str, body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
-    """Return the ModelSpec and the outputs of a ClassificationResponse or RegressionResponse. Raises DecodeError if the
+    """Return the ModelSpec and the outputs of a ClassificationResponse or RegressionResponse. Raise DecodeError if the
     response is malformed."""
     result, spec = _joined(body, _RESULT), _joined(body, _RESPONSE_SPEC)
     if result is None:
@@ -191,7 +191,7 @@ def write_results(
 
 
 def read_results(tasks: Sequence[Task], body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
-    """Return the ModelSpec and the outputs of the tasks, whose names begin with the task's prefix. Raises DecodeError
+    """Return the ModelSpec and the outputs of the tasks, whose names begin with the task's prefix. Raise DecodeError
     if the response is malformed, or does not have one result for each task in their order."""
     results = FieldCount(limit).values(body, 1)
     if len(results) != len(tasks):

@@ -27,7 +27,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request of an inference.
 
     Return None if the gateway must decode the message because it calls another method, does not have exactly one
-    ModelSpec that names a model, requests version 0, or is malformed."""
+    ModelSpec with a model name, requests version 0, or is malformed."""
     if message.pattern not in _METHODS:
         return None
     try:

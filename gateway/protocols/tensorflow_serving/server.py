@@ -138,7 +138,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a client's message.
 
     Raises:
-        DecodeError: the message is not a message of the method, names no model, or has malformed tensors or examples.
+        DecodeError: the message is not a message of the method, contains no model name, or contains malformed tensors
+            or examples.
         GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit; UNIMPLEMENTED for HandleReloadConfigRequest,
             or for options of newer requests.
     """

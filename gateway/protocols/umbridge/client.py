@@ -111,9 +111,9 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
 
     Outputs of Evaluate have neither names nor a datatype. A derivative is one tensor.
 
-    Content-Type is ignored, because the Python server sends numbers as text/plain. Only a 2xx status is a success. The
-    Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no known server
-    sends an `output` under another status.
+    The gateway ignores Content-Type, because the Python server sends numbers as text/plain. Only a 2xx status is a
+    success. The Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no
+    known server sends an `output` under another status.
 
     Raises:
         DecodeError: the body is not the response to the request.

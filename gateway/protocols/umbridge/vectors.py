@@ -67,12 +67,12 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> list[Any]:
     """Return the vectors of the tensors, like `encode_vector`.
 
-    `role` is `input` or `output`. Errors use it to name the tensor."""
+    `role` (`input` or `output`) is the word for the tensors in error messages."""
     return [encode_vector(tensor, nan, _label(tensor, at, role)) for at, tensor in enumerate(tensors)]
 
 
 def no_numbers(what: str) -> GatewayError:
-    """Return the error for BYTES, which UM-Bridge cannot carry."""
+    """Return the error for BYTES, which UM-Bridge cannot represent."""
     return unsupported(f"{what} is BYTES, but UM-Bridge carries numbers only")
 
 

@@ -101,7 +101,7 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
 
 
 def error_in_success(reply: Message) -> GatewayError | None:
-    """Return the error in a response with status 200 that is `{"error": text}` instead of a prediction.
+    """Return the error in a response with status 200 whose body is `{"error": text}` instead of a prediction.
 
     Return None if the response is not an error."""
     text = _error_text(reply.body)

@@ -1,6 +1,7 @@
 """The keys and constants of V1, and the two tensor formats.
 
-Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which names the row and the columnar format.
+Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which defines the row format and the columnar
+format.
 """
 
 from enum import Enum

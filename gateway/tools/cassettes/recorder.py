@@ -194,7 +194,7 @@ class _Call:
         return handle
 
     async def noted(self, eventual: Awaitable[Message]) -> Message:
-        """Return the encoded response, and record the outcome of the request."""
+        """Return the encoded response, and record the request with its outcome."""
         reply = await eventual
         if self._request is not None and self._outcome is not None:
             seconds = monotonic() - self._began

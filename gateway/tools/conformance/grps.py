@@ -31,7 +31,7 @@ def listed(server_metadata: str) -> list[str]:
 
 
 def first(models: Sequence[str]) -> str:
-    """Return the model to check if `--model` is not set."""
+    """Return the model that is checked if `--model` is not set."""
     if not models:
         not_tested("the server's metadata lists no models; name one with --model NAME-VERSION")
     return models[0]

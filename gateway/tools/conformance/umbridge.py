@@ -376,7 +376,7 @@ def _moved(point: Point, direction: Vector, step: float) -> Point:
 
 
 def _difference(server: UmbridgeServer, direction: Vector) -> Vector:
-    """Return the derivative of output 0 along a direction of input 0, by a central difference."""
+    """Return a central-difference estimate of the derivative of output 0 along a direction of input 0."""
     more, less = (server.evaluate(_moved(server.point, direction, sign * STEP))[0] for sign in (1, -1))
     return [(a - b) / (2 * STEP) for a, b in zip(more, less, strict=True)]
 

@@ -370,7 +370,7 @@ def _is_healthy(reply: HttpReply) -> None:
     if reply.body:
         if not isinstance(reply.document, dict):
             deviate("the body is not empty, and no JSON object either")
-        # "should be empty" in one text, and an object in the Open Inference Protocol
+        # "should be empty" in one specification, and an object in the Open Inference Protocol
         for key in ("live", "ready"):
             require(reply.document.get(key, True) is True, f"status 200, but `{key}` is {reply.document.get(key)!r}")
 

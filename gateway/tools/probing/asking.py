@@ -184,8 +184,8 @@ async def _one(
 
 
 def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
-    """Return the address to use for a backend. In a protocol in which a path in the address means a single model, a
-    server that answers at the root without a model name has a single model."""
+    """Return the address to use for a backend. In a protocol in which a path marks a server with a single model, the
+    result ends with `/` if the server answered at the root without a model name."""
     one_at = candidate.protocol.traits.models.one_at
     rooted = f"{candidate.address}/" if "://" in candidate.address else f"http://{candidate.address}/"
     if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):

@@ -47,8 +47,8 @@ def _read(path: Path) -> Any:
 
 
 def server_at(url: str) -> ProposedServer:
-    """Return the server and the path in the URL of the requests, or a guess if the URL is empty. Raise ExampleError for
-    an unusable URL."""
+    """Return the server and the path in the request URL, or a guess if the URL is empty. Raise ExampleError for an
+    unusable URL."""
     if not url:
         return ProposedServer(DEFAULT_ENDPOINT, DEFAULT_PATH, is_guess=True)
     parts = urlsplit(url)

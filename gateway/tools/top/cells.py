@@ -15,7 +15,7 @@ SORTED = dict(
 
 
 def cells(row: OverviewRow) -> tuple[str, ...]:
-    """Return the texts of a row, one for each column in HEAD."""
+    """Return the cells of a row as text, one for each column in HEAD."""
     figures = row.figures
     return (
         rate(figures.rate), share(figures.failed), share(figures.rejected_share), seconds(figures.quantile(0.5)),

@@ -11,7 +11,7 @@ The sizes are big-endian. RpcMeta takes meta_size bytes, and states the size of 
 A Message consists of two parts: the header and the rest. The `origin` of a Request keeps only the correlation id, as
 the bytes of its field in the meta.
 
-An error is in one of two places. If the gateway could read the client's GrpsMessage, the error is in the GrpsMessage of
-a successful response, as over the other transports. Otherwise the error is a brpc error number in the meta of a
-response without payload.
+An error is reported in one of two forms. If the gateway could read the client's GrpsMessage, the GrpsMessage of a
+successful response contains the error, as over the other transports. Otherwise, the meta of a response without payload
+contains a brpc error number.
 """

@@ -126,8 +126,8 @@ def _code(error: GatewayError, asked: Protobuf) -> int:
 
 
 def _is_unknown_service(asked: Protobuf) -> bool:
-    """Return whether a request names an unknown service. brpc's server sends ENOSERVICE only if the service's name has
-    no dot; for any other name it sends ENOMETHOD."""
+    """Return whether a request calls an unknown service. brpc's server sends ENOSERVICE only if the service name
+    contains no dot; for any other name, it sends ENOMETHOD."""
     name = decode_text(asked.request.service_name)
     return "." not in name and name not in SERVICES
 

@@ -34,7 +34,7 @@ class Frame:
 
 
 def body_size(header: Buffer) -> int:
-    """Return the body_size in `header`. Raises DecodeError if `header` is not a baidu_std header."""
+    """Return the body_size in `header`. Raise DecodeError if `header` is not a baidu_std header."""
     magic, body, meta = HEADER.unpack(header)
     if magic != MAGIC:
         raise DecodeError(f"magic {magic!r}, expected {MAGIC!r}: this is Apache brpc's baidu_std")
@@ -67,7 +67,7 @@ def oversized(message: Message, limit: int) -> str:
 
 
 def read_meta(message: Message) -> Protobuf:
-    """Return the RpcMeta of a frame. Raises DecodeError if the meta is not an RpcMeta."""
+    """Return the RpcMeta of a frame. Raise DecodeError if the meta is not an RpcMeta."""
     header, body = message.parts
     return parse(RpcMeta, body[: meta_size(header)])
 
@@ -170,7 +170,7 @@ def correlation_field(correlation_id: int) -> bytes:
 
 
 def read_correlation_id(message: Message) -> int:
-    """Return a frame's correlation id, or 0 if the meta has no id. Raises DecodeError if the meta is not an RpcMeta."""
+    """Return a frame's correlation id, or 0 if the meta has no id. Raise DecodeError if the meta is not an RpcMeta."""
     correlation_id = read_meta(message).correlation_id
     assert isinstance(correlation_id, int)
     return correlation_id

@@ -30,8 +30,8 @@ _PREDICT = backend_method(INFER)
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request of an inference. Return None if the gateway must decode the frame because it is malformed,
-    calls another method, has a payload that is not plain protobuf, or names no model on a listener with a default
-    model."""
+    calls another method, has a payload that is not plain protobuf, or contains no model name although the listener has
+    a default model."""
     frame = _plain_frame(message)
     if frame is None or _operation(frame.meta) is not INFER:
         return None

@@ -103,8 +103,8 @@ def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
 def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
     """Raise DecodeError if `count` elements do not fill `shape`.
 
-    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes, because the two bytes of `0,` become
-    eight bytes of FP64."""
+    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes: the two bytes of `0,` become eight
+    bytes of FP64."""
     if count != prod(shape):
         raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
     size = count * (datatype.size or 4)

@@ -18,7 +18,7 @@ from gateway.core.words import find_byte, has_any, has_byte
 
 
 class _Named(Struct):
-    """The member of a GrpsMessage that names the model."""
+    """The member of a GrpsMessage that contains the model name."""
 
     model: str | UnsetType = UNSET
 

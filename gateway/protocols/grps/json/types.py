@@ -88,7 +88,7 @@ def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
 
 
 def _tensor(entry: GenericTensor, limits: Limits) -> Tensor:
-    """Return the tensor of `entry`. Raises DecodeError if its form is not the form that the gateway writes."""
+    """Return the tensor of `entry`. Raise DecodeError if its form is not the form that the gateway writes."""
     datatype, member = _DATATYPES.get(entry.dtype, (Datatype.BYTES, ""))
     elements = getattr(entry, member, UNSET)
     others = sum([getattr(entry, other) is not UNSET for _, other in _DATATYPES.values()])
