@@ -3,9 +3,9 @@
 | code | meaning |
 |---|---|
 | 0 | success, or a positive result |
-| 1 | a negative result: something failed, differs, or is wrong |
-| 2 | wrong usage: an option, an argument, or a file that cannot be read |
-| 3 | the server cannot be reached |
+| 1 | a negative result: something failed, differs or is invalid |
+| 2 | wrong usage: an invalid option or argument, or an unreadable file |
+| 3 | the server is unreachable |
 | 4 | no response in time |
 | 130 | interrupted by Ctrl-C |
 """

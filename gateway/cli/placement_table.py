@@ -61,7 +61,7 @@ def placement_of(servers: Mapping[str, ServerModels]) -> dict[str, Any]:
 
 
 def rates(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """Return the calls per second for each model, from the placement at two times."""
+    """Return the calls per second for each model, computed from the placement at two points in time."""
     earlier = {each["model"]: each["calls"] for each in before["models"]}
     return {
         each["model"]: max(0, each["calls"] - earlier.get(each["model"], each["calls"])) / seconds

@@ -120,7 +120,7 @@ class Jobs:
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
     def _is_left(self, job: OrphanedJob) -> bool:
-        """Return whether the job is useful. Stop or forget a job that is not."""
+        """Return whether the job is useful. A job that is not useful is stopped or forgotten."""
         if job.fate is AdoptionDecision.FORGOTTEN:
             self._state.remove(job.saved.name)
         elif job.fate is AdoptionDecision.ENDED:

@@ -67,7 +67,7 @@ def back_off(failures: int) -> float:
 
 
 def margin(lifetime: float, call_seconds: float | None) -> float:
-    """Return how many seconds before its end a server with this total `lifetime` (in seconds) stops getting calls: a
-    tenth of the lifetime, but at most a minute, or the duration of two calls if that is longer. The maximum is half of
-    the lifetime."""
+    """Return how many seconds before its end a server stops getting calls. The margin is a tenth of the total
+    `lifetime` (in seconds), but at most a minute, or the duration of two calls if that is longer. The maximum is half
+    of the lifetime."""
     return min(max(min(lifetime / 10, 60.0), 2 * (call_seconds or 0.0)), lifetime / 2)

@@ -1,7 +1,7 @@
 """Reads untrusted flatbuffers. The reader checks every offset before following it, and accepts any alignment.
 
     at 0: offset to the root table             table:  i32 offset back to its vtable, then the fields
-    vtable: u16 size of the vtable, u16 size of the table, u16 place in the table of each field (0: not there)
+    vtable: u16 size of the vtable, u16 size of the table, u16 position in the table of each field (0: absent)
     vector: u32 count, then the elements       string: a vector of bytes, followed by a NUL
 
 Offsets are relative to their own position. Many offsets can point to the same bytes, so a small message could expand to

@@ -56,8 +56,8 @@ class Payload:
 def decode_payload(payload: Buffer, json_values: int) -> Payload:
     """Return the payload of an inference.
 
-    A payload can contain at most MAX_BATCH plus `json_values` (of `limits`) TLVs, because a TLV can be as small as 8
-    bytes on the wire, but takes 100 bytes of memory and some time in the gateway.
+    A payload can contain at most MAX_BATCH plus `limits.json_values` TLVs. A TLV can be as small as 8 bytes on the
+    wire, but takes 100 bytes of memory and some time in the gateway.
 
     Raises:
         DecodeError: the payload is truncated, or contains too many TLVs.

@@ -56,7 +56,7 @@ class ExampleMessage(Message, frozen=True):
     """A client's message with examples, with the data for its response and for a request to a backend that speaks this
     protocol.
 
-    The data is the method, the number of examples, and, for MultiInference, the tasks."""
+    The fields are the method, the number of examples and, for MultiInference, the tasks."""
 
     called: str = ""
     examples: int = 0

@@ -1,5 +1,5 @@
-"""Converts the results of Classify and Regress to the outputs of signatures for these methods, and back. `inference.py`
-uses it.
+"""Converts the results of Classify and Regress to the outputs of signatures for these methods, and back, for
+`inference.py`.
 
 | method   | outputs                                                                                    |
 |----------|--------------------------------------------------------------------------------------------|

@@ -72,9 +72,9 @@ def _reason(status: int, text: str) -> Reason:
 def lacks_path(reply: Message, model: str = "") -> bool:
     """Return whether the server does not have the path or the verb.
 
-    Without the path, the response comes from a web server or framework (a page, a line, or empty), or is an error such
-    as `{"error": "Not found"}` from a handwritten server, which does not mention a model. If a server has the path, its
-    error about a missing model mentions models, or `model`."""
+    In this case, the response comes from a web server or framework (a page, a line, or empty), or is an error that does
+    not mention a model, such as `{"error": "Not found"}` from a handwritten server. If a server has the path, its error
+    about a missing model mentions models, or `model`."""
     if reply.headers.get(REASON_HEADER):
         return False
     if reply.status not in (400, 404):

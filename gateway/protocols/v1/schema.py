@@ -30,7 +30,7 @@ class TensorFormat(Enum):
 class BodyKeys:
     """The keys of the tensors in a body, one for each format.
 
-    A body has one of the two. Errors call the tensors `role`."""
+    A body contains one of the two keys. Error messages call the tensors `role`."""
 
     rows: str
     columns: str

@@ -2,11 +2,11 @@
 
 | seen | proposed |
 |---|---|
-| arrays of numbers, texts or flags | a tensor, `$x` |
+| arrays of numbers, strings or booleans | a tensor, `$x` |
 | a list of objects | rows, `[{a: $a, b: $b}, ...]` |
 | a list of equally long lists, whose columns have different types | rows, `[[$a, $b], ...]` |
 | a shape and a flat list | `$x|shape`, `$x|flat` |
-| single values, where nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
+| single values, if nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
 | single values as inputs and no rows in outputs, or a flat list as input and a single value as output | `batch: each` |
 | single values in addition to tensors | parameters in requests, `$_` in responses; constants if always equal |
 | `id`, `model`, `version`, `index` and similar | `$id`, `$model`, `$version`, `$index` |
