@@ -1,7 +1,7 @@
 """Converts MIP error codes to and from Status and Reason.
 
-The codes are `schema.ErrorCode`. To add a code, add it there, to `_REASONS`, to `_CODES` if it corresponds to a Status,
-and to the table in docs/protocols/mip.md.
+`schema.ErrorCode` defines the codes. To add a code, add it there, to `_REASONS`, to `_CODES` if it corresponds to a
+Status, and to the table in docs/protocols/mip.md.
 """
 
 from gateway.core.errors import REASONS, GatewayError, Reason, Status

@@ -132,7 +132,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """Return the backend's Answer to `request`.
 
     Raises:
-        DecodeError: the response is not a response of the method.
+        DecodeError: the message is not a response of the method.
         GatewayError: the error that the response reports.
     """
     operation = request.operation

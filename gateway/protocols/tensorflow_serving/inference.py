@@ -74,7 +74,7 @@ def read_request(body: Buffer) -> tuple[Buffer | None, Buffer]:
 
 
 def write_request(servable: Servable, examples: bytes) -> tuple[bytes, ...]:
-    """Return a ClassificationRequest or RegressionRequest in parts. Raises the same errors as `write_spec`."""
+    """Return a ClassificationRequest or RegressionRequest in parts. Raise the same errors as `write_spec`."""
     return (write_field(_SPEC, write_spec(servable)) + write_field(_INPUT, examples),)
 
 
@@ -125,7 +125,7 @@ def _check_signatures(tasks: Sequence[Task]) -> None:
 
 
 def write_tasks(servable: Servable, tasks: Sequence[Task], examples: bytes) -> tuple[bytes, ...]:
-    """Return a MultiInferenceRequest in parts. Raises the same errors as `write_spec`."""
+    """Return a MultiInferenceRequest in parts. Raise the same errors as `write_spec`."""
     written = []
     for task in tasks:
         spec = write_spec(Servable(servable.model, servable.version, task.signature))
@@ -155,7 +155,7 @@ def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
 
 
 def write_response(method: str, servable: Servable, outputs: Mapping[str, Tensor], examples: int) -> bytes:
-    """Return a ClassificationResponse or RegressionResponse. Raises the same errors as `write_result` and
+    """Return a ClassificationResponse or RegressionResponse. Raise the same errors as `write_result` and
     `write_spec`."""
     result = write_result(method, outputs, examples)
     return write_field(_RESULT, result) + write_field(_RESPONSE_SPEC, write_spec(servable))

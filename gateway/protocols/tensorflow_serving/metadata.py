@@ -62,9 +62,9 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the rejection of a GetModelStatusRequest without a model, which every server sends.
+    """Return the error with which every server rejects a GetModelStatusRequest without a model.
 
-    Return UNAVAILABLE if the gateway is not ready. The protocol has no other request about the server as a whole."""
+    Return UNAVAILABLE if the gateway is not ready. The protocol offers no other request about the server as a whole."""
     if answer is True:
         return Message(parts=(MISSING.encode(),), status=Status.INVALID_ARGUMENT)
     why = answer.text if isinstance(answer, NotReady) else "the server is not ready"

@@ -18,7 +18,7 @@ _METHODS = frozenset({PREDICT, CLASSIFY, REGRESS})
 _SPEC_TAG = 1 << 3 | LENGTH
 
 _MOST_FIELDS = 1024
-"""Maximum number of fields of a request, mostly tensors, to skip.
+"""Maximum number of request fields to skip. Most of them are tensors.
 
 Skipping a field blocks the event loop for 0.1 us. A request with more fields is decoded."""
 

@@ -16,7 +16,7 @@ MOST_LEASES = MOST_ADDRESSES
 
 
 class TooManyLeasesError(Exception):
-    """A backend already has MOST_LEASES."""
+    """A backend already has MOST_LEASES leases."""
 
 
 @frozen

@@ -34,7 +34,8 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
 
     - `role`: The word for its tensors in error messages (input, output).
     - `flag`: An additional member of a message that requests a stream.
-    - `unless`: An explanation of how to request a stream. If it is set, a message with `flag` is rejected with it.
+    - `unless`: An explanation of how to request a stream. If it is set, the reader rejects a message with `flag`, and
+      the error contains this explanation.
 
     Raises:
         DecodeError: the body is not JSON, or not a GrpsMessage. For example, it has data in two members, an unknown
