@@ -1,4 +1,4 @@
-"""The requests of `gateway call` and `gateway bench`, made from files and the values of options."""
+"""Builds the requests of `gateway call` and `gateway bench` from files and option values."""
 
 import json
 import os
@@ -19,16 +19,16 @@ from gateway.core.types import Parameters, Request, Tensor
 
 ARRAY_FILES = (".npy", ".npz")
 JSON_PROTOCOL = "v2-rest"
-"""The protocol whose JSON is the format of FILE."""
+"""The protocol that defines the JSON format of FILE."""
 
 
 class BadArgument(Exception):  # noqa: N818 - the argument is wrong
-    """An argument or a file is invalid; the text names the argument or file, and the expected format."""
+    """An argument or a file is invalid. The message contains its name and the expected format."""
 
 
 def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
-    """Return the address, the model and the file (or an empty text). `address` and `model` are the values of the
-    options. Raises BadParameter, which ends the command."""
+    """Return the address, the model and the file (can be empty). `address` and `model` are the values of the options
+    with these names. Raise BadParameter, which ends the command, if one is missing."""
     rest = list(given)
     address = address or (rest.pop(0) if rest else "")
     model = model or (rest.pop(0) if rest else "")
@@ -38,8 +38,8 @@ def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
 
 
 def request(file: str, model: str) -> Request:
-    """Return the request in a file, without the data that only a client's own protocol needs. Without a file, return a
-    request without inputs.
+    """Return the request in a file, without its V2-specific data (`origin`), or a request without inputs if no file is
+    given.
 
     Raises:
         BadArgument, DecodeError, GatewayError: the file is unreadable, or contains no request.
@@ -54,7 +54,7 @@ def request(file: str, model: str) -> Request:
 
 
 def read(file: str) -> bytes:
-    """Return the bytes of a file, or of standard input for `-`. Raises BadArgument if the file is unreadable."""
+    """Return the bytes of a file, or of standard input for `-`. Raise BadArgument if the file is unreadable."""
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -62,7 +62,7 @@ def read(file: str) -> bytes:
 
 
 def read_arrays(file: str) -> tuple[Tensor, ...]:
-    """Return the arrays of an .npz file with their names, or the array of an .npy file with an empty name.
+    """Return the arrays in an .npz file with their names, or the array in an .npy file with an empty name.
 
     Raises:
         BadArgument: the file is unreadable, or contains Python objects.
@@ -80,10 +80,11 @@ def read_arrays(file: str) -> tuple[Tensor, ...]:
 
 
 def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
-    """Return the tensors of `--set`. The tensors that only a derivative has come last, with 0 for omitted positions.
+    """Return the tensors from `--set`. The tensors that only derivative calls have come last, with 0 for omitted
+    positions.
 
     Raises:
-        BadArgument: a value cannot be a tensor, or a tensor that a derivative needs is missing.
+        BadArgument: a value cannot be a tensor, or a tensor that a derivative call needs is missing.
     """
     given: dict[str, Tensor] = {}
     unnamed: list[Tensor] = []
@@ -101,14 +102,15 @@ def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
 
 
 def combined(inputs: Iterable[Tensor], given: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """Return the inputs of a file, and the inputs of `--set`, which replace the file's inputs of the same names."""
+    """Return the inputs from a file and from `--set`. Inputs from `--set` replace the file's inputs with the same
+    names."""
     given = tuple(given)
     replaced = {each.name for each in given if each.name}
     return (*(each for each in inputs if each.name not in replaced), *given)
 
 
 def parameters(texts: Iterable[str]) -> Parameters:
-    """Return the parameters of `--parameter`. Raises BadArgument if a value is unsuitable."""
+    """Return the parameters from `--parameter`. Raise BadArgument if a value is unsuitable."""
     try:
         return as_parameters({name: _json_or_text(value) for name, value in _pairs(texts, "--parameter")})
     except GatewayError as error:
@@ -116,7 +118,7 @@ def parameters(texts: Iterable[str]) -> Parameters:
 
 
 def headers(texts: Iterable[str]) -> Mapping[str, str]:
-    """Return the headers of `--header`. Raises BadArgument for a header without a value."""
+    """Return the headers from `--header`. Raise BadArgument for a header without a value."""
     return dict(_pairs(texts, "--header"))
 
 
@@ -143,7 +145,7 @@ def _assigned_tensor(name: str, value: str) -> Tensor:
 
 
 def _scalar(text: str) -> object:
-    """Return `text` as a number, True or False, or unchanged."""
+    """Return `text` as a number or a bool, or unchanged if it is neither."""
     for read_as in (int, float):
         try:
             return read_as(text)
@@ -166,6 +168,6 @@ def _pairs(texts: Iterable[str], option: str) -> Iterable[tuple[str, str]]:
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator:
-        # A header without a value can be a secret.
+        # A header without a value might be a secret, so the message does not contain it.
         raise BadArgument(f"{option}: expected NAME=VALUE")
     return name, value

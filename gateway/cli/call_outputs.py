@@ -1,4 +1,4 @@
-"""Show the responses of `gateway call`: print them as a table or as V2 JSON, or write them to a file."""
+"""Shows the responses in `gateway call`: prints them as a table or as V2 JSON, or writes them to a file."""
 
 import sys
 from pathlib import Path
@@ -12,21 +12,21 @@ from gateway.core.datatypes import Datatype
 from gateway.core.types import Request, Response, Tensor, Translate
 
 SETTINGS = Translate(nan="literal")
-"""The JSON format: NaN and infinities as literals."""
+"""The settings of the JSON output: NaN and infinities are written as literals."""
 
 SHOWN = 6
-"""Maximum number of a tensor's elements in a table."""
+"""Maximum number of elements of a tensor in a table."""
 WIDEST = 60
 """Maximum width of a value in a table, in characters."""
 
 
 def json_line(response: Response, request: Request) -> str:
-    """Return the response as V2 JSON in one line. Raises GatewayError if BYTES elements are not UTF-8."""
+    """Return the response as V2 JSON on one line. Raise GatewayError if BYTES elements are not UTF-8."""
     return bytes(translate.encode_response("v2-rest", response, request, SETTINGS).body).decode()
 
 
 def table(response: Response, request: Request) -> str:
-    """Return the outputs with name, datatype, shape and the first values, in columns."""
+    """Return the outputs as a table with name, datatype, shape and the first values."""
     rows = [("output", "datatype", "shape", "values")]
     rows += [(each.name, each.datatype.value, str(list(each.shape)), _values(each)) for each in response.outputs]
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
@@ -50,19 +50,19 @@ def _value(value: object) -> str:
 
 
 def check(output: Path | None) -> None:
-    """Raise BadArgument if the suffix of this file name belongs to no array format."""
+    """Raise BadArgument if the suffix of this file name does not belong to an array format."""
     if output is not None and output.suffix not in ARRAY_FILES:
         raise BadArgument(f"--output is {str(output)!r}, expected a name that ends in {' or '.join(ARRAY_FILES)}")
 
 
 def save(output: Path, response: Response) -> None:
-    """Write the outputs to a file: all outputs by name to an .npz file, or the only output to an .npy file. A later
-    response replaces an earlier response.
+    """Write the outputs to a file: all outputs by name to an .npz file, or a single output to an .npy file. A later
+    response replaces an earlier one.
 
     Raises:
         BadArgument: the file is .npy and the response does not have exactly one output, or the file formats cannot
             represent an output.
-        OSError: writing the file failed.
+        OSError: writing the file fails.
     """
     arrays = {each.name: _storable(each) for each in response.outputs}
     if output.suffix == ".npz":
@@ -80,5 +80,5 @@ def _storable(tensor: Tensor) -> Array:
             f"output {tensor.name!r} is BYTES, which array files cannot contain without pickling; use JSON"
         )
     if tensor.datatype is Datatype.BF16:
-        return tensor.array.astype(np.float32)  # numpy's files lack BF16; FP32 can represent its values
+        return tensor.array.astype(np.float32)  # numpy files do not support BF16; FP32 can represent its values
     return tensor.array

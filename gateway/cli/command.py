@@ -1,4 +1,4 @@
-"""The base class of commands with options, which shows their help and the errors for unknown options and arguments."""
+"""The base class of commands with options. It shows their help, and the errors for unknown options and arguments."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from gateway.cli.synonyms import meant
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 CommandError: Any = typer.BadParameter.__mro__[2]
-"""From Typer's private copy of click."""
+"""These classes are from Typer's private copy of click."""
 _TAKES_OPTIONS = ("--config", "--admin")
-"""Options whose values users often write as arguments."""
+"""Options whose values users often pass as arguments."""
 
 
 class Command(TyperCommand):
-    """A command that suggests an option if the user writes another program's name for it, and shows arguments with
-    their metavars."""
+    """A command that suggests the right option if the user writes another program's name for it, and that shows
+    arguments with their metavars."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments like TyperCommand. The error for an unknown option or a surplus argument suggests an
-        alternative."""
+        """Parse the arguments like TyperCommand, but suggest an alternative in the error for an unknown option or a
+        surplus argument."""
         try:
             return super().parse_args(ctx, args)
         except UsageError as error:
@@ -34,7 +34,7 @@ class Command(TyperCommand):
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words after the name of the command in the line `Usage:`."""
+        """Return the words after the command name in the `Usage:` line."""
         return ["[OPTIONS]", *map(_shown, self._arguments())]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -1,4 +1,4 @@
-"""The example commands that `gateway serve` prints: a working command for each protocol of each listener."""
+"""Writes the example commands that `gateway serve` prints: a working command for each protocol of each listener."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
@@ -16,13 +16,13 @@ from gateway.routing.version_names import split_version
 
 
 def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
-    """Return the lines to print: a heading and the commands. The list is empty if no route names a model. `addresses`
-    has the address of each listener by name.
+    """Return the lines to print: a heading and the commands. The list is empty if no route contains a model name.
+    `addresses` maps listener names to addresses.
 
-    Each command requests metadata for the first model that a route for its listener and protocol names, in the version
-    of this route. Commands over TLS do not check the listener's certificate. If the listener has `auth`, the command
-    sends the key or token in the shell variable KEY. The list omits listeners that require a certificate, routes with
-    conditions that commands cannot meet, and routes with conditions on headers, because header values can be secret."""
+    Each command requests metadata for the model, and its version, in the first matching route. Commands over TLS do not
+    check the listener's certificate. If the listener uses `auth`, the command sends the key or token in the shell
+    variable KEY. The list omits listeners that require a client certificate, routes with conditions that commands
+    cannot meet, and routes with header conditions, because header values can be secret."""
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]
     protocols = spoken(config)
     commands = [
@@ -41,7 +41,7 @@ def _first(commands: Iterator[str]) -> list[str]:
 
 
 def _needs_certificate(config: Config, listener: ListenerConfig) -> bool:
-    """Return whether clients must present a certificate, because the printed commands lack one."""
+    """Return whether clients must present a certificate, which the printed commands do not do."""
     if listener.tls is not None and listener.tls.client == "required":
         return True
     auth = listener.auth
@@ -58,7 +58,7 @@ def _for_listener(command: str, listener: ListenerConfig) -> str:
 
 
 def _client_address(address: str) -> str:
-    """Return `address`, with a wildcard host replaced by loopback, so clients on this machine can connect."""
+    """Return `address` with a wildcard host replaced by loopback, so clients on this machine can connect."""
     return address.replace("0.0.0.0:", "127.0.0.1:", 1).replace("[::]:", "[::1]:", 1)
 
 
@@ -92,8 +92,8 @@ def _commands(
 
 
 def _model_and_version(route: Conditions, protocol: Protocol) -> tuple[str, str] | None:
-    """Return the model and the version in the format of `protocol`; None if clients of the protocol cannot name the
-    version."""
+    """Return the model and the version in the format of `protocol`, or None if requests in this protocol cannot contain
+    the version."""
     if not route.version:
         return route.model, ""
     if protocol.traits.models.joined_versions:
@@ -103,14 +103,14 @@ def _model_and_version(route: Conditions, protocol: Protocol) -> tuple[str, str]
 
 
 def _path(command: str) -> str:
-    """Return the path of the URL in a command."""
+    """Return the path in a command's URL."""
     url = next((word for word in command.split() if "://" in word), "")
     return urlsplit(url.strip("'")).path
 
 
 def _first_match(routes: Sequence[Conditions], request: Request, *, joined: bool) -> Conditions | None:
-    """Return the first route that matches `request`. For a model name `joined` with a version, exact routes come
-    first."""
+    """Return the first route that matches `request`. For a model name that is `joined` with a version, exact routes
+    come first."""
     key = RoutingKey(request.listener, request.protocol, request.model, request.version, request.operation)
     ordered = sorted(routes, key=lambda route: not route.exact) if joined else routes
     return next(

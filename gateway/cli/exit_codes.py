@@ -3,9 +3,9 @@
 | code | meaning |
 |---|---|
 | 0 | success, or a positive result |
-| 1 | a negative result: something failed, differs, or is wrong |
-| 2 | wrong usage: an option, an argument, or a file that cannot be read |
-| 3 | the server cannot be reached |
+| 1 | a negative result: something failed, differs or is invalid |
+| 2 | wrong usage: an invalid option or argument, or an unreadable file |
+| 3 | the server is unreachable |
 | 4 | no response in time |
 | 130 | interrupted by Ctrl-C |
 """
@@ -21,13 +21,13 @@ _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
 
 def end(code: int, message: object) -> NoReturn:
-    """Print `message` on standard error, in red if standard error shows colors, and exit with `code`."""
+    """Print `message` on standard error, in red if colors are supported, and exit with `code`."""
     print(in_red(printable_lines(str(message))), file=sys.stderr)
     raise SystemExit(code)
 
 
 def in_red(text: str) -> str:
-    """Return `text` as an error for standard error: in red if standard error shows colors."""
+    """Return `text` as an error for standard error, in red if colors are supported."""
     return f"{_RED}{text}{_PLAIN}" if shows_colours(sys.stderr) else text
 
 
@@ -42,5 +42,5 @@ def misuse(message: object) -> NoReturn:
 
 
 def shows_colours(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal that shows colors, unless NO_COLOR is set (https://no-color.org)."""
+    """Return whether a stream is a terminal that supports colors, and NO_COLOR is not set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

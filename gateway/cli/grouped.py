@@ -1,4 +1,4 @@
-"""Define the options of a command as the fields of a dataclass."""
+"""Defines the options of a command as the fields of a dataclass."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 def grouped(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Make a command from a function that takes a `kind`, a dataclass: each field is an option or an argument,
-    annotated like a parameter of a typer command. A field that is a dataclass itself is replaced by its fields."""
+    """Turn a function that takes the dataclass `kind` into a command. Each field is an option or an argument, annotated
+    like a parameter of a Typer command. A field that is a dataclass itself is replaced by its fields."""
 
     def decorated(command: Callable[[T], None]) -> Callable[..., None]:
         def run(**values: Any) -> None:

@@ -1,4 +1,4 @@
-"""Code that commands share: the option `--config`, and functions that read a configuration."""
+"""Code that commands share: the option `--config` and functions that read a configuration."""
 
 import sys
 from importlib import import_module
@@ -32,7 +32,7 @@ ConfigArgument = Annotated[
 
 
 def one_config(argument: Path | None, option: Path | None) -> Path:
-    """Return the configuration file from the argument or the option. If the caller gave both or neither, raise
+    """Return the configuration file from the argument or the option. If the user gave both or neither, raise
     BadParameter, which ends the command."""
     given = [path for path in (argument, option) if path is not None]
     if len(given) != 1:
@@ -50,8 +50,8 @@ def read(path: Path) -> Config:
 
 
 def read_with_warnings(path: Path, *, files: bool = True) -> tuple[Config, tuple[Problem, ...]]:
-    """Return the configuration in `path` and its warnings; if `files` is set, also warnings about the certificates and
-    keys that it names. If the configuration has errors, print all errors and exit with 1."""
+    """Return the configuration in `path` and its warnings. If `files` is set, include warnings about its certificate
+    and key files. If the configuration has errors, print all errors and exit with 1."""
     known = catalog()
     if not files:
         known = replace(known, tls_faults=no_faults, why_not_keys=_no_fault, why_not_key_set=_no_fault)
@@ -62,7 +62,7 @@ def read_with_warnings(path: Path, *, files: bool = True) -> tuple[Config, tuple
 
 
 def catalog() -> Catalog:
-    """Return the protocols, policies and bundled models that a configuration can name. If a policy's module is
+    """Return the protocols, policies and bundled models that a configuration can use. If a policy's module is
     incomplete, exit with 1."""
     try:
         policies = registry.policies()

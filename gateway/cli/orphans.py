@@ -1,6 +1,6 @@
-"""Reap the orphans of a container. The kernel makes the first process of a container (PID 1) the parent of all
-processes whose parents have ended. Unless the first process waits for them, they stay as zombies, and can fill the
-process table."""
+"""Reaps the orphans in a container. The kernel makes the first process in a container (PID 1) the parent of all
+processes whose parents have ended. If the first process does not wait for them, they remain as zombies, and can fill
+the process table."""
 
 import asyncio
 import os
@@ -15,14 +15,14 @@ SECONDS = 5.0
 
 
 def reap_if_first() -> None:
-    """Reap orphans from now on, if this process is the first process of a container."""
+    """Start reaping orphans if this process is the first process in a container."""
     if os.getpid() == 1:
         spawn(reap(SECONDS))
 
 
 async def reap(seconds: float) -> NoReturn:
-    """Wait for each child that was a zombie in two consecutive checks. Children that this process started do not stay
-    zombies that long, because the event loop or other code waits for them."""
+    """Wait for each child that was a zombie in two consecutive checks. Children that this process started are not
+    zombies for that long, because the event loop or other code waits for them."""
     before: set[int] = set()
     while True:
         await asyncio.sleep(seconds)
@@ -34,7 +34,7 @@ async def reap(seconds: float) -> NoReturn:
 
 
 def zombies() -> set[int]:
-    """Return the children of this process that have ended but whose exit status has not been collected."""
+    """Return the children of this process that have ended, and whose exit status has not been collected."""
     children: set[int] = set()
     for thread in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The placement of a backend's models as a table of models by servers, for `gateway models --config FILE`."""
+"""The placement of a backend's models as a table of models by server, for `gateway models --config FILE`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,8 +20,8 @@ class PlacementTable:
 
 
 def placement_table(placed: Mapping[str, Any], calls: Mapping[str, float] | None) -> PlacementTable:
-    """Return the table of a backend's placement in the format of `/api/placement`. `calls` has the calls per second of
-    each model; it is None if they are unknown, for example because no gateway runs."""
+    """Return a table of a backend's placement, which is in the format of `/api/placement`. `calls` contains the calls
+    per second for each model. It is None if they are unknown, for example because no gateway runs."""
     servers: Sequence[Mapping[str, Any]] = placed["servers"]
     head = ["model", "versions", "copies"]
     if calls is not None:
@@ -43,8 +43,8 @@ def placement_table(placed: Mapping[str, Any], calls: Mapping[str, float] | None
 
 
 def placement_of(servers: Mapping[str, ServerModels]) -> dict[str, Any]:
-    """Return the placement in the format of `/api/placement`. `servers` has the models that each server reports, by the
-    server's address. The placement includes models that are in a repository but not loaded on any server."""
+    """Return the placement in the format of `/api/placement`. `servers` contains the models that each server reports,
+    by server address. The placement includes models that are in a repository but not loaded on any server."""
     found: dict[str, dict[str, Any]] = {}
     for at, models in enumerate(servers.values()):
         for each in models.own:
@@ -61,7 +61,7 @@ def placement_of(servers: Mapping[str, ServerModels]) -> dict[str, Any]:
 
 
 def rates(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """Return the calls per second of each model, from the placement at two times."""
+    """Return the calls per second for each model, computed from the placement at two points in time."""
     earlier = {each["model"]: each["calls"] for each in before["models"]}
     return {
         each["model"]: max(0, each["calls"] - earlier.get(each["model"], each["calls"])) / seconds

@@ -1,4 +1,4 @@
-"""A progress line on standard error during slow work, with the current step, the progress, and the elapsed time.
+"""A progress line on standard error during slow work, with the current step, the progress and the elapsed time.
 
 The line appears after one second, only on a terminal, and disappears at the end.
 """
@@ -24,7 +24,7 @@ _CLEAR = "\r\x1b[K"
 
 @frozen
 class ProgressStep:
-    """The progress of some work. `text` describes the current step. `done` is the completed share, from 0 to 1; None if
+    """The progress of some work. `text` describes the current step. `done` is the completed fraction, or None if it is
     unknown."""
 
     text: str
@@ -32,7 +32,7 @@ class ProgressStep:
 
 
 class ProgressLine:
-    """The progress line of some work."""
+    """The progress line for some work."""
 
     def __init__(self, what: str, stream: TextIO) -> None:
         self._what = what
@@ -44,11 +44,12 @@ class ProgressLine:
         self._drawing = Lock()
 
     def show(self, text: str, done: float | None = None) -> None:
-        """Set the current step and the progress; see ProgressStep."""
+        """Set the current step and the progress (see ProgressStep)."""
         self._step = ProgressStep(text, done)
 
     def show_each(self, look: Callable[[], ProgressStep]) -> None:
-        """Whenever the line is drawn, call `look` for the ProgressStep, in another thread."""
+        """Set `look` as the function that returns the ProgressStep. Another thread calls it whenever it draws the
+        line."""
         self._look = look
 
     def counted(self, total: int, unit: str) -> Callable[[], None]:
@@ -91,8 +92,8 @@ class ProgressLine:
 
 @contextmanager
 def progress(what: str, after: float = AFTER) -> Iterator[ProgressLine]:
-    """Show a line while the block runs, from `after` seconds on. The block prints through the line's `print`. Error
-    messages are printed after the block."""
+    """Show a line while the block runs, after the first `after` seconds. In the block, print only through the line's
+    `print`; print error messages after the block."""
     shown = ProgressLine(what, sys.stderr)
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield shown
@@ -116,8 +117,8 @@ def progress(what: str, after: float = AFTER) -> Iterator[ProgressLine]:
 
 
 def line(what: str, step: ProgressStep, seconds: float) -> str:
-    """Return the text of the line after this many seconds. Control characters are removed, because the text can contain
-    model names, which servers choose."""
+    """Return the text of the line after `seconds`, without control characters, because the text can contain model
+    names, which servers choose."""
     since = f"  {seconds:.0f} s"
     if step.done is None:
         text = f"{what}: {step.text}" if step.text else what

@@ -1,7 +1,7 @@
-"""Reload of the configuration of `gateway serve`: on SIGHUP, when a file has changed, and by `POST /reload`.
+"""Reloads the configuration of `gateway serve`: on SIGHUP, when a file has changed, and on `POST /reload`.
 
 The gateway checks the file first, like `gateway check`. If the file has errors, the gateway logs them and keeps its
-configuration. If the errors are about other files, such as certificates, the gateway reads the configuration again when
+configuration. If the errors concern other files, such as certificates, the gateway reads the configuration again when
 one of these files changes.
 """
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Reloadable(typing.Protocol):
-    """A gateway of one process, or the Supervisor of several processes."""
+    """A gateway in one process, or the Supervisor of several processes."""
 
     @property
     def state(self) -> GatewayState:
@@ -45,8 +45,8 @@ class Reloadable(typing.Protocol):
 
 
 class Reloader:
-    """Reads the configuration at `path` again. `loaded` is the state of its files before the first read; `gateway` must
-    be set before the first call."""
+    """Reads the configuration at `path` again. `loaded` is the state of its files before the first read. Set `gateway`
+    before the first call."""
 
     gateway: Reloadable
 
@@ -58,11 +58,11 @@ class Reloader:
         self._one_at_a_time = asyncio.Lock()
 
     def on_hangup(self) -> None:
-        """Start a reload in a task."""
+        """Start a task that reloads."""
         spawn(self._reload("SIGHUP"))
 
     async def on_call(self) -> Reloaded | NotReloaded:
-        """Reload, and return the changes or all errors."""
+        """Reload, and return the changes or the errors."""
         return await self._reload("POST /reload")
 
     async def watch(self) -> NoReturn:
@@ -101,8 +101,8 @@ class Reloader:
         return Reloaded(changes=list(changes))
 
     async def _change(self) -> tuple[Config, tuple[Problem, ...], tuple[str, ...]]:
-        """Read the configuration, and change to it. If files that were not watched during the read cause a failure,
-        retry once, because the files might have changed since."""
+        """Read the configuration, and switch to it. If files that were not watched during the read cause a failure,
+        retry once, because these files might have changed in the meantime."""
         files: frozenset[Path] = frozenset()
         try:
             with small_collections():
@@ -122,7 +122,7 @@ class Reloader:
     def _load(self) -> tuple[Config, tuple[Problem, ...]]:
         self._failed_on.loaded(look(self._failed_on.files))
         self._watched.loaded(look_at_all(self._path))
-        return load_with_warnings(self._path, catalog())  # packages might have been installed since the last read
+        return load_with_warnings(self._path, catalog())  # new packages might have been installed since the last read
 
     def _failed(self, errors: list[ConfigurationError], lines: Sequence[object]) -> NotReloaded:
         for line in lines:

@@ -1,4 +1,4 @@
-"""Shared parts of commands that query servers: connection options, and tables."""
+"""Shared parts of commands that query servers: connection options and tables."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also on a term
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Options of a command that queries one server: headers, and TLS."""
+    """Options of a command that queries one server: headers and TLS."""
 
     headers: Headers = field(default_factory=list)
     key: Key = None
@@ -81,12 +81,12 @@ class ServerOptions:
     insecure: Insecure = False
 
     def tls(self) -> Tls | None:
-        """Return the TLS options; None if all options are unset."""
+        """Return the TLS options, or None if all are unset."""
         asked = Tls(self.ca, self.certificate, self.certificate_key, self.server_name, verify=not self.insecure)
         return None if asked == Tls() else asked
 
     def access(self) -> ServerAccess:
-        """Return the options as a ServerAccess. Exits with USAGE if a header is malformed."""
+        """Return the options as a ServerAccess. Exit with USAGE if a header is malformed."""
         try:
             return ServerAccess(call_inputs.headers(self.headers), self.key, self.tls())
         except call_inputs.BadArgument as error:
@@ -103,8 +103,8 @@ class AdminAccess:
     insecure: Insecure = False
 
     def port(self, url: str, seconds: float = 30.0) -> AdminPort:
-        """Return the admin port at `url`, with a timeout of `seconds` for each response. Exits with USAGE if the URL or
-        an option is wrong."""
+        """Return the admin port at `url`, with a timeout of `seconds` for each response. Exit with USAGE if the URL or
+        an option is invalid."""
         try:
             headers = raw_headers(call_inputs.headers(self.headers), self.key)
             tls = TlsFiles(authorities=self.ca or "")
@@ -121,18 +121,18 @@ def admin_exit_code(error: AdminPortError) -> int:
 
 
 def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapping[str, object] | None:
-    """Return the description of the form that `address` or `protocol` names, from the configuration file `config`.
-    Return None if the configuration does not declare the form, or if `config` is None. If the configuration has errors,
-    print all errors and exit with 1."""
+    """Return the description of the form in `address` or `protocol`, from the configuration file `config`. Return None
+    if the configuration does not declare the form, or if `config` is None. If the configuration has errors, print all
+    errors and exit with 1."""
     if config is None:
         return None
-    from gateway.cli.options import read  # importing the reader of configurations takes longer than a call
+    from gateway.cli.options import read  # importing the configuration reader takes longer than a call
 
     return described_form(read(config), protocol or named_protocol(address))
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
-    """Return the rows as a table. The header is bold if the terminal shows colors."""
+    """Return the rows as a table. The header is bold if the terminal supports colors."""
     shown = [[printable(each) for each in row] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in shown) for at in range(len(head))]
     lines = ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in shown]

@@ -1,4 +1,4 @@
-"""Format a server's models as table rows and as JSON."""
+"""Formats a server's models as table rows and as JSON."""
 
 from typing import Any
 
@@ -8,7 +8,8 @@ from gateway.tools.probing.stanza import operations, signature_text
 
 
 def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:
-    """Return a row for each model, with name, versions, state and signature. Derivative models follow their models."""
+    """Return a row for each model, with name, versions, state and signature. Derivative models follow the models that
+    they belong to."""
     own = models.own
     rows = [_row(each) for each in own]
     if models.left_out:
@@ -25,7 +26,7 @@ def _row(model: FoundModel) -> tuple[str, str, str, str]:
 
 
 def models_json(models: ServerModels) -> dict[str, Any]:
-    """Return `server`, `models` and `error`."""
+    """Return a JSON object with `server`, `models` and `error`."""
     server = models.server
     info = {"name": server.name, "version": server.version, "extensions": server.extensions} if server else None
     return {"server": info, "models": [_model(each) for each in models.models], "error": models.error}

@@ -1,5 +1,5 @@
-"""Shutdown of commands that run a server: the first SIGTERM or SIGINT drains the server, which reports not ready for
-some time and then finishes the requests in flight. A second signal stops it immediately."""
+"""Shutdown of commands that run a server: the first SIGTERM or SIGINT drains the server, which reports for some time
+that it is not ready, and then finishes the requests in flight. A second signal stops it immediately."""
 
 import asyncio
 import logging
@@ -25,10 +25,10 @@ class Drainable(typing.Protocol):
 
 
 class Signals:
-    """The received signals. Create it in a running event loop, before the server accepts requests."""
+    """The received signals. Create this object in a running event loop, before the server accepts requests."""
 
     def __init__(self, on_hangup: Callable[[], object] | None = None) -> None:
-        """Each SIGHUP calls `on_hangup`."""
+        """Handle signals from now on. Each SIGHUP calls `on_hangup`."""
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -46,8 +46,8 @@ class Signals:
 
 
 async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool:
-    """Run `start`, and cancel it at the first signal. Return whether `start` ended before the signal; if not, the
-    caller must drain the started parts. Raises the errors of `start`, unless a signal came first."""
+    """Run `start`, and cancel it at the first signal. Return whether `start` ended before the signal. If not, the
+    caller must drain the started parts. Raise the errors of `start`, unless a signal came first."""
     starting, first = spawn(start), spawn(signals.first.wait())
     await asyncio.wait((starting, first), return_when=asyncio.FIRST_COMPLETED)
     if not signals.first.is_set():
@@ -64,10 +64,10 @@ async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool
 
 
 async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:
-    """Wait for the first signal, drain `server`, log each step, then end the process.
+    """Wait for the first signal, drain `server`, log each step, and end the process.
 
-    For `delay` seconds the server still accepts requests, so load balancers can notice that it is no longer ready. Then
-    requests in flight have `timeout` seconds to finish. A second signal ends both periods immediately."""
+    For `delay` seconds, the server still accepts requests, so load balancers can notice that it is no longer ready.
+    Requests in flight then have `timeout` seconds to finish. A second signal ends both periods immediately."""
     await signals.first.wait()
     draining = spawn(_drain(server, delay, timeout))
     second_signal = spawn(signals.second.wait())

@@ -1,4 +1,4 @@
-"""Suggestions for options that a command does not have, such as options of other programs."""
+"""Suggestions for unknown options, such as options of other programs."""
 
 from collections.abc import Collection
 from difflib import get_close_matches
@@ -49,12 +49,12 @@ KEYS = {
     "tls-cert": "listeners[].tls.certificate",
     "workers": "workers",
 }
-"""Options of other servers, and the configuration keys with the same meaning."""
+"""Options of other model servers, and the configuration keys with the same meaning."""
 
 
 def meant(option: str, options: Collection[str], *, takes_config: bool) -> str:
-    """Return advice for `option`, which is not one of the command's `options`; empty if no option is similar. If
-    `takes_config` is set, the advice can name a configuration key."""
+    """Return advice for `option`, which is not one of the command's `options`, or an empty string if no option is
+    similar. If `takes_config` is set, the advice can be a configuration key."""
     name = option.lstrip("-").partition("=")[0].replace("_", "-").lower()
     close = get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
     if close:

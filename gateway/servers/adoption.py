@@ -1,4 +1,5 @@
-"""Adoption of jobs that an earlier gateway left: decide about the jobs, and cancel jobs at another engine."""
+"""Adoption of jobs that an earlier gateway left: decides which jobs to adopt, and cancels jobs at another engine.
+`jobs` uses it."""
 
 import asyncio
 import logging
@@ -28,7 +29,7 @@ class AdoptionDecision(Enum):
 
 @frozen
 class OrphanedJob:
-    """A job of an earlier gateway: the saved data (with the job's id, if known), and the engine's report."""
+    """A job of an earlier gateway: the saved data (with the job's id, if known) and the engine's report."""
 
     saved: SavedJob
     report: JobReport
@@ -38,8 +39,8 @@ class OrphanedJob:
 def decide(
     saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
 ) -> list[OrphanedJob]:
-    """Decide about these jobs from the engine's reports. Select at most `most` jobs, all of which have the settings in
-    `fits`."""
+    """Return the decision about each job, based on the engine's reports. At most `most` jobs are adopted, all with the
+    settings in `fits`."""
     left: list[OrphanedJob] = []
     for each in saved:
         report = reports.get(each.id, LOST) if each.id else LOST
@@ -54,15 +55,15 @@ def decide(
 
 
 def is_here(job: SavedJob, settings: ServersSettings) -> bool:
-    """Return True if the job is at the engine in these settings. A job that is known only by its folder also counts."""
+    """Return whether the job is at the engine in these settings. A job that is known only by its folder counts too."""
     return job.engine in ("", settings.engine)
 
 
 async def end_elsewhere(
     asked: AskedEngine, jobs: Collection[SavedJob], backend: str, over: Callable[[str], None]
 ) -> None:
-    """Cancel jobs at the engine `asked`, which the backend no longer uses, and retry until the engine responds. Call
-    `over` with the name of each job that has ended."""
+    """Cancel jobs at the engine `asked`, which the backend no longer uses, and retry until the engine responds. `over`
+    is called with the name of each job that has ended."""
     left = {each.name: each for each in jobs}
     tries = 0
     try:
@@ -92,7 +93,7 @@ async def _ended(asked: AskedEngine, jobs: Collection[SavedJob]) -> list[SavedJo
 
 
 async def ids_of(asked: AskedEngine, jobs: Collection[SavedJob]) -> dict[str, str]:
-    """Return the engine's ids of the jobs by name, for the jobs with a known id and the jobs that the engine finds."""
+    """Return the engine's job ids by job name, for jobs with a known id and jobs that the engine finds."""
     known = {each.name: each.id for each in jobs if each.id}
     unknown = [each.name for each in jobs if not each.id]
     return known | dict(await asked.ask(asked.engine.find(unknown)))

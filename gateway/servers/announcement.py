@@ -1,7 +1,7 @@
-"""Announcement of a server's address: one line `http://HOST:PORT` in a file `url-*.txt` in the folder of its job.
+"""Announcement of a server's address: a line `http://HOST:PORT` in a file `url-*.txt` in the job's folder.
 
-UM-Bridge's job scripts write such files. A file without a line end might be incomplete. The gateway reads the file
-again later, and uses it if it has not changed.
+UM-Bridge's job scripts write these files. A file without a line end might be incomplete, so the gateway reads it again
+later, and uses it if it has not changed. `locating` calls this module.
 """
 
 import re
@@ -19,13 +19,13 @@ _LINE = re.compile(r"(?:http://)?((?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9
 
 @frozen
 class Announcement:
-    """The announcement in the files of a job: `address` (HOST:PORT), or `fault`, the reason why it is missing.
-    `address` and `fault` are empty if the job has no files."""
+    """The announcement in the files of a job: `address` (HOST:PORT), or in `fault` the reason why the address is
+    unusable. Both are empty if the job has written no file."""
 
     address: str = ""
     fault: str = ""
     unfinished: str = ""
-    """An address whose line has no end, so it might be incomplete."""
+    """An address whose line might be incomplete, because it has no line end."""
 
 
 NOTHING = Announcement()
@@ -36,7 +36,7 @@ def announced(folder: Path) -> Announcement:
     faults, unfinished = [], ""
     for file in sorted(folder.glob(PATTERN))[:MOST_FILES]:
         try:
-            if not file.is_file():  # opening a named pipe would wait for its writer
+            if not file.is_file():  # opening a named pipe would block until a writer opens it
                 faults.append(f"{file.name} is not a regular file")
                 continue
             with file.open("rb") as opened:
@@ -54,7 +54,7 @@ def announced(folder: Path) -> Announcement:
 
 
 def read(content: bytes) -> Announcement:
-    """Return the announcement in one file with this content."""
+    """Return the announcement in a file with this content."""
     if not content.strip():
         return NOTHING
     if len(content) > MOST_BYTES:

@@ -1,5 +1,5 @@
-"""Error handling for the engine of one backend: open the engine when it is available, query it with a time limit, and
-pause after each failure."""
+"""Error handling for the engine of one backend: opens the engine when it is available, queries it with a time limit,
+and pauses after each failure. `jobs` sends all queries through it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,13 +13,12 @@ from gateway.servers.sizing import back_off
 T = TypeVar("T")
 
 OpenEngine = Callable[[ServersSettings], tuple[Engine, float]]
-"""Starts an engine, and returns it with the interval between two queries for reports, in seconds. Raises
-EngineError."""
+"""Starts an engine, and returns it with its polling interval in seconds. Raises EngineError."""
 
 SECONDS = 60.0
-"""Maximum time for a response of the engine, in seconds."""
+"""Maximum time for a response from the engine, in seconds."""
 POLL = 1.0
-"""The interval between two queries before the engine has set it, in seconds."""
+"""The polling interval before the engine has set it, in seconds."""
 
 
 class AskedEngine:
@@ -42,7 +41,7 @@ class AskedEngine:
         """Open the engine, unless it is open.
 
         Raises:
-            EngineError: the engine does not exist, or is not usable.
+            EngineError: the engine does not exist or is unusable.
         """
         if self._opened is None:
             self._opened, self.poll = await asyncio.to_thread(self._open_engine, self._settings)
@@ -65,10 +64,10 @@ class AskedEngine:
         return self._opened
 
     async def ask(self, asked: Awaitable[T]) -> T:
-        """Return the engine's response.
+        """Return the result of `asked`, a query to the engine.
 
         Raises:
-            EngineError: the engine returned an error, or did not respond in time or as expected.
+            EngineError: the engine returned an error, an unexpected response, or no response in time.
         """
         try:
             async with asyncio.timeout(SECONDS):
@@ -77,7 +76,7 @@ class AskedEngine:
             raise
         except TimeoutError as error:
             raise EngineError(f"{self._settings.engine}: no answer within {SECONDS:g} s") from error
-        except Exception as error:  # for example too many open files, or an unknown version: it is queried again
+        except Exception as error:  # such as too many open files, or an unknown version: the query is retried
             raise EngineError(f"{self._settings.engine}: unexpected error: {error!r}") from error
 
     def answered(self) -> None:

@@ -1,4 +1,4 @@
-"""Run the commands of a batch system without a shell, with a time limit, and with the commands' own messages in
+"""Runs the commands of a batch system without a shell, with a time limit, and with the commands' own messages in
 errors."""
 
 import asyncio
@@ -18,11 +18,10 @@ class CommandError(EngineError):
 
 
 async def run(engine: str, *words: str, seconds: float, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command and return its output. Kill the command's process if it fails or hangs, or if the caller is
-    cancelled.
+    """Run a command and return its output. If the command hangs, or if the caller is cancelled, its process is killed.
 
-    Raises CommandError with the command's last message, and EngineError if the command does not start, or takes longer
-    than `seconds`."""
+    Raise CommandError, with the command's last message, if the command fails. Raise EngineError if it does not start,
+    or takes longer than `seconds`."""
     name = words[0]
     try:
         process = await asyncio.create_subprocess_exec(
@@ -31,7 +30,7 @@ async def run(engine: str, *words: str, seconds: float, environment: Mapping[str
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=dict(os.environ if environment is None else environment),
-            start_new_session=True,  # so a Ctrl-C at the gateway does not stop it
+            start_new_session=True,  # so Ctrl-C in the gateway's terminal does not stop it
         )
     except OSError as error:
         raise EngineError(f"{engine}: {name} cannot be started: {error.strerror}") from None
@@ -49,7 +48,7 @@ async def run(engine: str, *words: str, seconds: float, environment: Mapping[str
 
 
 async def ended(process: asyncio.subprocess.Process) -> None:
-    """Kill a process if it is still running, and close its pipes."""
+    """Kill a process that is still running, and close its pipes."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

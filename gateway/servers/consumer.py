@@ -1,14 +1,14 @@
-"""The interface of a backend to the code that manages the backend's servers."""
+"""The interface of a backend for the code that manages the backend's servers (`fleet`)."""
 
 from typing import Protocol
 
 
 class Use(Protocol):
-    """How the backend uses a server."""
+    """The backend's use of a server."""
 
     @property
     def in_flight(self) -> int:
-        """The number of calls in flight, including abandoned calls that are still computed."""
+        """The number of calls in flight, including abandoned calls that the server still runs."""
 
     @property
     def is_idle(self) -> bool:
@@ -20,7 +20,8 @@ class Use(Protocol):
 
     @property
     def last_used(self) -> float:
-        """When the last call ended, on the fleet's clock; before the first call, when the server was added."""
+        """The time at which the last call ended, on the fleet's clock. Before the first call, the time at which the
+        server was added."""
 
 
 class Consumer(Protocol):
@@ -32,27 +33,28 @@ class Consumer(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """True if no more requests will come."""
+        """True if no more requests can arrive."""
 
     @property
     def slots(self) -> int:
-        """The maximum number of parallel calls on one server; 0: no limit."""
+        """The maximum number of parallel calls on one server; 0 means no limit."""
 
     @property
     def call_seconds(self) -> float | None:
         """The mean duration of a call, in seconds; None if unknown."""
 
     def why_not(self, address: str) -> str:
-        """Return why this address (HOST:PORT) cannot be an endpoint of the backend; empty if it can."""
+        """Return why this address (HOST:PORT) cannot be an endpoint of the backend, or an empty string if it can."""
 
     async def is_ready(self, address: str) -> bool:
         """Return whether the server at this address reports that it is ready."""
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Send calls to the server at this address. `use` is the server's previous use, if it is not a new server."""
+        """Start sending calls to the server at this address. `use` is the server's previous use, if the server is not
+        new."""
 
     def remove(self, address: str) -> None:
-        """Send no more calls to the server at this address. Calls in flight continue."""
+        """Stop sending calls to the server at this address. Calls in flight continue."""
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Fail all waiting calls. `detail` is only for clients that are allowed to see the output of servers."""
+        """Fail all waiting calls. `detail` is only for clients that are allowed to see server output."""

@@ -1,4 +1,5 @@
-"""The interface of an engine, which runs, monitors and stops jobs. A job is one model server."""
+"""The interface of an engine, which runs, monitors and stops jobs. A job is one model server. `jobs` calls the engines
+in `engines`."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -20,7 +21,7 @@ class JobState(Enum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed out"
-    """The engine stopped the job because its time was over."""
+    """The engine stopped the job at its time limit."""
     LOST = "lost"
     """The engine does not know the job, or no longer knows it."""
 
@@ -32,14 +33,14 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources of one job; None where the engine or the job script sets them."""
+    """The resources of one job. A value of None means that the engine or the job script sets it."""
 
     cpus: int | None = None
     gpus: int | None = None
     memory: int | None = None
-    """In bytes."""
+    """Memory, in bytes."""
     seconds: float | None = None
-    """The walltime, after which the engine stops the job."""
+    """The walltime, after which the engine stops the job, in seconds."""
     options: tuple[str, ...] = ()
     """Additional options in the engine's syntax, such as `--partition=gpu` for sbatch."""
 
@@ -49,66 +50,67 @@ class Job:
     """One model server for an engine to run."""
 
     name: str
-    """The name in the engine's list of jobs, for operators."""
+    """The name that operators see in the engine's job list."""
     command: tuple[str, ...]
-    """A program with its arguments; for a job script, only its absolute path."""
+    """A program with its arguments, or the absolute path of a job script."""
     is_script: bool
-    """True if `command` is a job script, whose `#SBATCH` or `#HQ` lines the engine should respect."""
+    """True if `command` is a job script. The engine should honor its `#SBATCH` or `#HQ` lines."""
     folder: Path
     """The working folder, which must exist and be visible to the nodes of a cluster."""
     output: Path
-    """The file for the job's standard output and standard error, in a folder for this job only, which must also be
-    visible to the nodes."""
+    """The file for the job's standard output and standard error, in a folder for this job only. The nodes must see this
+    folder too."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the job gets in addition to the engine's."""
+    """Environment variables that the job gets in addition to the engine's variables."""
     resources: Resources = Resources()
 
     @property
     def program(self) -> tuple[str, ...]:
-        """The program to run. For a script that is not executable, this is bash, because batch systems also run such
-        scripts."""
+        """The program to run. For a script that is not executable, the program is bash, because batch systems run these
+        scripts too."""
         return ("bash", *self.command) if self.is_script and not os.access(self.command[0], os.X_OK) else self.command
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """An engine's report on a job."""
+    """The engine's report on a job."""
 
     state: JobState
     reason: str = ""
-    """The reason, in the engine's words (`Resources`, `NODE_FAIL`, `exit code 3`); empty without a reason."""
+    """The reason for the state, in the engine's words, such as `Resources`, `NODE_FAIL` or `exit code 3`; can be
+    empty."""
     host: str | None = None
-    """The machine that the job runs on; None if unknown."""
+    """The machine on which the job runs; None if unknown."""
     ends: float | None = None
-    """The time (seconds since 1970) at which the engine will stop the job; None if unlimited."""
+    """The time (in seconds since 1970) at which the engine will stop the job; None if the job has no time limit."""
 
 
 class EngineError(Exception):
-    """The engine is unreachable, or refuses a job. The text names the engine and the request, and has the engine's
-    message."""
+    """The engine is unreachable, or rejects a job. The message contains the engine's name, the request and the engine's
+    own message."""
 
 
 class RefusedError(EngineError):
-    """The engine refuses this kind of job. A retry is pointless until the script or the configuration changes."""
+    """The engine rejects this kind of job. A retry is pointless until the script or the configuration changes."""
 
 
 class Engine(Protocol):
-    """Runs model servers as jobs: processes on this machine, or jobs of a batch system. All methods raise EngineError;
-    they never block the event loop."""
+    """Runs model servers as jobs: processes on this machine, or batch-system jobs. All methods can raise EngineError,
+    and never block the event loop."""
 
     async def submit(self, job: Job) -> str:
-        """Start `job`, immediately or when the engine has capacity. Return the engine's id for the job."""
+        """Start `job`, immediately or when the engine has capacity, and return the engine's id for the job."""
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Return the ids of jobs by name, for jobs whose submission was interrupted by the end of a gateway. An engine
+        """Return job ids by job name, for jobs whose submission was interrupted because the gateway ended. An engine
         whose jobs end when their output folders are removed returns an empty map."""
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
-        """Return a report for each of the ids, with one query to the engine."""
+        """Return a report for each id, with one query to the engine."""
 
     async def cancel(self, ids: Collection[str]) -> None:
         """Stop these jobs with all their processes, and remove waiting jobs. Jobs that have already ended cause no
         error."""
 
     async def close(self) -> None:
-        """Detach from the engine. Jobs that were not cancelled continue, if the engine can keep them."""
+        """Detach from the engine. If the engine can keep jobs, those that were not cancelled continue."""

@@ -1,4 +1,5 @@
-"""Failed starts of servers: the time of the next start, and the errors of calls that have waited too long."""
+"""Handles failed starts of servers: determines when the next start is permitted, and the errors for calls that have
+waited too long."""
 
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ ATTEMPTS = 3
 
 
 class FailedStarts:
-    """The failed starts of one backend's servers since a server last answered a call."""
+    """The failed starts of one backend's servers since one of its servers last answered a call."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -22,8 +23,8 @@ class FailedStarts:
         """The time since which calls wait without a ready server."""
 
     def add(self, failure: JobFailure) -> None:
-        """Record a failed start. Several failures before the next permitted start count as one failure, because these
-        servers started together and usually fail for the same reason."""
+        """Record a failed start. Several failures before the next permitted start count as one, because these servers
+        started together and usually fail for the same reason."""
         self.last = failure
         if self._clock() >= self.next_at:
             self.in_a_row += 1
@@ -34,8 +35,8 @@ class FailedStarts:
         self.in_a_row = 0
 
     def waits_in_vain(self, *, is_starting: bool, limit: float, reason: Callable[[], str]) -> JobFailure | None:
-        """Return the error for calls that wait without a ready server, or None if they should continue to wait.
-        `reason` is called when the calls have waited `limit` seconds, and returns why no server is ready."""
+        """Return the error for calls that wait without a ready server, or None if they should continue to wait. After
+        the calls have waited `limit` seconds, `reason` is called to find out why no server is ready."""
         now = self._clock()
         if self._unserved_since is None:
             self._unserved_since = now
@@ -49,5 +50,5 @@ class FailedStarts:
         return JobFailure(text, self.last.detail if self.last is not None else "")
 
     def nobody_waits(self) -> None:
-        """Record that no call waits, or a server is ready."""
+        """Record that no call is waiting, or that a server is ready."""
         self._unserved_since = None

@@ -1,8 +1,8 @@
-"""The servers of one backend. This module decides when servers start and stop, and gives ready servers to the backend.
+"""The servers of one backend. This module decides when servers start and stop, and adds ready servers to the backend.
 
-A fleet checks its servers at an interval, and immediately when a call waits or fails. The rules for the decisions are
-in `sizing` (the number of servers), `lifetime` (when a server stops), `failed_starts` and `adoption`; `jobs` carries
-out the decisions at the engine.
+A fleet checks its servers at an interval, and immediately when a call waits or fails. The decision rules are in
+`sizing` (the number of servers), `lifetime` (when a server stops), `failed_starts` and `adoption`. `jobs` carries out
+the decisions at the engine.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from gateway.servers.sizing import Demand, surplus, wanted_starts
 from gateway.servers.started_server import JobFailure, ServerPhase, ServerReport, StartedServer
 
 FAST, SLOW = 0.1, 1.0
-"""The interval between two checks, in seconds: while a change is expected, and otherwise."""
+"""The intervals between two checks, in seconds: while a change is expected, and at other times."""
 
 
 class StartedServers:
-    """The model servers that the gateway has started for one backend. Only this fleet uses their jobs. Call `start`,
-    then `attach` it to each backend that takes over, then `close`."""
+    """The model servers that the gateway has started for one backend. Only this object uses their jobs. Call `start`,
+    then `attach` for each backend that takes the servers over, and finally `close`."""
 
     def __init__(self, jobs: Jobs, clock: Callable[[], float]) -> None:
         self._jobs = jobs
@@ -57,24 +57,25 @@ class StartedServers:
     # For the gateway
 
     def start(self) -> None:
-        """Start to monitor the servers."""
+        """Start monitoring the servers."""
         if self._task is None:
             self._task = spawn(self._run())
 
     def attach(self, consumer: Consumer) -> None:
-        """Give the servers to `consumer` from now on."""
+        """Make `consumer` the user of the servers from now on."""
         self._consumer = consumer
         for each in self._jobs.phases(ServerPhase.SERVING):
             each.use = consumer.add(each.address, each.use)
         self._wake.set()
 
     def resize(self, settings: ServersSettings) -> None:
-        """Use new settings, which describe the same jobs as before."""
+        """Apply new settings, which describe the same jobs as before."""
         self._jobs.settings = settings
         self._wake.set()
 
     def retire(self) -> None:
-        """Stop the servers after the current calls have ended. Start new servers only for current calls that wait."""
+        """Stop the servers after the current calls have ended. Start new servers only for calls that are already
+        waiting."""
         self._is_retired = True
         self._wake.set()
 
@@ -83,12 +84,12 @@ class StartedServers:
         await self._jobs.all_over()
 
     async def close(self) -> None:
-        """Stop all jobs, or leave them if they are kept. Return when they have ended. If that takes too long, the next
-        gateway stops the remaining jobs."""
+        """Stop all jobs, or detach from them if they are kept. Return when the stopped jobs have ended. If this takes
+        too long, the next gateway stops the remaining jobs."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        if self._consumer is not None:  # such as a request for a list of models whose client has disconnected
+        if self._consumer is not None:  # such as a model list request whose client has disconnected
             self._consumer.fail_waiting("the gateway stops", "")
         await self._jobs.close(keep=self.settings.keep and not self._is_retired)
 
@@ -99,7 +100,7 @@ class StartedServers:
         self._wake.set()
 
     async def failure_at(self, address: str, seconds: float = 2.0) -> JobFailure | None:
-        """Return why the server at `address`, to which a call has just failed, is gone; None if it still exists."""
+        """Return why the server at `address`, to which a call has just failed, is gone, or None if it still exists."""
         server = self._jobs.at(address)
         if server is None or server.over.is_set():
             return None if server is None else server.failure
@@ -111,8 +112,8 @@ class StartedServers:
         return server.failure
 
     async def _takes_no_connections(self, server: StartedServer, seconds: float) -> bool:
-        """Return whether the server's address refuses connections. A job can end just after its server, and then
-        reports the reason, so this method waits for the report."""
+        """Return whether the server's address refuses connections. The method waits for the engine's report, which
+        contains the reason if the job ends just after its server."""
         is_gone, began = False, self._clock()
         with suppress(TimeoutError, EngineError):
             async with asyncio.timeout(seconds):
@@ -126,12 +127,12 @@ class StartedServers:
 
     @property
     def can_serve(self) -> bool:
-        """True if a call would start a server now. After a failed start, this is False until the next start is
+        """True if a call would start a server now. After a failed start, the value is False until the next start is
         permitted."""
         return self._clock() >= max(self._failed.next_at, self._jobs.engine.next_at)
 
     def reports(self) -> list[ServerReport]:
-        """Return all servers whose jobs have not ended."""
+        """Return a report for each server whose job has not ended."""
         return [each.shown() for each in list(self._jobs.servers.values())]
 
     # The loop
@@ -140,7 +141,7 @@ class StartedServers:
         while True:
             try:
                 await self._turn()
-            except RefusedError as error:  # required software is missing
+            except RefusedError as error:  # for example, required software is missing
                 self._note_failure(JobFailure(str(error)))
                 self._open_at = self._failed.next_at
             except EngineError as error:
@@ -153,7 +154,7 @@ class StartedServers:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
-            await asyncio.sleep(0.01)  # calls usually come in groups
+            await asyncio.sleep(0.01)  # calls usually arrive in groups
 
     def _pause(self) -> float:
         poll = self._jobs.engine.poll
@@ -216,11 +217,11 @@ class StartedServers:
             most=self.settings.max,
         )
         if self._failed.in_a_row:
-            return 0 if starting else min(count, 1)  # one server is enough to test whether starts work again
+            return 0 if starting else min(count, 1)  # one server suffices to test whether starts work again
         return count
 
     def _superfluous(self) -> list[StartedServer]:
-        """Return the servers that are not needed and had no calls for at least `idle` seconds, the longest idle
+        """Return the servers that are not needed and have been idle for at least `idle` seconds, the longest idle
         first."""
         settings, now = self.settings, self._clock()
         starting, serving = self._jobs.phases(ServerPhase.STARTING), self._jobs.phases(ServerPhase.SERVING)
@@ -232,7 +233,7 @@ class StartedServers:
 
     @property
     def _is_replaced(self) -> bool:
-        """True if the fleet is retired, and all its earlier requests have ended."""
+        """True if the fleet is retired and all its earlier requests have ended."""
         return self._is_retired and (self._consumer is None or self._consumer.is_closed)
 
     async def _look_for(self, server: StartedServer) -> None:
@@ -255,7 +256,7 @@ class StartedServers:
         server.fault = located.fault
 
     def _has_started(self, server: StartedServer, address: str) -> None:
-        """Handle a server that has become ready: update the mean start time, and send it calls."""
+        """Handle a server that has become ready: update the mean start time, and start sending it calls."""
         took = self._clock() - server.began
         self._start_seconds = took if self._start_seconds is None else (self._start_seconds + took) / 2
         self._serve(server, address)
@@ -263,7 +264,7 @@ class StartedServers:
         tell(self.settings.backend, logging.INFO, text, server.label, address, took)
 
     def _serve(self, server: StartedServer, address: str) -> None:
-        """Send calls to the server."""
+        """Start sending calls to the server."""
         assert self._consumer is not None
         server.address, server.phase, server.fault = address, ServerPhase.SERVING, ""
         server.use = self._consumer.add(address)
@@ -310,7 +311,7 @@ class StartedServers:
         self._jobs.end(server, why)
 
     def _leave(self, server: StartedServer) -> None:
-        """Send no more calls to the server."""
+        """Stop sending calls to the server."""
         if server.phase is ServerPhase.SERVING and self._consumer is not None:
             self._consumer.remove(server.address)
 
@@ -321,7 +322,7 @@ class StartedServers:
     # Reports on jobs
 
     def job_is_over(self, server: StartedServer) -> None:
-        """Handle the engine's report that the job of this server has ended."""
+        """Handle the engine's report that this server's job has ended."""
         if server.phase is ServerPhase.ENDING:
             tell(self.settings.backend, logging.INFO, "backend %r: %s has ended: %s", server.label, server.why)
         else:
@@ -329,7 +330,7 @@ class StartedServers:
         self._leave(server)
 
     def job_is_being_ended(self, server: StartedServer) -> None:
-        """Handle a job that was cancelled at the engine, or whose time is over."""
+        """Handle a job that was cancelled at the engine, or that has reached its time limit."""
         server.fails(f"{server.label} is {described(server.report)}")
         if server.phase is ServerPhase.SERVING:
             self._drain(server, "the engine is ending its job")
@@ -339,7 +340,7 @@ class StartedServers:
         self._note_failure(JobFailure(f"{server.label} cannot be submitted: {why}"))
 
     def _note_failure(self, failure: JobFailure, *, counts: bool = True) -> None:
-        """Record a failed job. If it `counts` as a failed start, the next start waits longer."""
+        """Record a failed job. If `counts` is True, it is a failed start, so the next start waits longer."""
         self.failures += 1
         if counts:
             self._failed.add(failure)
@@ -370,8 +371,8 @@ class StartedServers:
 
 
 def fitting(settings: ServersSettings, parts: Iterable[object]) -> str:
-    """Return a fingerprint of the settings of jobs: a text that is equal for jobs that can replace each other. `parts`
-    are the other values that the jobs depend on."""
+    """Return a fingerprint of job settings, which is equal for jobs that can replace each other. `parts` are additional
+    values that the jobs depend on."""
     return json.dumps(
         [
             settings.engine, settings.command, settings.is_script, str(settings.directory), settings.keep,

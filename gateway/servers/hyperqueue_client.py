@@ -1,9 +1,10 @@
-"""HyperQueue's Python client in a separate process, which the engine starts: `python hyperqueue_client.py [FOLDER]`.
+"""HyperQueue's Python client in a separate process, which the engine starts with `python hyperqueue_client.py
+[FOLDER]`.
 
-The client needs a separate process, because a process can be killed in any state. The client's calls block and have no
-timeout, a call that hangs delays the end of the process, and a second call at the same time makes the Rust code panic.
-The process reads one JSON object per line from stdin and responds to each with one line on stdout: `{"ok": RESULT}`, or
-`{"error": TEXT}`.
+The client needs a separate process because a process can be killed in any state. The client's calls block without a
+timeout, a call that hangs delays the end of the process, and concurrent calls make the Rust code panic. The process
+reads one JSON object per line from stdin, and responds to each with one line on stdout: `{"ok": RESULT}` or `{"error":
+TEXT}`.
 
 - `{"ask": "submit", ...}` with `name`, `args`, `cwd`, `env`, `stderr`, `cpus`, `resources`, `nodes`, `min_time`
   (seconds or null), `priority`: the id of the job.
@@ -26,22 +27,23 @@ from hyperqueue import Client, Job
 from hyperqueue.ffi.protocol import ResourceRequest
 
 SECONDS = 60
-"""Maximum duration of one call, in seconds. The process then ends, even without a gateway to stop it."""
+"""Maximum duration of one call, in seconds. After this time, the process ends by itself, even if its gateway is
+dead."""
 
 
 class _ReportedError(Exception):
-    """Leaves `wait_for_jobs`, which reports the progress before it waits."""
+    """Raised to leave `wait_for_jobs`, which reports the progress before it waits."""
 
 
 class _Connection:
-    """Calls to one server. A connection that failed is not reused, because the server might have restarted."""
+    """A connection to one server. A failed connection is not reused, because the server might have restarted."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
         self._client: Any = None
 
     def submit(self, asked: dict[str, Any]) -> str:
-        self._jobs([1])  # tests the connection: a submission whose response is lost cannot be repeated
+        self._jobs([1])  # tests the connection, because a submission whose response is lost cannot be repeated
         minimum = None if asked["min_time"] is None else timedelta(seconds=asked["min_time"])
         request = ResourceRequest(
             n_nodes=asked["nodes"], cpus=asked["cpus"], resources=asked["resources"], min_time=minimum
@@ -98,7 +100,7 @@ class _Connection:
 
 def serve(directory: str | None) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # output of the library is not a response
+    os.dup2(2, 1)  # output of the library must not look like a response
     connection = _Connection(directory)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -1,11 +1,11 @@
-"""Read the output of a job from the file that the engine writes."""
+"""Reads the output of a job from the file that the engine writes."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 SHOWN = 2000
-"""The number of bytes at the end of the output that errors and log lines contain."""
+"""The number of bytes at the end of the output that errors and log lines quote."""
 READ = 16384
 """The maximum number of bytes that are read for the log at a time."""
 
@@ -37,7 +37,7 @@ class JobOutput:
         """Yield the complete new lines since the last call."""
         try:
             size = self.path.stat().st_size
-            start = self._read if self._read <= size else 0  # a full file is started again
+            start = self._read if self._read <= size else 0  # the file starts again when it is full
             with self.path.open("rb") as file:
                 file.seek(start)
                 data = file.read(READ)

@@ -1,6 +1,6 @@
-"""Submit, monitor and stop the jobs of one backend's servers at their engine.
+"""Submits, monitors and stops the jobs of one backend's servers at their engine, for `fleet`.
 
-A job stays in the state file from before its submission until the engine reports that it has ended.
+A job is in the state file from before its submission until the engine reports that it has ended.
 """
 
 import asyncio
@@ -34,22 +34,21 @@ KEEP_SECONDS = 5.0
 
 
 class JobObserver(Protocol):
-    """Receives the changes of jobs."""
+    """Receives changes of jobs."""
 
     def job_is_over(self, server: StartedServer) -> None:
-        """Handle the engine's report that the job of this server has ended. The server is in its last phase."""
+        """Handle the engine's report that this server's job has ended. The server is in its last phase."""
 
     def job_is_being_ended(self, server: StartedServer) -> None:
-        """Handle the job of a server in use that was cancelled at the engine, or whose time is over."""
+        """Handle the job of a server in use that was cancelled at the engine, or that has reached its time limit."""
 
     def job_is_refused(self, server: StartedServer, why: str) -> None:
-        """Handle a job that could not be submitted, and for which an immediate retry is pointless."""
+        """Handle a job whose submission failed, and for which an immediate retry is pointless."""
 
 
 class Jobs:
-    """The jobs of the servers of one backend. `fits` is the fingerprint of their settings; `open_engine` starts the
-    engine and returns it with the interval between two queries for reports, in seconds. Set `observer` before any other
-    use."""
+    """The jobs of one backend's servers. `fits` is the fingerprint of their settings; `open_engine` starts the engine
+    and returns it with its polling interval in seconds. Set `observer` before any other use."""
 
     observer: JobObserver
 
@@ -94,18 +93,18 @@ class Jobs:
         """Open the state file and the engine, unless they are open.
 
         Raises:
-            EngineError: the file or the engine is not usable.
+            EngineError: the file or the engine is unusable.
         """
         if not self.engine.is_open:
             await asyncio.to_thread(self._state.open)
             await self.engine.open()
 
     async def adopt(self, most: int) -> list[tuple[StartedServer, str]]:
-        """Adopt jobs that an earlier gateway left. Return at most `most` useful jobs with their previous addresses, and
-        stop the others.
+        """Adopt the jobs that an earlier gateway left. Return at most `most` useful jobs with their previous addresses,
+        and stop the others.
 
         Raises:
-            EngineError: the engine cannot be queried. No job is adopted in that case.
+            EngineError: the engine cannot be queried. In this case, no job is adopted.
         """
         left = self._state.left_for(self.settings.backend)
         here = [each for each in left if adoption.is_here(each, self.settings)]
@@ -121,7 +120,7 @@ class Jobs:
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
     def _is_left(self, job: OrphanedJob) -> bool:
-        """Return whether the job is useful. Otherwise stop or forget it."""
+        """Return whether the job is useful. A job that is not useful is stopped or forgotten."""
         if job.fate is AdoptionDecision.FORGOTTEN:
             self._state.remove(job.saved.name)
         elif job.fate is AdoptionDecision.ENDED:
@@ -165,7 +164,7 @@ class Jobs:
         self.remember(server)
         text = "backend %r: %s is submitted to the engine %s"
         tell(self.settings.backend, logging.INFO, text, server.label, self.settings.engine)
-        if server.phase is ServerPhase.ENDING:  # decided during the submission
+        if server.phase is ServerPhase.ENDING:  # the decision was made during the submission
             await self._cancel(server)
         self.changed.set()
 
@@ -219,7 +218,7 @@ class Jobs:
         self._state.write_again()
 
     async def ask(self) -> None:
-        """Query the engine for all jobs. Callers that come during the query get the same response.
+        """Query the engine for all jobs. Callers that arrive during the query get the same response.
 
         Raises:
             EngineError: the engine cannot be queried.
@@ -263,14 +262,15 @@ class Jobs:
     # Stopping jobs
 
     def end(self, server: StartedServer, why: str) -> None:
-        """Stop the job of a server that gets no calls. If the job is being submitted, stop it after the submission."""
+        """Stop the job of a server that gets no calls. A job that is being submitted is stopped after the
+        submission."""
         if server.phase is not ServerPhase.ENDING:
             server.phase, server.why = ServerPhase.ENDING, why
             if server.id:
                 self._in_background(self._cancel(server))
 
     async def _cancel(self, server: StartedServer) -> None:
-        """Stop the job, and repeat this until the engine reports that the job has ended."""
+        """Stop the job, and retry until the engine reports that it has ended."""
         tries = 0
         while not server.over.is_set():
             try:
@@ -299,8 +299,8 @@ class Jobs:
             await asyncio.wait(self._elsewhere)
 
     async def close(self, *, keep: bool) -> None:
-        """Stop all jobs, or leave them if they are kept. Return when they have ended. If that takes too long, the next
-        gateway stops the remaining ones."""
+        """Stop all jobs, or detach from them if they are kept. Return when the stopped jobs have ended. If this takes
+        too long, the next gateway stops the remaining jobs."""
         if not keep:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -309,7 +309,7 @@ class Jobs:
                 left = ", ".join(each.label for each in self.servers.values())
                 text = "backend %r: jobs remain that the next gateway will end: %s (%s)"
                 log.error(text, self.settings.backend, left, error or "no time left")
-        elif self._busy:  # jobs that are being submitted are also kept
+        elif self._busy:  # jobs that are being submitted are kept too
             await asyncio.wait(self._busy, timeout=KEEP_SECONDS)
         tasks = {*self._busy, *self._elsewhere, *([] if self._asking is None else [self._asking])}
         for task in tasks:

@@ -1,4 +1,4 @@
-"""Decide when a server stops, from the server's use and times and the engine's report on its job."""
+"""Decides when a server stops, based on its use, its times and the engine's report on its job."""
 
 from gateway.core.frozen import frozen
 from gateway.servers.engine import JobReport, JobState
@@ -9,8 +9,8 @@ from gateway.servers.started_server import ServerPhase, StartedServer
 
 @frozen
 class Stop:
-    """The decision to stop a server, which is drained if it serves calls, and otherwise stopped immediately. `failed`
-    is True if the server did not work as required."""
+    """The decision to stop a server. A server that serves calls is drained; any other server is stopped immediately.
+    `failed` is True if the server did not work as required."""
 
     why: str
     failed: bool = False
@@ -25,8 +25,8 @@ def stop(
     call_seconds: float | None,
     is_replaced: bool,
 ) -> Stop | None:
-    """Return why the server should not continue in its phase, or None if it should. `now` is on the fleet's clock;
-    `wall` is the same time in seconds since 1970. `is_replaced` is True if the fleet is no longer needed."""
+    """Return the decision to stop the server, or None if it should continue in its phase. `now` is on the fleet's
+    clock; `wall` is the same time in seconds since 1970. `is_replaced` is True if the fleet is no longer needed."""
     if server.phase not in (ServerPhase.STARTING, ServerPhase.SERVING):
         return None
     if is_replaced:
@@ -42,8 +42,8 @@ def stop(
 
 
 def ends_soon(server: StartedServer, wall: float, call_seconds: float | None) -> bool:
-    """Return whether the time of the server's job is nearly over at `wall` (seconds since 1970), so the server should
-    get no more calls."""
+    """Return whether the server's job is near its time limit at `wall` (seconds since 1970), so the server should get
+    no more calls."""
     ends = server.report.ends
     if ends is None:
         return False
@@ -59,7 +59,7 @@ def _not_started(server: StartedServer, seconds: float) -> str:
 
 
 def why_over(server: StartedServer) -> str:
-    """Return the reason to show in messages about a server whose job ended by itself, or was stopped at the engine."""
+    """Return the reason to show in messages about a server whose job ended by itself or was stopped at the engine."""
     during = "before it served" if server.phase is ServerPhase.STARTING else "while it served"
     fault = f"; its announcement: {server.fault}" if server.fault else ""
     reason = f" ({server.report.reason})" if server.report.reason else ""
@@ -77,7 +77,7 @@ _SAID = {
 
 
 def is_expected(server: StartedServer) -> bool:
-    """Return whether a server whose job has ended was useful. If it was, the next server can start immediately."""
+    """Return whether a server whose job has ended was useful, so the next server can start immediately."""
     return server.phase is ServerPhase.DRAINING or (server.phase is ServerPhase.SERVING and server.has_answered)
 
 

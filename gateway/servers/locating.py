@@ -1,4 +1,4 @@
-"""Find the address of a starting server, from its announcement or because it responds at its assigned port."""
+"""Finds the address of a starting server, from its announcement or because it responds at its assigned port."""
 
 import asyncio
 import socket
@@ -13,15 +13,15 @@ from gateway.servers.started_server import StartedServer
 
 @frozen
 class Located:
-    """The address of a server (HOST:PORT), or the fault in its announcement. `address` and `fault` are empty while the
-    address is unknown."""
+    """The address of a server (HOST:PORT), or the fault in its announcement. Both are empty while the address is
+    unknown."""
 
     address: str = ""
     fault: str = ""
 
 
 async def locate(server: StartedServer, others: Iterable[StartedServer], consumer: Consumer) -> Located:
-    """Check once for a server whose job is at the engine. `others` are the fleet's servers."""
+    """Look once for the address of a server whose job is at the engine. `others` are the fleet's servers."""
     if not server.id or server.report.state is JobState.ENDING:
         return Located()
     found = await asyncio.to_thread(announced, server.folder)
@@ -42,7 +42,7 @@ def _finished(found: Announcement, before: str) -> str:
 
 
 def _not_believed(address: str, server: StartedServer, others: Iterable[StartedServer]) -> str:
-    """Return why the server cannot be at the announced address; empty if it can."""
+    """Return why the server cannot be at the announced address, or an empty string if it can."""
     other = next((each for each in others if each is not server and each.address == address), None)
     if other is not None:
         return f"it is the address of {other.label}"
@@ -54,7 +54,7 @@ def _not_believed(address: str, server: StartedServer, others: Iterable[StartedS
 
 
 def free_port() -> int:
-    """Return a port that is free on this machine now."""
+    """Return a port that is currently free on this machine."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
@@ -62,7 +62,7 @@ def free_port() -> int:
 
 
 async def refuses(address: str) -> bool:
-    """Return True if HOST:PORT refuses connections."""
+    """Return whether HOST:PORT refuses connections."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(1.0):

@@ -1,4 +1,4 @@
-"""The log lines about started servers. Their number is limited, because calls cause them."""
+"""The log lines about started servers. Their number is limited, because calls can cause them."""
 
 import logging
 
@@ -9,5 +9,6 @@ _lines = LogLimit(log, lines=60)
 
 
 def tell(backend: str, level: int, text: str, *values: object) -> None:
-    """Log a line about the servers of `backend`. `text` is a format for the backend's name and then `values`."""
+    """Log a line about the servers of `backend`. `text` is a format string for the backend's name, followed by
+    `values`."""
     _lines.write(backend, level, text, backend, *values)

@@ -1,4 +1,4 @@
-"""Settings of the servers of one backend."""
+"""The settings of one backend's servers."""
 
 from pathlib import Path
 
@@ -8,18 +8,18 @@ from gateway.servers.engine import Resources
 
 @frozen
 class ServersSettings:
-    """The servers of one backend, as `backends.NAME.servers` configures them."""
+    """The settings from `backends.NAME.servers`."""
 
     backend: str
     engine: str
     """The name of a module in `gateway.servers.engines`."""
     command: tuple[str, ...]
-    """A program with its arguments; for a job script, only its absolute path."""
+    """A program with its arguments, or the absolute path of a job script."""
     is_script: bool
     state: Path
-    """The folder for the gateway's persistent data: its jobs, and a folder for each of them."""
+    """The folder for the gateway's persistent data: the job list, and a folder for each job."""
     directory: Path | None = None
-    """The folder of the engine's server, for engines that need it."""
+    """The folder of the engine's server, for engines that need one."""
     min: int = 0
     max: int = 1
     idle: float = 300.0
@@ -27,7 +27,7 @@ class ServersSettings:
     start_timeout: float = 600.0
     """Maximum time from the submission of a job to the announcement of its server, in seconds."""
     calls_per_server: int = 0
-    """The number of calls after which a server is replaced; 0: no limit."""
+    """The number of calls after which a server is replaced; 0 means no limit."""
     resources: Resources = Resources()
     keep: bool = False
-    """True if the jobs continue when the gateway stops."""
+    """True if the jobs continue after the gateway stops."""

@@ -1,5 +1,5 @@
-"""The number of servers that a backend should have: pure decisions from the length of its queue and from measured
-times."""
+"""Decides how many servers a backend should have, from the length of its queue and from measured times. Pure
+functions."""
 
 from math import ceil, floor
 
@@ -13,21 +13,21 @@ class Demand:
     waiting: int
     """The number of waiting calls."""
     waited: float
-    """The total time that calls have waited in the queue since it was empty or a server was last started, in
-    seconds."""
+    """The total time that calls have waited since the queue was empty or a server was last started, in seconds."""
     slots: int
-    """The maximum number of parallel calls on one server; 0: no limit."""
+    """The maximum number of parallel calls on one server; 0 means no limit."""
     call_seconds: float | None
-    """The mean duration of a call, in seconds; None before the first one has ended."""
+    """The mean duration of a call, in seconds; None before the first call has ended."""
     start_seconds: float | None
-    """The mean time that a server takes to start, in seconds; None before the first one has started."""
+    """The mean time that a server takes to start, in seconds; None before the first server has started."""
 
 
 def wanted_starts(demand: Demand, *, starting: int, serving: int, existing: int, least: int, most: int) -> int:
     """Return the number of servers to start now.
 
-    `starting` servers are not ready yet and `serving` servers get calls; `existing` counts all servers whose jobs have
-    not ended, including drained ones. There should be at least `least` servers, and never more than `most`.
+    `starting` is the number of servers that are not ready yet, and `serving` the number of servers that get calls.
+    `existing` counts all servers whose jobs have not ended, including drained servers. There should be at least `least`
+    servers, and never more than `most`.
 
     An additional server is worth its start if the waiting calls would still be waiting when it is ready, or if they
     have together waited longer than a start takes. While these times are unknown, start one server for each group of
@@ -55,19 +55,19 @@ def _for_queue(demand: Demand, starting: int, serving: int) -> int:
 
 
 def surplus(idle: list[float], limit: float, *, starting: int, serving: int, least: int) -> int:
-    """Return the number of servers to stop, the longest idle first. `idle` has the idle times of the servers without
-    calls in flight, in seconds."""
+    """Return the number of servers to stop; the caller stops the longest idle servers first. `idle` contains the idle
+    times of the servers without calls in flight, in seconds."""
     over = sum(seconds >= limit for seconds in idle)
     return max(min(over, starting + serving - least), 0)
 
 
 def back_off(failures: int) -> float:
-    """Return the delay before the next start after this number of failed ones in a row, in seconds."""
+    """Return the delay before the next start after this number of consecutive failed starts, in seconds."""
     return min(0.5 * 2.0 ** min(failures - 1, 10), 60.0) if failures else 0.0
 
 
 def margin(lifetime: float, call_seconds: float | None) -> float:
-    """Return how many seconds before its end a server with this total `lifetime` (in seconds) gets no more calls: a
-    tenth of its lifetime, but at most a minute, or the time of two calls if that is longer. The maximum is half of its
-    lifetime."""
+    """Return how many seconds before its end a server stops getting calls. The margin is a tenth of the total
+    `lifetime` (in seconds), but at most a minute, or the duration of two calls if that is longer. The maximum is half
+    of the lifetime."""
     return min(max(min(lifetime / 10, 60.0), 2 * (call_seconds or 0.0)), lifetime / 2)

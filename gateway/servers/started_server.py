@@ -4,7 +4,7 @@
         |          |                     ^
         +----------+---------------------+
 
-It leaves the fleet from any phase when the engine reports that its job has ended.
+In any phase, the server leaves the fleet when the engine reports that its job has ended.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ class ServerPhase(Enum):
     DRAINING = "draining"
     """The server gets no new calls; calls in flight finish."""
     ENDING = "ending"
-    """Its job is being stopped."""
+    """The server's job is being stopped."""
 
 
 @frozen
 class JobFailure:
-    """The reason why a job has ended. `detail`: the end of its output, which can contain paths or secrets."""
+    """The reason why a job ended. `detail` is the end of the job's output, which can contain paths or secrets."""
 
     text: str
     detail: str = ""
@@ -39,7 +39,7 @@ class JobFailure:
 
 @frozen
 class ServerReport:
-    """A server, for operators."""
+    """A report on a server, for operators."""
 
     name: str
     id: str
@@ -50,13 +50,13 @@ class ServerReport:
     reason: str
     address: str
     since: float
-    """When its job was submitted, in seconds since 1970."""
+    """The time at which the job was submitted, in seconds since 1970."""
     calls: int
 
 
 class StartedServer:
-    """One server and its job. `began`: when it was submitted, on the fleet's clock; `submitted`: the same time in
-    seconds since 1970."""
+    """One server and its job. `began` is the time at which the job was submitted, on the fleet's clock; `submitted` is
+    the same time in seconds since 1970."""
 
     def __init__(self, name: str, folder: Path, port: int, began: float, submitted: float | None = None) -> None:
         self.name = name
@@ -85,7 +85,7 @@ class StartedServer:
 
     @property
     def label(self) -> str:
-        """The name of its job in errors and log lines."""
+        """The name of the job in errors and log lines."""
         return f"job {self.name} ({self.id})" if self.id else f"job {self.name}"
 
     @property
@@ -95,22 +95,22 @@ class StartedServer:
 
     @property
     def calls(self) -> int:
-        """The number of its calls."""
+        """The number of calls to the server."""
         return 0 if self.use is None else self.use.calls
 
     @property
     def has_answered(self) -> bool:
-        """True if it has finished a call."""
+        """True if the server has finished a call."""
         return self.use is not None and self.use.calls > self.use.in_flight
 
     def note(self, report: JobReport) -> None:
-        """Record the engine's current report on its job."""
+        """Record the engine's current report on the job."""
         if report.state is JobState.RUNNING and self.running_since is None:
             self.running_since = time()
         self.report = report
 
     def fails(self, text: str) -> JobFailure:
-        """Record why its job ends or has ended, with the end of its output."""
+        """Record why the job ends or has ended, with the end of its output."""
         self.failure = JobFailure(text, self.output.end())
         return self.failure
 

@@ -1,10 +1,11 @@
-"""A file with the jobs that a gateway has submitted. If the gateway is killed, the next gateway reads the file.
+"""A file with the jobs that a gateway has submitted. If the gateway is killed, the next gateway finds the jobs in the
+file.
 
-Even if the file is damaged or incomplete, every job remains known, because it has a folder with its name. A job with
-only a folder has no known id, and the gateway stops it.
+Even if the file is damaged or incomplete, every job remains known, because it has a folder with its name. The id of a
+job with only a folder is unknown, and the gateway stops this job.
 
-A separate thread writes the file and removes folders, one after the other, because this can take long: the folder is
-often on a network file system that the nodes of a cluster share.
+A separate thread writes the file and removes folders, one after the other, because both can take long: the folder is
+often on a network file system that the cluster nodes share.
 """
 
 import asyncio
@@ -24,17 +25,19 @@ from typing import IO, Any
 
 from gateway.servers.engine import EngineError
 
-if sys.platform != "win32":  # no servers are started on Windows
+if sys.platform != "win32":  # the gateway starts no servers on Windows
     import fcntl
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*-[0-9a-f]{8}")
-"""Names of jobs. The names are also names of folders, which the gateway removes, so other names are rejected."""
+"""The pattern of job names. They are also the names of folders that the gateway removes, so other names are
+rejected."""
 
 
 def name_for(backend: str, number: str) -> str:
-    """Return the name of a job, which is valid in file names and job names. `number`: eight hexadecimal digits."""
+    """Return the name of a job, which is valid in file names and job names. `number` consists of eight hexadecimal
+    digits."""
     return f"{_prefix(backend)}-{number}"
 
 
@@ -52,18 +55,18 @@ class SavedJob:
     backend: str = ""
     engine: str = ""
     directory: str = ""
-    """The folder of the engine's server; empty: the default."""
+    """The folder of the engine's server; empty for the default."""
     fits: str = ""
     """The fingerprint of the job's settings. A gateway with other settings does not adopt the job."""
     port: int = 0
     address: str = ""
-    """HOST:PORT; empty until the server has announced itself."""
+    """HOST:PORT of the server; empty until the server has announced its address."""
     submitted: float = 0.0
-    """In seconds since 1970."""
+    """The time of submission, in seconds since 1970."""
 
 
 class StateFile:
-    """The file `jobs.json` in a folder that one gateway at a time uses."""
+    """The file `jobs.json` in a folder that only one gateway uses at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,8 +92,8 @@ class StateFile:
         return self.folder / "jobs" / name
 
     def open(self) -> None:
-        """Lock the folder and read the jobs that an earlier gateway has left. Any thread can call this method, and can
-        call it repeatedly.
+        """Lock the folder and read the jobs that an earlier gateway left. Any thread can call this method, also
+        repeatedly.
 
         Raises:
             EngineError: another gateway uses the folder, or the folder is not readable or writable.
@@ -120,7 +123,7 @@ class StateFile:
         return lock
 
     def _left(self) -> list[SavedJob]:
-        """Return the jobs in the file, and the jobs that only have a folder."""
+        """Return the jobs in the file, and the jobs that have only a folder."""
         file = self.folder / "jobs.json"
         jobs: list[SavedJob] = []
         try:
@@ -129,7 +132,7 @@ class StateFile:
             pass
         except (
             ValueError
-        ) as error:  # the file is written only by rename, so another program changed it, or the disk is damaged
+        ) as error:  # writes replace the file by renaming, so another program changed it, or the disk is damaged
             aside = file.with_suffix(".json.unreadable")
             self._move(file, aside)
             text = "%s is unusable (%s): the gateway keeps it as %s, and ends its jobs that have folders here"
@@ -165,15 +168,15 @@ class StateFile:
         return backend in owners or not owners
 
     def take(self, jobs: Iterable[SavedJob]) -> list[SavedJob]:
-        """Hand over these jobs of an earlier gateway to the caller, except jobs that another caller already has. They
-        stay in the file until `remove` is called."""
+        """Hand over these jobs of an earlier gateway to the caller, except jobs that another caller has already taken.
+        The jobs stay in the file until `remove` is called."""
         return [each for each in jobs if self._earlier.pop(each.name, None) is not None]
 
     async def add(self, job: SavedJob) -> None:
-        """Save a job before the engine gets it, and create its folder.
+        """Save a job before its submission, and create its folder.
 
         Raises:
-            OSError: the file or the folder is not writable. Do not submit the job in that case.
+            OSError: the file or the folder is not writable. In this case, do not submit the job.
         """
         self._jobs = {**self._jobs, job.name: job}
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write_with_folder, job.name)
@@ -210,7 +213,7 @@ class StateFile:
             self._is_failing = True
 
     def _write(self) -> None:
-        """Write the current jobs, unless the file already has them."""
+        """Write the current jobs, unless the file already contains them."""
         jobs = self._jobs
         if self._lock is None or jobs is self._written:
             return
@@ -234,7 +237,7 @@ class StateFile:
 
 
 def read(content: bytes) -> list[SavedJob]:
-    """Return the jobs in a file. Jobs that another version wrote can lack members, or have additional members.
+    """Return the jobs in a file. Jobs that another version wrote can have missing or additional members.
 
     Raises:
         ValueError: the content is not a list of jobs.

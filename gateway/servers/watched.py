@@ -1,4 +1,4 @@
-"""The gateway's side of a watcher (`gateway.servers.watcher`): write the data of a job for the watcher, and read the
+"""The gateway's side of a watcher (`gateway.servers.watcher`): writes a job's data for the watcher, and reads the
 watcher's reports."""
 
 import json
@@ -13,7 +13,7 @@ from gateway.servers.watcher import ExitReason
 GRACE = 5.0
 """Time for a job's processes to end before they are killed, in seconds."""
 OUTPUT_BYTES = 2**20
-"""The size at which the watcher starts a job's output file again, in bytes."""
+"""The size at which a job's output file is full and starts again, in bytes."""
 
 
 def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:
@@ -33,7 +33,7 @@ def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the file's JSON; None if the file does not exist, or is not JSON."""
+    """Return the file's JSON, or None if the file does not exist or is not JSON."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -41,7 +41,7 @@ def read_json(path: Path) -> Any:
 
 
 def how_it_ended(state: Mapping[str, Any]) -> JobReport:
-    """Return the report of an ended job from its watcher's `state.json`."""
+    """Return the report on an ended job from its watcher's `state.json`."""
     host, why, code, number = state["host"], state["why"], state["exit_code"], state["signal"]
     if why == ExitReason.CANCELLED:
         return JobReport(JobState.CANCELLED, host=host)

@@ -1,18 +1,18 @@
-"""Runs a job and stops it with all its processes on request.
+"""Runs a job, and stops it with all its processes on request.
 
-The watcher is for engines that cannot do this themselves: the engine `process`, and HyperQueue, whose Python client
-cannot stop a job. HyperQueue's nodes get a copy of this file. The watcher requires only Linux and Python 3.8. Engine
-and watcher communicate through a folder: `python watcher.py FOLDER`. The folder contains:
+The watcher is for engines that cannot stop jobs themselves: the engine `process`, and HyperQueue, whose Python client
+cannot do this. HyperQueue's nodes get a copy of this file, so it requires only Linux and Python 3.8. An engine starts
+`python watcher.py FOLDER`, and communicates with it through the folder, which contains:
 
-- `job.json`: `command` (a list), `output` (the file for its output), `output_bytes` (the size at which that file is
-  started again), `memory` (the maximum memory of each process in bytes, or null), `seconds` (its time limit, or null),
-  `grace` (seconds between SIGTERM and SIGKILL), `stdin` (whether the job ends when the watcher's standard input ends).
-- `lease`: the number of seconds within which the gateway must change this file (or `keep`, if it does not need to), and
-  a text that changes. The job ends immediately when the lease is removed. If the lease is not renewed in time, the
+- `job.json`: `command` (a list), `output` (the file for its output), `output_bytes` (the size at which this file starts
+  again), `memory` (the maximum memory of each process in bytes, or null), `seconds` (the time limit, or null), `grace`
+  (seconds between SIGTERM and SIGKILL), `stdin` (whether the job ends when the watcher's standard input ends).
+- `lease`: the number of seconds within which the gateway must change this file (or `keep` if no change is needed), and
+  a text that changes. The job ends immediately if the lease is removed. If the lease is not renewed in time, the
   gateway is dead, so the job ends.
-- `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (when
-  that was started, in ticks since boot), `ending` (an ExitReason) while it stops the job, and after that `ended`
-  (seconds since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the job runs, the file's time changes
+- `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (its
+  start time, in ticks since boot), `ending` (an ExitReason) while it stops the job, and after that `ended` (seconds
+  since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the job runs, the file's modification time changes
   every few seconds.
 
 A job runs only once. If the engine starts the job again after its node has died, the job ends immediately, because the
@@ -41,7 +41,7 @@ ENDED = "ended"
 
 
 class ExitReason:
-    """The reason why a job has ended: the values of `why`."""
+    """The reason why a job ended, as in `why`."""
 
     ITSELF = "it ended by itself"
     CANCELLED = "cancelled"
@@ -55,10 +55,10 @@ class ExitReason:
 CHECK = 0.5
 """The interval between two checks of the lease, in seconds."""
 BEAT = 10.0
-"""The interval between two updates of the time of `state.json`, in seconds."""
+"""The interval between two updates of the modification time of `state.json`, in seconds."""
 HURRY = 2.0
-"""The time between SIGTERM and SIGKILL if the engine stops the job, in seconds; short because the engine does not wait
-long."""
+"""The time between SIGTERM and SIGKILL if the engine stops the job, in seconds. It is short because the engine does not
+wait long."""
 TURN = 0.025
 """The interval between two checks of processes that should end, in seconds."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -72,8 +72,8 @@ class LeaseFile:
         self._changed = time.monotonic()
 
     def lost(self) -> str | None:
-        """Return why the job must end; None while the lease is valid. Only the time since the last observed change
-        counts, so a file system error alone does not end the job, and the machines' clocks do not need to agree."""
+        """Return why the job must end, or None while the lease is valid. Only the time since the last observed change
+        counts, so a file system error alone does not end the job, and the machines' clocks can differ."""
         try:
             text = self._path.read_text("utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -101,8 +101,8 @@ def write_state(folder: Path, **state: Any) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat (see proc(5)), starting with the third field, the state. Empty if the process
-    is gone."""
+    """Return the fields of /proc/PID/stat (see proc(5)), starting with the third field, the state. The result is empty
+    if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -110,14 +110,14 @@ def _stat(pid: int) -> list[str]:
 
 
 def start_time(pid: int) -> str:
-    """Return the start time of the process, in ticks since boot, to detect a reused process id; empty if the process is
-    gone."""
+    """Return the start time of the process, in ticks since boot, to detect a reused process id. The result is empty if
+    the process is gone."""
     fields = _stat(pid)
     return fields[19] if fields and fields[0] not in "ZX" else ""
 
 
 def descendants() -> list[int]:
-    """Return all processes below this one, including processes whose parents are gone, because this process is their
+    """Return all descendants of this process, including processes whose parents are gone, because this process is their
     subreaper."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
@@ -143,14 +143,14 @@ def signal_all(number: int) -> bool:
 
 
 class BoundedOutput:
-    """A file that starts again when it is full. The previous content is kept in FILE.1."""
+    """An output file that starts again when it is full. FILE.1 keeps the previous content."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path, self._limit = path, limit
         self._file = path.open("ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Append `data`. On a full disk, the data is lost but the job continues."""
+        """Append `data`. If the disk is full, the data is lost, but the job continues."""
         try:
             if self._file.tell() > self._limit:
                 self._file.close()
@@ -165,7 +165,7 @@ class WatchedRun:
     """One run of a command, from its start until all its processes have ended."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        """Raises OSError or SubprocessError if the process does not start."""
+        """Start the process. Raise OSError or SubprocessError if it does not start."""
         self._memory = job["memory"]
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -185,7 +185,7 @@ class WatchedRun:
         os.set_blocking(self.pipe, False)
 
     def _limit(self) -> None:
-        """Set up the new process: it ends if this watcher is killed, and its memory is limited."""
+        """Set up the new process, so it ends if this watcher is killed, and its memory is limited."""
         self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if self._memory is not None:
             resource.setrlimit(resource.RLIMIT_AS, (self._memory,) * 2)
@@ -204,11 +204,11 @@ class WatchedRun:
             self._output.write(data)
 
     def reap(self) -> int | None:
-        """Return the exit code of the command (negative for a signal); None while it runs."""
+        """Return the exit code of the command (negative for a signal), or None while it runs."""
         code = self._process.poll()
         if (
             code is not None
-        ):  # only after the command has ended, because this also reaps other children, without the command's Popen
+        ):  # only after the command has ended, because waitpid reaps every child and bypasses the command's Popen
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -267,7 +267,7 @@ class JobWatcher:
         self._told = True
 
     def _watch(self, run: WatchedRun, job: dict[str, Any], woken: int) -> str:
-        """Wait until the job must end or has ended, and return the reason."""
+        """Wait until the job has ended or must end, and return the reason."""
         began = beat = time.monotonic()
         while True:
             sources = [woken, *([0] if job["stdin"] else []), *([] if run.pipe is None else [run.pipe])]

@@ -1,4 +1,4 @@
-"""Send requests to the admin port of a running gateway, for commands that show or change the gateway's state."""
+"""Sends requests to the admin port of a running gateway, for commands that show or change the gateway's state."""
 
 import socket
 import ssl
@@ -17,15 +17,15 @@ from gateway.core.frozen import frozen
 from gateway.transports.certificates import client_context
 
 MAX_REPLY = 256 * 2**20
-"""Maximum size of a response, in bytes; large because `/status` can have many thousand endpoints."""
+"""Maximum size of a response, in bytes. It is large because `/status` can list thousands of endpoints."""
 
 ASKED = "is this the admin port of a gateway?"
-"""The end of an error about a response that no gateway sends."""
+"""The end of the error message for a response that cannot come from a gateway."""
 
 
 class AdminPortError(Exception):
-    """The admin port did not respond, or responded with an error. `reason` is the error for a request to the URL
-    `where`."""
+    """The admin port did not respond, or responded with an error. `where` is the URL of the request, and `reason`
+    describes the error."""
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
@@ -33,7 +33,7 @@ class AdminPortError(Exception):
 
 
 class AdminUnreachableError(AdminPortError):
-    """No connection to the admin port could be opened."""
+    """Connecting to the admin port failed."""
 
 
 class AdminTimeoutError(AdminPortError):
@@ -42,18 +42,18 @@ class AdminTimeoutError(AdminPortError):
 
 @frozen
 class AdminReply:
-    """The JSON of a response, and the response headers, with case-insensitive names."""
+    """The JSON of a response, and the response headers, whose names are case-insensitive."""
 
     value: Any
     headers: Mapping[str, str]
 
 
 class AdminPort:
-    """The admin port at `url`. `seconds` is the timeout for each response. `is_verified` tells whether the port's
+    """The admin port at `url`. `seconds` is the timeout for each response. If `is_verified` is True, the port's
     certificate is checked.
 
     Raises:
-        ValueError: the URL is wrong.
+        ValueError: the URL is invalid.
         CertificateError: the CA file of `tls` cannot be read.
     """
 
@@ -69,15 +69,16 @@ class AdminPort:
         self._headers = {name.decode(): text.decode() for name, text in headers}
 
     def get(self, path: str) -> Any:
-        """Return the JSON at `path`. Raises AdminPortError."""
+        """Return the JSON at `path`. Raise AdminPortError if the request fails."""
         return self.reply(path).value
 
     def reply(self, path: str) -> AdminReply:
-        """Return the response to a GET of `path`. Raises AdminPortError."""
+        """Return the response to a GET request for `path`. Raise AdminPortError if the request fails."""
         return self._ask(Request(self.url + path, headers=self._headers))
 
     def post(self, path: str, body: object) -> Any:
-        """Return the JSON of the response to a POST of JSON. Raises AdminPortError."""
+        """Return the JSON of the response to a POST request with a JSON body. Raise AdminPortError if the request
+        fails."""
         headers = {**self._headers, "content-type": "application/json"}
         return self._ask(Request(self.url + path, orjson.dumps(body), headers)).value
 
@@ -102,7 +103,7 @@ class AdminPort:
 
 
 def _opener(tls: TlsFiles, *, is_verified: bool) -> OpenerDirector:
-    """Return an opener without the environment's proxies, because they are for the web, not for an operator's port."""
+    """Return an opener that ignores the environment's proxies, because they are for the web, not for the admin port."""
     context = client_context(tls, verify=is_verified)
     return build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
@@ -116,7 +117,7 @@ def _reason(error: str | BaseException) -> str:
 
 
 def _error_text(body: bytes, error: HTTPError) -> str:
-    """Return the text of an error: `detail` of FastAPI's JSON, or plain text."""
+    """Return the message of an error: `detail` in FastAPI's JSON, or plain text."""
     try:
         detail = orjson.loads(body)["detail"]
     except (orjson.JSONDecodeError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Collect information to paste into a bug report: versions, limits of the machine, and a configuration's ports."""
+"""Collects information for a bug report: versions, limits of the machine, and the ports of a configuration."""
 
 import ctypes
 import errno
@@ -23,14 +23,14 @@ from gateway.transports.memory import cgroup_memory, physical_memory
 
 GIBIBYTE = 1 << 30
 _UNSYNCHRONISED = 5
-"""TIME_ERROR, which adjtimex(2) returns while the clock is not synchronized."""
+"""The TIME_ERROR code, which adjtimex(2) returns while the clock is not synchronized."""
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 @frozen
 class Diagnosis:
-    """The output of `doctor`: rows of a name and a text, by title. `is_bad` is True if the configuration has errors, or
-    a port is in use."""
+    """The output of `doctor`: rows with a name and a text, grouped by title. `is_bad` is True if the configuration has
+    errors, or if a port is in use."""
 
     sections: Sequence[tuple[str, Sequence[tuple[str, str]]]]
     is_bad: bool
@@ -57,7 +57,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _extras() -> Iterator[tuple[str, str]]:
-    """Yield each extra, with its packages."""
+    """Yield each extra and its packages."""
     found = sorted(
         {each for line in requires("modelglot") or () for each in re.findall(r"extra == ['\"]([a-z]+)", line)}
     )
@@ -69,7 +69,7 @@ def _extras() -> Iterator[tuple[str, str]]:
 
 
 def _required(extra: str) -> set[str]:
-    """Return the packages that the gateway needs on this system: always, or for an extra."""
+    """Return the packages that the gateway needs on this system, always or for an extra."""
     found = set()
     for line in requires("modelglot") or ():
         name, _, condition = line.partition(";")
@@ -97,7 +97,7 @@ def _machine() -> Iterator[tuple[str, str]]:
 
 
 def _cpu_share() -> str:
-    """Return the CPU share that a container's cgroup allows."""
+    """Return the CPU limit that a container's cgroup sets."""
     with suppress(OSError, ValueError):
         quota, period = _CPU_MAX.read_text().split()
         if quota != "max":
@@ -126,7 +126,7 @@ def _loaded(path: Path, catalog: Catalog) -> tuple[Config | None, Sequence[Probl
 
 
 def _ports(config: Config) -> list[tuple[str, str]]:
-    """Return whether the addresses that the configuration binds are free."""
+    """Return, for each address that the configuration binds, whether it is free."""
     binds = {f"listener {each.name}": each.bind for each in config.listeners}
     binds |= {f"reference {each.protocol}": each.bind for each in config.reference}
     others = {"health": config.health, "admin": config.admin}
@@ -149,6 +149,6 @@ def _whether_free(address: Address) -> str:
 
 
 def _problem_rows(problems: Sequence[Problem], *, is_valid: bool) -> list[tuple[str, str]]:
-    """Return the problems without their texts, because an error can quote a value of the configuration."""
+    """Return the problems without their messages, because a message can quote a value from the configuration."""
     rows = [("valid", "yes" if is_valid else "no")]
     return rows + [("warning" if each.is_warning else "error", str(each)) for each in problems]

@@ -1,4 +1,4 @@
-"""Make text that servers choose, such as model names, safe to print. Such text must not move the cursor, change colors
+"""Makes text that servers choose, such as model names, safe to print. This text must not move the cursor, change colors
 or change the direction of writing (Unicode's bidirectional controls)."""
 
 import json
@@ -10,7 +10,7 @@ _ODD = re.compile(r"[^\n\x20-\x7e]")
 
 
 def printable(text: str) -> str:
-    """Return `text` in one line, with `?` instead of non-printable characters."""
+    """Return `text` on one line, with `?` instead of non-printable characters."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
@@ -20,13 +20,13 @@ def printable_lines(text: str) -> str:
 
 
 def indented_json(value: object) -> str:
-    """Return `value` as JSON in lines; non-printable characters are escaped."""
+    """Return `value` as indented JSON, with non-printable characters escaped."""
     written = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     return _ODD.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], written)
 
 
 def in_yaml(text: str) -> str:
-    """Return `text` as a double-quoted YAML string; non-printable characters are escaped."""
+    """Return `text` as a double-quoted YAML string, with non-printable characters escaped."""
     written = orjson.dumps(text).decode()
     return _ODD.sub(lambda found: found[0] if found[0].isprintable() else _in_yaml(found[0]), written)
 

@@ -1,4 +1,4 @@
-"""`gateway bench`: load-test a server of any protocol, and measure its latencies."""
+"""`gateway bench`: load-test a server over any protocol, and measure its latencies."""
 
 import asyncio
 import json
@@ -33,10 +33,10 @@ from gateway.tools.bench.target import Question
 
 SECONDS = 10.0
 IN_FLIGHT = {True: 1000, False: 16}
-"""The default of --in-flight for an open and for a closed loop, if the server has no limit."""
+"""The default of `--in-flight` in an open loop (True) and in a closed loop (False), for servers without a limit."""
 TURNS = ((0, 0), (1, 0), (1, 1), (0, 1))
-"""The order in which two servers get the halves of their requests, so slow changes of the environment affect both
-equally."""
+"""The order in which two servers (first number) get the halves of their load (second number). It makes slow changes of
+the environment affect both servers equally."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
 
 
 def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
-    """Return the load for the server at `address`."""
+    """Return the job for the server at `address`."""
     form = server_options.declared_form(options.config, address, options.protocol)
     server = ServerArguments(
         address, options.protocol or None, call_inputs.headers(options.server.headers), options.server.key,
@@ -197,7 +197,7 @@ async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> N
 
 
 class Runner:
-    """Runs one job, or two jobs in turns, until they are done or the user interrupts."""
+    """Runs one job, or two jobs in turns, until they are done or the user interrupts them."""
 
     def __init__(self, jobs: list[LoadJob], processes: int) -> None:
         self.is_interrupted = False
@@ -208,7 +208,7 @@ class Runner:
         """The current run."""
 
     async def results(self) -> list[Result]:
-        """Return the measured figures of each job; empty if the user interrupted before any measurement. Raises the
+        """Return the result of each job, or an empty list if the user interrupted before any measurement. Raise the
         errors of Run."""
         found: dict[int, Result] = {}
         with self._until_interrupted():
@@ -272,7 +272,7 @@ def _half(job: LoadJob, half: int) -> LoadJob:
 
 
 def _step(run: Run, plan: Plan, began: float) -> ProgressStep:
-    """Return the progress of a run that started at this time of `time.monotonic`."""
+    """Return the progress of a run. `began` is its start on the clock `time.monotonic`."""
     ended, failed = run.ended()
     of_time = 0.0 if plan.seconds is None else (time.monotonic() - began) / (plan.warmup + plan.seconds)
     of_requests = 0.0 if plan.requests is None else ended / plan.requests

@@ -1,4 +1,4 @@
-"""`gateway call`: send one inference over any protocol. The response is printed as a table on a terminal, otherwise as
+"""`gateway call`: send one inference over any protocol, and print the response as a table on a terminal, otherwise as
 V2 JSON."""
 
 import sys
@@ -133,7 +133,7 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
     try:
         with progress("waiting for the response") as line:
             async with client:
-                if not client.fits_to_metadata:  # servers of the protocol often describe their models wrongly
+                if not client.fits_to_metadata:  # servers of this protocol often report wrong metadata
                     request = await requests.typed(
                         request, partial(client.signature, request.model, version=request.version)
                     )
@@ -179,4 +179,4 @@ OPTIONS = {
     "call a model that streams with `stream`": "--stream shows each response",
     "add the argument `protocol`": "add --protocol NAME",
 }
-"""Advice in errors of the Python client, and the same advice with the command's options."""
+"""Advice in error messages of the Python client, and the same advice with the command's options."""

@@ -1,4 +1,4 @@
-"""`gateway check`: check a configuration file; with `--live`, compare the file with the backends' servers."""
+"""`gateway check`: check a configuration file and, with `--live`, compare it with the backends' servers."""
 
 import asyncio
 import sys

@@ -8,7 +8,7 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 
 PROGRAM = "gateway"
 VARIABLE = "_GATEWAY_COMPLETE"
-"""The environment variable that shells set to request completions from `gateway`. Click defines the name."""
+"""The environment variable that shells set to request completions from `gateway`. click defines the name."""
 
 
 class Shell(Enum):
@@ -28,19 +28,20 @@ def completion(
 
 
 def enable() -> None:
-    """If a shell requests completions, print them. Call this before the command line runs."""
+    """If a shell requests completions, print them. `main` calls this function before it runs the command line."""
     completion_init()
 
 
 def protocols(incomplete: str) -> list[str]:
-    """Return the protocols whose names start with `incomplete`."""
-    from gateway.assembly.forms import known  # imported only when a shell requests completions
+    """Return the protocols whose names start with `incomplete`. Options use this function as their `autocompletion`."""
+    from gateway.assembly.forms import known  # imported only if a shell requests completions
 
     return [each for each in known() if each.startswith(incomplete)]
 
 
 def bundled_models(incomplete: str) -> list[str]:
-    """Return the bundled models whose names start with `incomplete`."""
+    """Return the bundled models whose names start with `incomplete`. Options use this function as their
+    `autocompletion`."""
     from gateway.reference.bundled import BUNDLED
 
     return [each for each in BUNDLED if each.startswith(incomplete)]

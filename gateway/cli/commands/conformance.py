@@ -1,4 +1,4 @@
-"""`gateway conformance`: check a server of any protocol against the specification of that protocol."""
+"""`gateway conformance`: check a server against the specification of its protocol."""
 
 import sys
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ def conformance(options: ConformanceOptions) -> None:
 
 
 def _write(report: Report, options: ConformanceOptions) -> None:
-    """Write the requested files."""
+    """Write the requested report files."""
     try:
         if options.junit is not None:
             options.junit.write_text(as_junit(report), "utf-8")

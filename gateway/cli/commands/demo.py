@@ -1,4 +1,4 @@
-"""`gateway demo`: start the gateway and sample model servers, with the package's demo configuration."""
+"""`gateway demo`: start the gateway and sample model servers with the package's demo configuration."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`gateway doctor`: print information to paste into a bug report."""
+"""`gateway doctor`: print diagnostic information for a bug report."""
 
 from pathlib import Path
 from typing import Annotated

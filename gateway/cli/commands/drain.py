@@ -1,4 +1,4 @@
-"""`gateway drain`: stop new calls to an endpoint of a running gateway, before maintenance of the server."""
+"""`gateway drain`: stop sending calls from a running gateway to an endpoint, before maintenance of the server."""
 
 import time
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from gateway.tools.printed import printable
 
 EPILOG = "Exit codes: 0 drained (or drain undone), 1 the gateway refused the request, 2 wrong usage, 3 the gateway is unreachable, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
 INTERVAL = 0.2
-"""Seconds between two checks whether the endpoint is drained."""
+"""Seconds between two checks of whether the endpoint is drained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
 
 
 def _endpoint(status: Any, options: DrainOptions) -> Any:
-    """Return the endpoint's status; None if its drain has ended."""
+    """Return the endpoint's status, or None if its drain has ended."""
     backend = status["backends"].get(options.backend, {"endpoints": []})
     for each in backend["endpoints"]:
         if each["address"] == options.endpoint and each["drain"] is not None:

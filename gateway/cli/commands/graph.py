@@ -1,4 +1,4 @@
-"""`gateway graph`: print a model graph, as text or as a picture."""
+"""`gateway graph`: print a model graph as text or as a picture."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches

@@ -32,7 +32,7 @@ EPILOG = (
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"
-"""The name of the proposed form, backend and model if `--model` is not given."""
+"""The name of the proposed form, backend and model, if `--model` is not given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def init(options: InitOptions) -> None:
 
 
 def _asked(listeners: list[str]) -> tuple[list[str], list[str]]:
-    """Return the servers and listeners that the user names."""
+    """Prompt for servers and, if `listeners` is empty, for listeners. Return both."""
     servers: list[str] = []
     while not servers or (more := typer.prompt("another server (empty: no more)", default="", show_default=False)):
         servers.append(more if servers else typer.prompt("address of a model server (HOST:PORT or a URL)"))
@@ -126,10 +126,14 @@ def _listener(text: str) -> tuple[str, str]:
 
 
 async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenListener], options: InitOptions) -> None:
+    """Probe the servers, and write the file. An unreachable server ends the command. A server whose protocol is unknown
+    is left out; the command then exits with FAILED after it has written the file."""
     backends: list[WrittenBackend] = []
     left: list[Probed] = []
     for address in servers:
         found = await probed(address, ServerAccess(), options.timeout, options.models)
+        # `spoken`: the protocols that responses show. `stated`: the protocol in the address, if responses cannot show
+        # this protocol.
         best = found.spoken[0] if found.spoken else stated(found, options.models)
         if best is None:
             if not is_unrecognized(found):
@@ -154,7 +158,8 @@ async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenLis
 
 
 def _of_examples(options: InitOptions) -> None:
-    """Propose the form of the server that produced the examples, check it against them, and write the file."""
+    """Propose the form for the server that produced the examples, check the form against the examples, and write the
+    file."""
     if options.backends:
         end(USAGE, "--backend cannot be used with --example; use --url URL")
     if len(options.models) > 1:
@@ -178,8 +183,8 @@ def _of_examples(options: InitOptions) -> None:
 
 
 def _for_one_model(listener: WrittenListener, models: Sequence[str]) -> WrittenListener:
-    """Return the listener. If its clients use a form without model names and `models` has one model, set this model as
-    the listener's."""
+    """Return the listener. If its clients use a form without model names, and `models` contains only one model, set it
+    as the listener's model."""
     protocols = known()
     forms = [protocols[each] for each in listener.protocols if each.startswith(PREFIX)]
     names_all = all(each.names_models for each in forms)

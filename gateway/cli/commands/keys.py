@@ -116,7 +116,7 @@ def _must_exist(file: Path) -> None:
 
 @contextmanager
 def _reporting_errors(file: Path) -> Iterator[None]:
-    """End the command with the reason if the file cannot be used."""
+    """End the command with an error if the file is unusable."""
     try:
         yield
     except KeyFileError as error:

@@ -1,4 +1,4 @@
-"""`gateway models`: list the models of one server, or of every backend in a configuration."""
+"""`gateway models`: list the models of one server or of every backend in a configuration."""
 
 import asyncio
 import sys
@@ -34,11 +34,11 @@ from gateway.tools.probing.probe import MOST_SECONDS, client
 EPILOG = "Exit codes: 0 success, 1 a server cannot list its models or refused the request, 2 wrong usage, 3 a server is unreachable, 4 no response in time."  # noqa: E501
 SECONDS = 5.0
 COUNTED_SECONDS = 1.0
-"""Seconds for which the command counts calls."""
+"""Seconds during which the command counts calls."""
 
 
 PlacedCalls: TypeAlias = tuple[Any, Mapping[str, float]]
-"""The placement of a backend in the format of `/api/placement`, and the calls per second of each model."""
+"""The placement of a backend in the format of `/api/placement`, and the calls per second for each model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ async def _of_address(address: str, access: ServerAccess, seconds: float, names:
 async def _of_config(
     config: Config, placed: Mapping[str, PlacedCalls], access: ServerAccess, seconds: float, *, as_json: bool
 ) -> None:
-    """Query all endpoints, except endpoints of `placed` backends."""
+    """Query all endpoints except those of `placed` backends."""
     places = [
         (name, each.address) for name, one in config.backends.items() if name not in placed for each in one.endpoints
     ]
@@ -130,8 +130,8 @@ async def _of_config(
 
 
 def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls]:
-    """Return the placement of backends with `placement`, as reported by the running gateway; empty if no gateway
-    runs."""
+    """Return the placement of backends with `placement`, as reported by the running gateway. The result is empty if no
+    gateway runs."""
     names = {name for name, each in config.backends.items() if each.placement is not None}
     url = options.admin or (_admin_url(config.admin) if config.admin is not None else "")
     if not names or not url:
@@ -173,7 +173,7 @@ def tables(
     placed: Mapping[str, PlacedCalls],
     found: Mapping[tuple[str, str], ServerModels],
 ) -> Iterator[str]:
-    """Yield a table of models by servers for each backend with `placement`, and a table of all endpoints of the other
+    """Yield a table of models by server for each backend with `placement`, and one table of all endpoints of the other
     backends."""
     rows: list[tuple[str, ...]] = []
     for (name, address), models in found.items():
@@ -198,8 +198,8 @@ def tables(
 async def _of_endpoint(
     config: Config, name: str, address: str, access: ServerAccess, seconds: float, on_answer: Callable[[], None]
 ) -> tuple[ServerModels, int]:
-    """Return the models at one endpoint, and the exit code for it. Call `on_answer` when the endpoint has responded or
-    timed out."""
+    """Return the models at one endpoint, and the exit code for it. `on_answer` is called when the endpoint has
+    responded or timed out."""
     backend = config.backends[name]
     names = {
         model for route in config.routes if name in route.backends

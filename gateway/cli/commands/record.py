@@ -1,4 +1,4 @@
-"""`gateway record`: run the gateway, and record requests and responses in a file."""
+"""`gateway record`: run the gateway, and record requests and responses to a file."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`gateway reference`: run a model server with sample models or Python callables over one protocol."""
+"""`gateway reference`: run a model server over one protocol, with sample models or Python callables."""
 
 import asyncio
 import logging
@@ -60,7 +60,7 @@ def reference(
 
 
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, str]:
-    """Return the keys of `tls` for the options."""
+    """Return the `tls` keys for the options."""
     paths = {"certificate": certificate, "key": key, "client_ca": client_ca}
     given = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
     if given and not (certificate and key):
@@ -79,7 +79,7 @@ async def _serve(config: ReferenceConfig) -> None:
         misuse(error)
     signals = (
         Signals()
-    )  # created only now, because loading a model blocks the event loop; before this line, a signal ends the process
+    )  # created only now, because loading a model blocks the event loop; until now, a signal ends the process
     spawn(certificates.watch(ReloadConfig))
     say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")
     log.info("ready at %s", listener.address)

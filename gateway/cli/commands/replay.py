@@ -114,7 +114,7 @@ def replay(options: ReplayOptions) -> None:
     try:
         form = server_options.declared_form(options.config, options.to, options.protocol)
         server = access.settings_for(options.to, options.protocol, ServerKind(options.flavor, form=form))
-        # Nothing is sent if any line of the file is malformed.
+        # The command sends no request if any line of the file is malformed.
         cut: list[str] = []
         with progress(f"reading {options.file}"):
             total = sum(1 for _ in files.read(options.file, on_cut=cut.append))
@@ -161,7 +161,7 @@ def _settings(options: ReplayOptions) -> "Settings":
 
 
 def _protocols(config: Path | None) -> "Mapping[str, Protocol]":
-    """Return the protocols that recorded requests can have, including the forms that a configuration declares."""
+    """Return the protocols that recorded requests can use, including the forms that a configuration declares."""
     from gateway.assembly.forms import declared_forms, known
     from gateway.cli.options import read
 
@@ -189,7 +189,7 @@ def _results(file: Path, server: "ClientSettings", settings: "Settings", total: 
 
 
 def _report(options: ReplayOptions, results: "list[Replayed]") -> None:
-    """Write the requested files, and print the table or JSON."""
+    """Write the requested report files, and print the table or JSON."""
     from gateway.tools.cassettes.report import as_json, as_junit, table
 
     is_printed = str(options.json_file) == "-"
@@ -204,7 +204,7 @@ def _report(options: ReplayOptions, results: "list[Replayed]") -> None:
 
 
 def _names(option: str, texts: list[str]) -> dict[str, str]:
-    """Return the pairs RECORDED=NAME."""
+    """Return the names in pairs RECORDED=NAME."""
     pairs = [(text, *text.partition("=")) for text in texts]
     for text, name, mark, new in pairs:
         if not (name and mark and new):

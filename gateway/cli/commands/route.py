@@ -1,4 +1,4 @@
-"""`gateway route`: print the route of a request, without sending the request."""
+"""`gateway route`: print the route of a request without sending the request."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ from gateway.core.types import Headers, Request, Tensor
 from gateway.tools.printed import indented_json, printable_lines
 
 Rows: TypeAlias = tuple[tuple[Protocol, str], ...]
-"""The listener's protocols, with the prefixes of their paths."""
+"""The listener's protocols, with the path prefixes of each."""
 
 _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 
@@ -78,8 +78,8 @@ async def _decide(config: Config, requests: Sequence[Request]) -> list[Decision]
 
 
 def _decided(request: Request, config: Config, assembly: Assembly, protocols: Mapping[str, Protocol]) -> Decision:
-    """Return the decision for `request`. As in a running gateway, only the path of the request determines whether the
-    request is decoded."""
+    """Return the decision for `request`. As in a running gateway, only the request path determines whether the request
+    is decoded."""
     listener = next(each for each in config.listeners if each.name == request.listener)
     rows = paths.over_http(paths.rows(listener, config.routes, config.backends, protocols))
     protocol = protocols[request.protocol]
@@ -97,8 +97,8 @@ def _decided(request: Request, config: Config, assembly: Assembly, protocols: Ma
 
 
 def _passed_path(protocol: Protocol, rows: Rows) -> str:
-    """Return the path of the protocol that passthrough routes handle instead of the protocol; otherwise empty.
-    By default, client requests of the protocol arrive at this path."""
+    """Return the path of the protocol that passthrough routes handle instead of the protocol, or an empty string. By
+    default, client requests in this protocol arrive at this path."""
     own = {pattern.partition(" ")[2] for pattern in protocol.patterns}
     passed = (
         pattern
@@ -110,7 +110,7 @@ def _passed_path(protocol: Protocol, rows: Rows) -> str:
 
 
 def _served(path: str, table: PathTable) -> Protocol | None:
-    """Return the protocol that handles requests to `path`, preferably for a method with a body; None if the path is
+    """Return the protocol that handles requests to `path`, preferably for a method with a body, or None if the path is
     unknown."""
     try:
         found = table.match("POST", path)

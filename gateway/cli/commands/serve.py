@@ -35,7 +35,7 @@ PATHS = {
     "admin": "/ (console), /status, /reload, /docs",
     "scaler": "KEDA's external scaler",
 }
-"""The paths of each port, printed when the gateway starts."""
+"""The paths on each port, printed when the gateway starts."""
 
 
 def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> None:
@@ -45,7 +45,7 @@ def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> Non
 
 
 def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
-    """Run the gateway with a configuration file; `recorder` records requests and responses."""
+    """Run the gateway with a configuration file. `recorder`, if given, records requests and responses."""
     files = look_at_all(config)
     loaded, warnings = read_with_warnings(config)
     log_to_stderr(loaded.log)
@@ -125,7 +125,7 @@ def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: S
 
 
 class _Recorded:
-    """A gateway whose requests are recorded. After the gateway has drained, the recorder writes the waiting entries."""
+    """A gateway with a recorder. After the gateway has drained, the recorder writes the waiting entries."""
 
     def __init__(self, gateway: "Gateway", recorder: "Recorder") -> None:
         self._gateway = gateway
@@ -144,8 +144,8 @@ class _Recorded:
 
 
 def _is_read_as_json(config: LogConfig) -> bool:
-    """Return whether a program reads standard output as one JSON object per line. If so, only access lines may be
-    printed there, and the addresses of the listeners are in the log."""
+    """Return whether a program reads standard output as one JSON object per line. If so, only access lines can be
+    printed there, and the log contains the listener addresses."""
     return config.format == "json" and config.access.path == "stdout" and is_on(config)
 
 

@@ -1,4 +1,4 @@
-"""`gateway top`: show the activity of a running gateway, live on a terminal, or once as a table or JSON."""
+"""`gateway top`: show the activity of a running gateway, live on a terminal or once as a table or JSON."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ ADMIN = "http://127.0.0.1:9090"
 PATIENCE = 5.0
 """Timeout for a response, in seconds."""
 KEYS_EVERY = 0.1
-"""Seconds after which the screen is drawn again if it has changed."""
+"""Seconds between two checks of whether the screen must be redrawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def _text(now: GatewayOverview, sort: str) -> str:
 
 
 def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) -> None:
-    """Show the activity until a key press or a signal."""
+    """Show the activity until the key q or a signal."""
     from rich.console import Console
     from rich.live import Live
 
@@ -117,7 +117,7 @@ def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """End the block on Ctrl-C, like the key `q`. Also end it on SIGTERM, to restore the terminal; the command then
-    exits as if SIGTERM had killed it."""
+    exits with the exit code of a process that SIGTERM has killed."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""GraphPipe: Oracle's protocol for tensors, flatbuffers over HTTP with one model per URL.
+"""GraphPipe, Oracle's protocol for tensors: flatbuffers over HTTP, with one model per URL.
 
 Specification: https://github.com/oracle/graphpipe, docs/guide/user-guide/spec.md.
 Schema: protos/graphpipe/graphpipe.fbs in this repository.
@@ -33,8 +33,8 @@ PROTOCOLS = (
             models=Models(
                 named=False,
                 one_at=has_one_model,
-                # Go's `Serve` always reports wrong types and shapes; the Python package reports the tensors in reverse
-                # order
+                # the Go package's `Serve` always reports wrong types and shapes; the Python package reports the tensors
+                # in reverse order
                 trusted_metadata=False,
                 platform=NAME,
             ),

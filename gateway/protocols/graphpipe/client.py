@@ -19,9 +19,9 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the message for `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, GraphPipe does not have the operation or the datatype; INVALID_ARGUMENT, GraphPipe
-            does not have the parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED if the message
-            is too large.
+        GatewayError: UNIMPLEMENTED if GraphPipe does not have the operation or the datatype; INVALID_ARGUMENT if
+            GraphPipe does not have the parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED if
+            the message is too large.
     """
     path = _path(request.model, target.address)
     if request.operation is Operation.INFER:
@@ -93,13 +93,13 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """Return the backend's Answer to `request`.
 
     A GraphPipe response does not state its type, so the request determines how to decode it. Outputs have no names, and
-    are in the order in which they were requested.
+    are in the order of the request.
 
     Raises:
         DecodeError: the response is malformed, or does not belong to the request.
         GatewayError: the error that the backend reported.
     """
-    # any response except a failure shows that the server is running, because some servers have no metadata
+    # any response except a failure shows that the server is running, because some servers offer no metadata
     if request.operation is Operation.MODEL_READY and reply.status < 500:
         return reply.status == 200
     if reply.status >= 400:
@@ -113,14 +113,15 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 def _infer_response(reply: Message, request: Request) -> Response:
     outputs = _outputs(reply.body, reply)
-    # Go's `Serve` returns all its outputs, whichever are requested, so names assigned by position would be wrong.
+    # The Go package's `Serve` returns all outputs, whichever are requested, so names assigned by position would be
+    # wrong.
     if request.outputs and len(outputs) != len(request.outputs):
         raise DecodeError(f"{len(outputs)} outputs for the {len(request.outputs)} that were requested")
     return Response(outputs, origin=reply)
 
 
 def _outputs(body: Buffer, reply: Message) -> tuple[Tensor, ...]:
-    """Return the tensors in the body of a response. Raises GatewayError if the body has errors instead."""
+    """Return the tensors in the body of a response. Raise GatewayError if the body contains errors instead."""
     table = Flatbuffer(body).root()
     reported = errors.decode_errors(table)
     if reported:

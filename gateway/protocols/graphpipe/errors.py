@@ -1,9 +1,9 @@
 """Converts GraphPipe errors, an InferResponse with `errors`, to and from a Reason.
 
-No real server writes `errors`: Go's server responds with status 400 and a text. Most clients fail on every status
-except 200, and do not read `errors` under 200. The gateway therefore sends errors with the status that matches the
-error. Go's client shows the response body as it is, so it gets plain text. The Python client shows the error text only
-under status 200. Therefore a client with `?errors=200` in its URL gets errors with status 200.
+No real server writes `errors`: the Go server responds with status 400 and plain text. Most clients fail on every status
+except 200, and do not read `errors` in a response with status 200. The gateway therefore sends errors with the status
+that matches the error. The Go client prints the response body unchanged, so it gets plain text. The Python client shows
+the error message only with status 200. A client with `?errors=200` in its URL therefore gets errors with status 200.
 """
 
 from typing import TypeAlias
@@ -17,13 +17,13 @@ from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import Writer
 
 Errors: TypeAlias = tuple[tuple[int, str], ...]
-"""Code and text of each entry of `errors`, in order."""
+"""The code and the message of each entry of `errors`, in order."""
 
 
 class GraphPipeError(GatewayError):
-    """Error for the `errors` of a backend.
+    """The `errors` of a backend, as one error.
 
-    GraphPipe clients get these errors unchanged; other clients get one Reason and all texts."""
+    GraphPipe clients get the entries unchanged; other clients get one Reason and all messages."""
 
     def __init__(self, reason: Reason, message: str, errors: Errors) -> None:
         super().__init__(reason.status, reason, message)
@@ -40,8 +40,8 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`: plain text for GET, which people read, and for Go's client, which
-    prints it."""
+    """Return the response that reports `error`. It is plain text for GET requests, whose responses people read, and for
+    the Go client, which prints it."""
     code = http_status.number(error)
     about = error_fields(error)
     text = error.message.encode("utf-8", "replace")
@@ -53,7 +53,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def encode_errors(errors: Errors) -> bytes:
-    """Return the InferResponse that has `errors`."""
+    """Return an InferResponse with `errors`."""
     writer = Writer()
     root = writer.table(schema.ERRORS_LAYOUT)
     places = writer.vector_of_offsets(root + schema.ERRORS_LAYOUT.offsets[schema.InferResponse.ERRORS], len(errors))
@@ -66,7 +66,7 @@ def encode_errors(errors: Errors) -> bytes:
 
 
 def decode_error(reply: Message) -> GatewayError:
-    """Return the error in a response with status 400 or above: `errors`, or a text."""
+    """Return the error in a response with status 400 or above, which contains `errors` or plain text."""
     try:
         errors = decode_errors(Flatbuffer(reply.body).root())
     except DecodeError:
@@ -78,12 +78,12 @@ def decode_error(reply: Message) -> GatewayError:
 
 
 def is_reported(reply: Message, model: str) -> bool:
-    """Return whether an error has GraphPipe's own form, which no other server sends."""
+    """Return whether an error is in GraphPipe's own form, which no other server sends."""
     return reply.status >= 400 and isinstance(decode_error(reply), GraphPipeError)
 
 
 def error_of_success(errors: Errors, reply: Message) -> GatewayError:
-    """Return the error in a response with status 200 that has `errors`."""
+    """Return the error in a response with status 200 that contains `errors`."""
     code = next((code for code, _ in errors if code), 0)
     return GraphPipeError(_reason(reply, code), _texts(errors) or f"error {code} without a message", errors)
 
@@ -93,7 +93,7 @@ def _texts(errors: Errors) -> str:
 
 
 def decode_errors(table: Table) -> Errors:
-    """Return the first `errors` of an InferResponse, until the total length of their texts reaches _MAX_TEXT.
+    """Return the first `errors` of an InferResponse, until the total length of their messages reaches _MAX_TEXT.
 
     Raises:
         DecodeError: `table` is not an InferResponse.

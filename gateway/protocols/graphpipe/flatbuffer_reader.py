@@ -1,13 +1,12 @@
-"""Reads untrusted flatbuffers. The reader checks every offset before it follows the offset. Any alignment is accepted.
+"""Reads untrusted flatbuffers. The reader checks every offset before following it, and accepts any alignment.
 
     at 0: offset to the root table             table:  i32 offset back to its vtable, then the fields
-    vtable: u16 size of the vtable, u16 size of the table, u16 place in the table of each field (0: not there)
+    vtable: u16 size of the vtable, u16 size of the table, u16 position in the table of each field (0: absent)
     vector: u32 count, then the elements       string: a vector of bytes, followed by a NUL
 
-Offsets are relative to their own position. Many offsets can point to the same bytes, so a small message could represent
+Offsets are relative to their own position. Many offsets can point to the same bytes, so a small message could expand to
 a large one. Each message therefore has a budget of twice its size, and the reader charges the bytes of every table,
-vector and string that it visits. Real writers share vtables, and perhaps a few strings. They write everything else
-once.
+vector and string that it visits. Real writers share only vtables, and perhaps a few strings.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,12 +21,12 @@ _U32 = Struct("<I").unpack_from
 _I64 = Struct("<q").unpack_from
 _MOST_FIELDS = 6
 _VTABLES = [Struct(f"<{count}H").unpack_from for count in range(2 + _MOST_FIELDS + 1)]
-"""Formats of the vtables, by the number of 16-bit numbers in a vtable. No table of the schema has more fields."""
+"""The format of a vtable, by its number of 16-bit numbers. No table of the schema has more fields."""
 _LONG_VTABLE = 2 * len(_VTABLES)
 _I64_TUPLES = [Struct(f"<{count}q").unpack_from for count in range(MAX_RANK + 1)]
 
 _VISITS = 2
-"""The budget of a message, as a multiple of the message's size."""
+"""The budget of a message, as a multiple of the message size."""
 _EXTRA_BUDGET = 1024
 _STRING_CHARGE = 8
 """Bytes charged for a string in addition to its own bytes, because it becomes a Python object."""
@@ -65,7 +64,7 @@ class Flatbuffer:
         return at + 4, count
 
     def string(self, at: int) -> bytes:
-        """Return the bytes of the string at `at`. The NUL after them is optional: Go's server omits it."""
+        """Return the bytes of the string at `at`. The NUL after the string is optional: the Go server omits it."""
         start, size = self.vector(at, 1)
         self.left -= _STRING_CHARGE
         return bytes(self.view[start : start + size])
@@ -139,7 +138,7 @@ class Table:
         return bytes(self._buffer.view[start : start + size])
 
     def count(self, slot: int) -> int:
-        """Return the number of elements of a vector of offsets."""
+        """Return the length of a vector of offsets."""
         return self._vector(slot, 4)[1]
 
     def octets(self, slot: int) -> memoryview:
@@ -148,7 +147,7 @@ class Table:
         return self._buffer.view[start : start + size]
 
     def shape(self, slot: int) -> Shape:
-        """Return a vector of int64 that is a shape."""
+        """Return a shape, stored as a vector of int64."""
         start, count = self._vector(slot, 8)
         if count > MAX_RANK:
             raise DecodeError(f"a shape of {count} dimensions, at most {MAX_RANK} are allowed")
@@ -156,7 +155,7 @@ class Table:
         return numbers
 
     def tables(self, slot: int) -> "Iterator[Table]":
-        """Yield the tables of a vector."""
+        """Yield the tables in a vector."""
         start, count = self._vector(slot, 4)
         view = self._buffer.view
         for at in range(start, start + 4 * count, 4):
@@ -180,9 +179,9 @@ class Table:
             yield self._buffer.vector(self._buffer.follow(at), 1)[1]
 
     def elements(self, slot: int) -> tuple[int, Buffer]:
-        """Return the number of elements of a vector of strings, and the elements in the raw form of BYTES.
+        """Return the length of a vector of strings, and the strings in the raw form of BYTES.
 
-        Flatbuffers use the same form: four bytes of length, then the bytes."""
+        Flatbuffers store strings in the same form: four bytes of length, then the bytes."""
         start, count = self._vector(slot, 4)
         raw, view, follow, vector = bytearray(), self._buffer.view, self._buffer.follow, self._buffer.vector
         for at in range(start, start + 4 * count, 4):
@@ -193,8 +192,8 @@ class Table:
     def _vector(self, slot: int, width: int) -> tuple[int, int]:
         """Return the position of the first element, and the number of elements, of the vector that a field points
         to."""
-        # this is inlined because every tensor has three vectors, and a method call takes a third of the time of this
-        # function
+        # The code is inlined because every tensor has three vectors, and a method call takes a third of this function's
+        # time.
         vtable, index, buffer = self._vtable, slot // 2, self._buffer
         if index >= len(vtable) or not (offset := vtable[index]):
             return 0, 0

@@ -1,6 +1,6 @@
 """Writes flatbuffers front to back, so every object comes after the offset that points to it.
 
-A message is its structure, then the payloads, which are the data of tensors:
+A message consists of the structure and the payloads, which are the tensor data:
 
     root | tables, names, shapes, ... | length, payload 0 | length, payload 1 | ...
 
@@ -17,19 +17,19 @@ _I64 = Struct("<q")
 
 _WORD = 8
 _PAYLOAD_ALIGNMENT = 64
-"""Alignment that is best for vector instructions. Every reader accepts it."""
+"""The best alignment for vector instructions. Every reader accepts it."""
 MAX_MESSAGE = 2**31
 """Maximum size of a message. An offset has 32 bits, and most readers treat it as a signed number."""
 TOO_LARGE = "a GraphPipe message must be smaller than 2 GiB"
 
 
 SMALL_TENSORS, SMALL_TEXTS = 16, 512
-"""Maximum number of tensors, and maximum number of text bytes, of a structure that is cached."""
+"""Maximum number of tensors, and of text bytes, in a cached structure."""
 
 
 class Layout:
-    """Layout of a table that has all of the given fields. The fields are pairs (slot in the vtable, size in bytes), in
-    the order in which they lie in the table. `offsets` has the offset in the table of the field of each slot."""
+    """The layout of a table with the given fields, which are pairs (slot in the vtable, size in bytes) in the order of
+    their positions in the table. `offsets` maps each slot to the field's offset in the table."""
 
     def __init__(self, *fields: tuple[int, int]) -> None:
         self.offsets: dict[int, int] = {}
@@ -45,9 +45,9 @@ class Layout:
 
 
 class Writer:
-    """Writes the structure of one message, starting with the root table.
+    """Writes one message, starting with the root table of its structure.
 
-    The argument `at` of the methods is the position of a field. The field is the number itself, or the offset to the
+    The argument `at` of the methods is the position of a field, which contains the number itself or the offset to the
     written object."""
 
     def __init__(self) -> None:
@@ -101,13 +101,13 @@ class Writer:
             self.string(place, text)
 
     def payload(self, at: int, count: int, size: int) -> None:
-        """Reserve a vector of `count` elements in `size` bytes. The vector comes after the structure."""
+        """Reserve a vector of `count` elements, `size` bytes long, after the structure."""
         self._payloads.append((at, count, size))
 
     def finish(self) -> tuple[bytes, ...]:
-        """Return the structure in as many pieces as there are payloads, or in one piece if the caller added no payload.
+        """Return the structure in one piece per payload, or in a single piece if the caller added no payload.
 
-        Each payload follows its piece.
+        The caller sends each payload after its piece.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED if the message has 2 GiB or more.
@@ -125,8 +125,8 @@ class Writer:
         return (structure + lengths[0], *lengths[1:]) if lengths else (structure,)
 
     def _begin(self, at: int, alignment: int, shift: int = 0) -> int:
-        """Point the offset at `at` to the end of the structure, and return this position. The byte at `shift` after it
-        is aligned."""
+        """Point the offset at `at` to the end of the structure, and return this position. The byte `shift` bytes after
+        it is aligned."""
         self._align(alignment, shift)
         start = len(self._out)
         _U32.pack_into(self._out, at, start - at)

@@ -1,5 +1,4 @@
-"""Converts model metadata: a Signature to and from a MetadataResponse, and to the JSON of Go's server for GET
-requests."""
+"""Converts a Signature to and from a MetadataResponse, and to the JSON that the Go server returns for GET requests."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ _TENSOR = schema.IOMetadata
 def decode_metadata(body: Buffer) -> Signature:
     """Return the Signature of a MetadataResponse.
 
-    Its `server` becomes the Signature's platform. Its `version` is the server software's version, not the model's.
+    `server` becomes the Signature's platform. `version` is the version of the server software, not of the model.
 
     Raises:
         DecodeError: the body is not a MetadataResponse.
@@ -50,7 +49,7 @@ def _decode_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
 def encode_metadata(signature: Signature) -> bytes:
     """Return the MetadataResponse of a Signature.
 
-    No field is left out, because the Python client needs every name and shape."""
+    The message contains all fields, because the Python client needs every name and shape."""
     writer = Writer()
     root, offsets = writer.table(schema.METADATA_RESPONSE_LAYOUT), schema.METADATA_RESPONSE_LAYOUT.offsets
     for slot, text in (
@@ -76,7 +75,7 @@ def _encode_specs(writer: Writer, at: int, specs: tuple[TensorSpec, ...]) -> Non
 
 
 def encode_json(signature: Signature) -> bytes:
-    """Return the metadata as JSON for people, with the keys and the indentation of Go's server."""
+    """Return the metadata as JSON for people, with the keys and the indentation of the Go server."""
     document = {
         "Name": signature.name,
         "Version": _version(signature),
@@ -94,7 +93,7 @@ def _spec_json(spec: TensorSpec) -> dict[str, object]:
 
 def _type(spec: TensorSpec) -> int:
     datatype = sent_as(spec.datatype, schema.TYPE_NUMBERS)
-    assert datatype is not None  # GraphPipe has a number for every datatype that replaces another
+    assert datatype is not None  # every replacement datatype has a number in GraphPipe
     return schema.TYPE_NUMBERS[datatype]
 
 

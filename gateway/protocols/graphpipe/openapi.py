@@ -81,7 +81,7 @@ def _listed(specs: tuple[TensorSpec, ...]) -> str:
 
 
 def _example(model: DescribedModel) -> bytes:
-    """Return a request that runs the model, or an empty request if an example cannot be generated."""
+    """Return an example request that runs the model, or an empty request if no example can be generated."""
     specs = model.signature.inputs
     if not specs or not has_example(specs) or any(each.datatype not in TYPE_NUMBERS for each in specs):
         return b""

@@ -33,7 +33,8 @@ TYPE_NUMBERS = {datatype: number for number, datatype in TYPES.items()}
 INFER_REQUEST, METADATA_REQUEST = 1, 2
 """The members of the union `Req`."""
 
-# The slots of the fields of each table. A slot is the offset in the vtable that has the field's position in the table.
+# The slots of the fields of each table. A slot is the offset in the vtable at which the field's position in the table
+# is stored.
 
 
 class Request:
@@ -64,8 +65,8 @@ class IOMetadata:
     NAME, DESCRIPTION, SHAPE, TYPE = 4, 6, 8, 10
 
 
-# The layouts of the tables that the gateway writes. They have every field that a real client or server reads, even if
-# it is empty.
+# The layouts of the tables that the gateway writes. They contain every field that a real client or server reads, even
+# if it is empty.
 
 REQUEST_LAYOUT = Layout((Request.REQ, 4), (Request.REQ_TYPE, 1))
 

@@ -30,15 +30,15 @@ _CONTROL = "control"
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the canonical Request of one HTTP request.
 
-    GET requests metadata. The gateway ignores the Content-Type (the Python client omits it, and libcurl sends the type
-    of a form) and the rest of the path after the model's name.
+    GET requests metadata. The gateway ignores the path after the model name, and the Content-Type, because the Python
+    client omits it and libcurl sends the type of a form.
 
     Raises:
         DecodeError: the body is not a Request of the schema, or is malformed.
         GatewayError: NOT_FOUND if the path is `/control/`; RESOURCE_EXHAUSTED if `config` exceeds the limit.
     """
     if message.path.lstrip("/").partition("/")[0] == _CONTROL:
-        # real servers obey these paths without credentials, for example /control/shutdown
+        # real servers execute these paths, such as /control/shutdown, without credentials
         raise refusal(Reason.PATH_NOT_FOUND, "the gateway does not forward /control/; send it to the model server")
     model = message.captures.get("model") or listener.model
     if message.method != "POST":
@@ -96,7 +96,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the HTTP response to a Request that `decode_request` returned.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, GraphPipe does not have the datatype of an output; RESOURCE_EXHAUSTED if the
+        GatewayError: UNIMPLEMENTED if GraphPipe does not have the datatype of an output; RESOURCE_EXHAUSTED if the
             message is too large.
     """
     if request.operation is Operation.METADATA:

@@ -1,8 +1,8 @@
 """Strings of the schema: names, which are UTF-8 text, and `config`, which can be any bytes.
 
-`config` ("a string or any other binary data") is for the model. In a canonical Request it is the parameter `config`.
-Bytes that are not UTF-8 become lone surrogates in the parameter's text (`surrogateescape`). Only GraphPipe can write
-them: every other protocol rejects them.
+`config` ("a string or any other binary data") is for the model. In a canonical Request, it becomes the parameter
+`config`. Bytes that are not UTF-8 become lone surrogates in this string (`surrogateescape`). Only GraphPipe can write
+them; every other protocol rejects them.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ def decode_text(raw: bytes, what: str) -> str:
     """Return the text in `raw`.
 
     Raises:
-        DecodeError: `raw` is not UTF-8. The error names `what`.
+        DecodeError: `raw` is not UTF-8. The message contains `what`.
     """
     try:
         return raw.decode()
@@ -32,7 +32,7 @@ def encode_text(text: str, what: str) -> bytes:
     """Return `text` as UTF-8.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if `text` has lone surrogates. The error names `what`.
+        GatewayError: INVALID_ARGUMENT if `text` contains lone surrogates. The message contains `what`.
     """
     try:
         return text.encode()
@@ -41,7 +41,7 @@ def encode_text(text: str, what: str) -> bytes:
 
 
 def encode_names(names: Iterable[str], what: str) -> tuple[bytes, ...]:
-    """Return the names as UTF-8, or no names if all of them are empty."""
+    """Return the names as UTF-8, or no names if all are empty."""
     encoded = tuple([encode_text(name, what) for name in names])
     return encoded if any(encoded) else ()
 
@@ -57,11 +57,11 @@ def decode_config(raw: bytes, limits: Limits, where: str) -> Parameters:
 
 
 def encode_config(request: Request, target: Target) -> bytes:
-    """Return the bytes of `config` for a request's parameter, or no bytes if the request has no such parameter.
+    """Return the bytes of the request's parameter `config`, or no bytes if the parameter is missing.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the parameter is not text, or the request has other parameters, which
-            GraphPipe cannot carry; RESOURCE_EXHAUSTED if `config` is longer than `limits.config`.
+        GatewayError: INVALID_ARGUMENT if the parameter is not a string, or the request has other parameters, which
+            GraphPipe cannot represent; RESOURCE_EXHAUSTED if `config` is longer than `limits.config`.
     """
     _refuse_other(request.parameters, "", CONFIG)
     for tensor in request.inputs:

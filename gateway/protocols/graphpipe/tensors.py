@@ -1,4 +1,4 @@
-"""Converts the table Tensor to a canonical Tensor and back."""
+"""Converts GraphPipe's table Tensor to a canonical Tensor and back."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -16,9 +16,9 @@ from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE
 _MAX_SIZE = 2**63 - 1
 
 _COPY_UP_TO = 256
-"""Maximum size of data that is copied out of the message, in bytes. A view takes 200 bytes itself."""
+"""Maximum size of data that is copied out of the message, in bytes. A view itself takes 200 bytes."""
 _STRING_OVERHEAD = 8
-"""Bytes that a string takes in addition to its own bytes, for an offset and a length."""
+"""Overhead of a string (an offset and a length), in bytes."""
 
 TensorHeader: TypeAlias = tuple[int, Shape, int, int]
 """The part of a tensor before its data: the type number, the shape, the number of elements of the data vector, and the
@@ -29,7 +29,7 @@ def decode_type(number: int, what: str) -> Datatype:
     """Return the Datatype of a type number.
 
     Raises:
-        DecodeError: the number is Null or unknown. The error names `what`.
+        DecodeError: the number is Null or unknown. The message contains `what`.
     """
     datatype = schema.TYPES.get(number)
     if datatype is None:
@@ -43,7 +43,8 @@ def decode_tensor(table: Table, name: str, what: str) -> Tensor:
     Small tensor data is copied; larger data is a view of the message.
 
     Raises:
-        DecodeError: the type is unknown, or the shape is invalid or does not match the data. The error names `what`.
+        DecodeError: the type is unknown, or the shape is invalid or does not match the data. The message contains
+            `what`.
     """
     datatype = decode_type(table.byte(schema.Tensor.TYPE), what)
     shape = _decode_shape(table, datatype, what)
@@ -81,15 +82,15 @@ def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -
 
 
 _MAX_CHECKED = 64
-"""Maximum number of tensors or names of a usual message.
+"""Maximum number of tensors or names in an ordinary message.
 
 A message with more tensors or names counts as parsed completely."""
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a message that are parsed, which are all bytes except the numbers of its tensors.
+    """Return the number of bytes of a message that must be parsed: all bytes except the numbers of its tensors.
 
-    The whole body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names."""
+    The whole body counts if the message contains strings, errors, or more than _MAX_CHECKED tensors or names."""
     try:
         root = Flatbuffer(message.body).root()
         size = _response_size(root) if message.status else _request_size(root)
@@ -112,13 +113,13 @@ def _request_size(root: Table) -> int | None:
 
 def _response_size(table: Table) -> int | None:
     tensors = schema.InferResponse.OUTPUT_TENSORS
-    if table.count(schema.InferResponse.ERRORS) or not table.count(tensors):  # if it has no tensors, it can be metadata
+    if table.count(schema.InferResponse.ERRORS) or not table.count(tensors):  # without tensors, it might be metadata
         return None
     return 0 if _are_few_numbers(table, tensors) else None
 
 
 def _are_few_numbers(table: Table, slot: int) -> bool:
-    """Return whether `slot` has at most _MAX_CHECKED tensors, all without strings."""
+    """Return whether the vector at `slot` contains at most _MAX_CHECKED tensors, all without strings."""
     return table.count(slot) <= _MAX_CHECKED and not any(
         tensor.count(schema.Tensor.STRING_VAL) for tensor in table.tables(slot)
     )
@@ -128,8 +129,8 @@ def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHe
     """Return the headers of the tensors, and their data in GraphPipe's format. `role` is `input` or `output`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED for a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED for strings of 2 GiB
-            or more.
+        GatewayError: UNIMPLEMENTED if GraphPipe does not have a tensor's datatype; RESOURCE_EXHAUSTED for strings of 2
+            GiB or more.
     """
     headers: list[TensorHeader] = []
     data: list[Buffer] = []
@@ -145,7 +146,7 @@ def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHe
 
 
 def write_tensors(writer: Writer, at: int, headers: Sequence[TensorHeader]) -> None:
-    """Write the vector of Tensor tables. `at` is the position of the offset to it."""
+    """Write the vector of Tensor tables. `at` is the position of the offset to this vector."""
     for place, (number, shape, count, size) in zip(writer.vector_of_offsets(at, len(headers)), headers, strict=True):
         layout, slot = _LAYOUTS[number == schema.STRING]
         table = writer.table(layout, place)
@@ -168,9 +169,9 @@ _NULS = tuple(bytes(4 - size) for size in range(4))
 
 
 def _encode_strings(raw: Buffer) -> bytes:
-    """Return the elements of a vector of strings, from BYTES in raw form.
+    """Return the elements of a vector of strings. `raw` is the raw form of BYTES.
 
-    The result has the offsets, then the strings that they point to."""
+    The result consists of the offsets, followed by the strings that they point to."""
     count = bytes_elements.count(raw)
     if len(raw) + count * _STRING_OVERHEAD >= MAX_MESSAGE:
         raise refusal(Reason.TOO_LARGE, TOO_LARGE)
@@ -180,6 +181,6 @@ def _encode_strings(raw: Buffer) -> bytes:
         offsets += (4 * count + len(strings) - len(offsets)).to_bytes(4, "little")
         strings += len(element).to_bytes(4, "little")
         strings += element
-        # padding up to the next multiple of 4, with at least the one NUL that C programs need
+        # padding up to the next multiple of 4, with at least one NUL, which C programs need
         strings += _NULS[len(element) % 4]
     return bytes(offsets + strings)

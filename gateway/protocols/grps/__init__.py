@@ -1,4 +1,4 @@
-"""grps is the protocol of NetEase's model servers, with one message, GrpsMessage, over three transports.
+"""grps, the protocol of NetEase's model servers: one message type, GrpsMessage, over three transports.
 
 | transport | folder  | the message is                       | carried by                     |
 |-----------|---------|--------------------------------------|--------------------------------|
@@ -7,7 +7,7 @@
 | brpc      | `brpc/` | protobuf, in requests also JSON      | Apache brpc's baidu_std frames |
 
 In each transport's folder, `server.py` is the client side and `client.py` the upstream side. They convert bytes to a
-GrpsMessage (`schema.py`) and back. `server.py` and `client.py` of this folder convert the GrpsMessage to a Request or
+GrpsMessage (`schema.py`) and back. In this folder, `server.py` and `client.py` convert the GrpsMessage to a Request or
 an Answer and back.
 
 The specification is `docs/2_Interface.md` of https://github.com/NetEase-Media/grps, together with
@@ -85,7 +85,7 @@ _STREAMING_TRAITS = replace(_TRAITS, wire=replace(_TRAITS.wire, streams=True))
 
 
 def _unframed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """Return a message of a stream unchanged, without a separator."""
+    """Return a stream message unchanged, without a separator."""
     return parts
 
 
@@ -108,7 +108,7 @@ PASSTHROUGH = Protocol(
 
 @lru_cache(64)
 def _controlled(control: stream_control.StreamControl) -> Protocol:
-    """Return grps-rest with `control` for its streams. Equal settings give the same object, so protocols can be
+    """Return grps-rest with the stream settings `control`. Equal settings return the same object, so protocols can be
     compared."""
     own = replace(
         GRPS_REST.http,
@@ -131,7 +131,7 @@ def _controlled(control: stream_control.StreamControl) -> Protocol:
 GRPS_REST = Protocol(
     name="grps-rest",
     binding=HttpBinding(
-        # "customized_predict_http", which is the same body at another path
+        # "customized_predict_http": the same body at another path
         any_path=("POST",),
         wants_stream=rest_server.wants_stream,
         stream_framing=StreamFraming(_unframed, JsonCutter),

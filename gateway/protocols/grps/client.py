@@ -1,4 +1,4 @@
-"""Upstream side of all transports: converts a Request to a GrpsMessage, and the GrpsMessage of a response to an
+"""Upstream side, shared by all transports: converts a Request to a GrpsMessage, and the GrpsMessage of a response to an
 Answer."""
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ def encode_request(request: Request) -> GrpsMessage:
     """Return the message of a request to a backend.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if grps has no such parameter, or a tensor does not fit into the payload of the
-            route (`translate.payload`).
+        GatewayError: INVALID_ARGUMENT if grps does not support a parameter, or a tensor does not fit into the payload
+            that the route sets (`translate.payload`).
     """
     if request.operation is Operation.METADATA:
         # The version is left out, because real servers find the model by its name in inference.yml.
@@ -51,7 +51,7 @@ def model_and_version(request: Request) -> str:
 
 
 def _request_data(request: Request) -> Data:
-    """Return the inputs in the payload of the route, otherwise in the client's payload, otherwise in gtensors."""
+    """Return the inputs in the route's payload, otherwise in the client's payload, otherwise in gtensors."""
     if request.translate.payload:
         payload = Payload(request.translate.payload)
         return payload, _PAYLOAD_TENSORS[payload](request)
@@ -146,12 +146,12 @@ def decode_response(grps: GrpsMessage, headers: Headers, request: Request) -> An
     """Return the backend's Answer to `request`. `headers` are the headers of the response.
 
     Raises:
-        DecodeError: the response has no status and no data, or its data is not a response to the request.
+        DecodeError: the response contains neither a status nor data, or its data does not answer the request.
         GatewayError: the error that the response reports.
     """
     failed = is_failure(grps.status)
     if request.operation in HEALTH:
-        # FAILURE means that the server is not ready. Its code is 503, or 403 from the Python server over gRPC.
+        # FAILURE means that the server is not ready. The code is 503, or 403 from the Python server over gRPC.
         return not failed
     if grps.status is not None and failed:
         raise backend_error(grps.status, headers)

@@ -11,7 +11,7 @@ _SCHEMA = Schema(_DESCRIPTORS)
 
 GRPC_SERVICE = "grps.protos.v1.GrpsService"
 GRPC_METHODS = _SCHEMA.methods(GRPC_SERVICE)
-"""Each method as the path of its calls: `/grps.protos.v1.GrpsService/Predict`."""
+"""The path of each method's calls, such as `/grps.protos.v1.GrpsService/Predict`."""
 
 RpcMeta = _SCHEMA.message("brpc.policy.RpcMeta")
 """The meta of baidu_std frames."""

@@ -1,7 +1,7 @@
 """Converts grps errors to and from a Reason. A grps error is a message whose Status has the flag FAILURE.
 
-The message is a normal response. Over gRPC and brpc the call itself succeeds, and over HTTP the C++ server sends it
-with status 200. grps uses HTTP status codes as its error codes over all transports.
+The message is a normal response: over gRPC and brpc the call itself succeeds, and over HTTP the C++ server sends status
+200. grps uses HTTP status codes as error codes over all transports.
 """
 
 import re
@@ -20,7 +20,7 @@ _NO_SUCH_MODEL = re.compile(
     r"Traceback \(most recent call last\):\n.*\nRuntimeError: Model [^\n]* not found\.\n?",  # the Python server
     re.DOTALL,
 )
-"""The texts of real servers, with code 500, for an unknown model."""
+"""The messages that real servers send, with code 500, for an unknown model."""
 
 
 class ModelFailure(GatewayError):  # noqa: N818 - the flag's own word
@@ -33,14 +33,14 @@ class ModelFailure(GatewayError):  # noqa: N818 - the flag's own word
 
 def failure(error: GatewayError) -> GrpsMessage:
     """Return the message that reports `error` to a client."""
-    text = error.message.encode("utf-8", "replace").decode()  # this has no lone surrogates
+    text = error.message.encode("utf-8", "replace").decode()  # without lone surrogates
     code = error.code if isinstance(error, ModelFailure) else http_status.number(error)
     return GrpsMessage(status=GrpsStatus(code, text, FAILURE))
 
 
 def is_failure(status: GrpsStatus | None) -> bool:
-    """Return whether a response with this status is an error. The C++ server sends metadata over RPC without a
-    status."""
+    """Return whether a response with this status is an error. A response without a status is not: the C++ server sends
+    metadata over RPC in this form."""
     if status is None:
         return False
     if status.flag in (SUCCESS, FAILURE):
@@ -49,7 +49,7 @@ def is_failure(status: GrpsStatus | None) -> bool:
 
 
 def backend_error(status: GrpsStatus, headers: Headers) -> GatewayError:
-    """Return the error that a backend reports in `status`. The text from the Python server can be a whole traceback."""
+    """Return the error that a backend reports in `status`. The Python server's message can be a whole traceback."""
     text = status.text or f"status {status.code} without a message"
     told = REASONS.get(headers.get(REASON_HEADER))
     if told is None and status.code == 500 and _NO_SUCH_MODEL.fullmatch(status.text):

@@ -10,7 +10,7 @@ from gateway.core.types import MAX_RANK, Shape
 
 
 class DType(NamedTuple):
-    """A grps datatype: its number and name in `dtype`, and the `member` that has its elements."""
+    """A grps datatype: its number and name in `dtype`, and the `member` that contains the elements."""
 
     number: int
     name: str
@@ -33,13 +33,13 @@ _UINT32_MAX = 2**32 - 1
 
 
 def read_shape(dimensions: Sequence[object], what: str) -> Shape:
-    """Return the shape with these dimensions, which must be at most 32, each a uint32.
+    """Return the shape with these dimensions: at most 32, each a uint32.
 
-    Without zeros, their product is less than 2^60, so the tensor has less than 2^63 bytes with any datatype. `what`
-    names the tensor in errors.
+    The product of the nonzero dimensions must be less than 2^60, so the tensor takes less than 2^63 bytes with any
+    datatype. `what` identifies the tensor in error messages.
 
     Raises:
-        DecodeError: any other dimensions.
+        DecodeError: the dimensions exceed these limits.
     """
     if len(dimensions) > MAX_RANK:
         raise DecodeError(f"{what}: shape has {len(dimensions)} dimensions, expected at most {MAX_RANK}")

@@ -22,10 +22,10 @@ MAPS: dict[str, Datatype] = {
     "s_f": Datatype.FP32,
     "s_d": Datatype.FP64,
 }
-"""The maps and the datatypes of their values, in the order of their field numbers, which start at 1."""
+"""The datatype of each map's values. The maps are in the order of their field numbers, which start at 1."""
 
 TEXT = "text"
-"""The content type of strings. It distinguishes the BYTES of `s_s` from the BYTES of `s_b`."""
+"""The content type of strings. It distinguishes BYTES from `s_s` from BYTES from `s_b`."""
 
 BYTES_MAP = "s_b"
 
@@ -39,17 +39,18 @@ class GmapPlace:
 
 
 Keys: TypeAlias = Mapping[str, GmapPlace]
-"""The map and key by tensor name, for tensors whose name is not their key (see `with_distinct_names`), and tensors of
-`s_b`, because a model with another protocol does not distinguish bytes from text."""
+"""The map and key of a tensor, by tensor name. They are kept for tensors whose name is not their key (see
+`with_distinct_names`), and for tensors of `s_b`, because a model with another protocol does not distinguish bytes from
+text."""
 NO_KEYS: Keys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
 
 
 def entry(map_name: str, key: str, value: object) -> Tensor:
-    """Return an entry of a map as a tensor.
+    """Return a map entry as a tensor.
 
-    `value` has the map's type and is in its range; the codec has checked both."""
+    The codec has already checked that `value` has the map's type and is in its range."""
     datatype = MAPS[map_name]
     if datatype is not Datatype.BYTES:
         return Tensor(key, datatype, (1,), np.array([value], datatype.dtype).tobytes())
@@ -59,14 +60,14 @@ def entry(map_name: str, key: str, value: object) -> Tensor:
 
 
 def map_of(tensor: Tensor) -> str:
-    """Return the map of an entry."""
+    """Return the name of the map that an entry belongs to."""
     if tensor.datatype is Datatype.BYTES:
         return "s_s" if tensor.content_type == TEXT else "s_b"
     return _NUMBER_MAPS[tensor.datatype]
 
 
 def entries(tensors: Iterable[Tensor]) -> Iterator[tuple[str, str, Any]]:
-    """Yield map, key and value (int, float, str, bytes) of each of a message's tensors, which `fit` returned."""
+    """Yield the map, key and value (int, float, str or bytes) of each tensor. The tensors come from `fit`."""
     for tensor in tensors:
         [value] = tensor.array.reshape(-1).tolist()
         name = map_of(tensor)
@@ -79,8 +80,8 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
     Return None if `tensor` has no name or does not have exactly one element.
 
     The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, otherwise to
-    `s_b`. BYTES from `s_b` return to `s_b` even if they are UTF-8: BYTES without a content type that came `from_gmap`,
-    and BYTES with a place in `keys`."""
+    `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is True, these are the
+    BYTES without a content type, otherwise the BYTES that `keys` maps to `s_b`."""
     if tensor.elements != 1 or not tensor.name:
         return None
     place = keys.get(tensor.name)
@@ -97,10 +98,11 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
 
 
 def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Keys]:
-    """Return a message's entries with distinct names, and the places of entries that were renamed or are in `s_b`.
+    """Return a message's entries with distinct names, and the map and key of each entry that was renamed or is in
+    `s_b`.
 
-    A key is unique only within its map. If several maps have the same key (grps' own samples use `key` in all six), the
-    entries with this key get the names `MAP.KEY`.
+    A key is unique only within its map. If several maps contain the same key (grps' own samples use `key` in all six),
+    their entries are named `MAP.KEY`.
 
     Raises:
         DecodeError: another entry already has this name as its key.

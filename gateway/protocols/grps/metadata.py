@@ -1,7 +1,7 @@
 """Metadata as YAML text in `str_data`: a model's Signature, or a server's model list.
 
-Real servers respond with their own configuration. For a model, this is its entry in inference.yml, which does not list
-inputs and outputs. For the server, it is inference.yml and server.yml in one mapping.
+Real servers respond with their own configuration. For a model, they send its entry in inference.yml, which does not
+list inputs and outputs. For the server, they send inference.yml and server.yml in one mapping.
 """
 
 from collections.abc import Iterator
@@ -20,27 +20,27 @@ _FREE = -1
 """A dimension of any size."""
 _MAX_DIMENSIONS = 32
 _MAX_DIGITS = 19
-"""Maximum digits of a dimension."""
+"""Maximum number of digits of a dimension."""
 
 MAX_SIZE = 64 * 1024
-"""Maximum characters of a backend's metadata.
+"""Maximum length of a backend's metadata, in characters.
 
-The configurations of real servers have a few thousand. PyYAML reads 100 characters per millisecond."""
+Real configurations have a few thousand characters. PyYAML reads 100 characters per millisecond."""
 MAX_DEPTH = 16
-"""Maximum nesting of a backend's metadata."""
+"""Maximum nesting depth of a backend's metadata."""
 
 
 # --- To clients ---
 
 
 def write_model(signature: Signature, name: str) -> str:
-    """Return a model's metadata under the `name` that the client used, with the additional entries that its grps server
-    reports."""
+    """Return a model's metadata under the `name` that the client used, including the additional entries that a grps
+    backend reports."""
     document: Entry = {"name": name or signature.name, **_versions(signature.versions)}
     if signature.platform:
         document["platform"] = signature.platform
     if Operation.INFER not in signature.operations:
-        # This is a model that can only stream, or of which only derivative models (such as `M.gradient`) can be called.
+        # Clients can only stream from this model, or can call only its derivative models (such as `M.gradient`).
         document["infer"] = False
     if Operation.STREAM in signature.operations:
         document["stream"] = True
@@ -51,7 +51,7 @@ def write_model(signature: Signature, name: str) -> str:
 
 
 def _versions(versions: tuple[str, ...]) -> Entry:
-    """Return a single version as `version`, as in inference.yml, and several as `versions`."""
+    """Return a single version as `version`, as in inference.yml, and several versions as `versions`."""
     if len(versions) == 1:
         return {"version": versions[0]}
     return {"versions": list(versions)} if versions else {}
@@ -62,7 +62,7 @@ def _spec(spec: TensorSpec) -> Entry:
 
 
 def write_server(entries: tuple[ModelEntry, ...]) -> str:
-    """Return a server's metadata, which has its models in the form of inference.yml."""
+    """Return a server's metadata, with its models in the format of inference.yml."""
     return _write(
         {"models": [{"name": each.name, **_versions((each.version,) if each.version else ())} for each in entries]}
     )
@@ -79,7 +79,7 @@ def _write(document: Entry) -> str:
 
 
 def read_model(text: str) -> Signature:
-    """Return the Signature in a model's metadata, without inputs and outputs if the metadata does not list them.
+    """Return the Signature in a model's metadata. It has no inputs and outputs if the metadata does not list them.
 
     Raises:
         DecodeError: the text is not a YAML mapping, or has an unknown datatype or a dimension below -1.
@@ -103,7 +103,8 @@ _KNOWN = frozenset({"name", "version", "versions", "platform", "infer", "stream"
 
 
 def read_server(text: str) -> tuple[ModelEntry, ...]:
-    """Return the models in server metadata. Raises DecodeError if it is not a YAML mapping with a model list."""
+    """Return the models in server metadata. Raise DecodeError if the metadata is not a YAML mapping with a model
+    list."""
     document = read_mapping(text)
     return tuple(
         ModelEntry(_text(each.get("name"), "a model's name"), _text(each.get("version"), "a model's version"))
@@ -169,11 +170,11 @@ def _mappings(document: Entry, key: str) -> Iterator[Entry]:
 def read_mapping(text: str) -> dict[str, Any]:
     """Return the YAML mapping in `text`.
 
-    Every scalar keeps its text, because `1.0` is a version and not a number. The values are texts, lists and mappings.
+    The values are strings, lists and mappings. Scalars stay strings because `1.0` is a version, not a number.
 
     Raises:
-        DecodeError: the text is longer than MAX_SIZE, is not YAML, has an alias, is nested deeper than MAX_DEPTH, or is
-            not a mapping.
+        DecodeError: the text is longer than MAX_SIZE, is not YAML, contains an alias, is nested deeper than MAX_DEPTH,
+            or is not a mapping.
     """
     if len(text) > MAX_SIZE:
         raise DecodeError(f"metadata of {len(text)} characters, expected at most {MAX_SIZE}")
@@ -187,13 +188,14 @@ def read_mapping(text: str) -> dict[str, Any]:
 
 
 class _Plain(str):
-    """A scalar without quotes, which stays without quotes in the output, so `16` stays a number for the reader."""
+    """A scalar that had no quotes in the input. The output writes it without quotes too, so readers still see `16` as a
+    number."""
 
     __slots__ = ()
 
 
 class _Loader(yaml.BaseLoader):
-    """Rejects aliases, which can expand a few lines to gigabytes, and nesting deeper than MAX_DEPTH."""
+    """Loader that rejects nesting deeper than MAX_DEPTH, and aliases, which can expand a few lines to gigabytes."""
 
     depth = 0
 
@@ -213,7 +215,7 @@ class _Loader(yaml.BaseLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes _Plain texts without quotes."""
+    """Dumper that writes _Plain strings without quotes."""
 
 
 def _write_plain(dumper: Any, text: _Plain) -> yaml.ScalarNode:

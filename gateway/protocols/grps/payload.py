@@ -1,4 +1,4 @@
-"""The payload of a GrpsMessage. The module selects it, and knows which tensors it can hold.
+"""Selects the payload of a GrpsMessage, and checks which tensors a payload can hold.
 
 | payload    | tensors                                 |
 |------------|-----------------------------------------|
@@ -8,15 +8,14 @@
 | `gmap`     | named tensors of one element each       |
 | `ndarray`  | one tensor of numbers, in JSON only     |
 
-A backend request has the payload of its route (`translate.payload`). If this setting is missing, the request keeps the
-client's payload if that can still hold the tensors. Otherwise it has gtensors.
+A backend request uses the payload that its route sets (`translate.payload`). Without this setting, it uses the client's
+payload if this payload can still hold the tensors, and otherwise gtensors.
 
-A response to a client has the first payload that can hold the outputs. The order is the backend's payload, if its
-server speaks grps, then the client's payload, then gtensors. A client that requests an ndarray gets an ndarray or an
-error.
+A response to a client uses the first payload that can hold the outputs: the backend's payload (if the backend speaks
+grps), then the client's payload, then gtensors. A client that requests an ndarray gets an ndarray or an error.
 
-Therefore a decoded message keeps its payload for the response. ClientMessage is the `origin` of a Request, and
-BackendMessage is the `origin` of a Response.
+For this reason, a decoded message keeps its payload. ClientMessage is the `origin` of a Request, and BackendMessage is
+the `origin` of a Response.
 """
 
 from typing import TypeAlias
@@ -35,7 +34,7 @@ Data: TypeAlias = tuple[Payload | None, tuple[Tensor, ...]]
 
 
 def str_data(content: str) -> Tensor:
-    """Return the tensor of a `str_data`. Raises GatewayError (INVALID_ARGUMENT) for lone surrogates."""
+    """Return the tensor of a `str_data`. Raise GatewayError (INVALID_ARGUMENT) for lone surrogates."""
     try:
         return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
     except UnicodeEncodeError as error:
@@ -51,8 +50,8 @@ def bin_data(element: bytes) -> Tensor:
 
 
 def check_payload(grps: GrpsMessage, role: str) -> None:
-    """Raise DecodeError for a message with two tensors of the same name, or an ndarray without numbers. Errors call its
-    tensors `role` (input, output)."""
+    """Raise DecodeError for a message with two tensors of the same name, or an ndarray without numbers. `role` (input,
+    output) is the word for its tensors in error messages."""
     if grps.payload is Payload.NDARRAY and not grps.tensors:
         raise DecodeError("ndarray holds its numbers in JSON only, expected gtensors")
     if grps.payload is not Payload.GMAP and len(grps.tensors) > 1:
@@ -68,8 +67,8 @@ def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Key
 
 
 class ClientMessage(Message, frozen=True):
-    """A client's message, with the fields that determine the payload of the response: its own `payload` (None if it had
-    no data), `returns_ndarray` (whether it requests an ndarray), and the `keys` of its gmap."""
+    """A client's message, with the fields that determine the payload of the response: its own `payload` (None if it
+    contained no data), whether it requests an ndarray (`returns_ndarray`), and the `keys` of its gmap."""
 
     payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False
@@ -77,7 +76,7 @@ class ClientMessage(Message, frozen=True):
 
 
 def client_message(message: Message, payload: Payload | None, returns_ndarray: bool, keys: gmap.Keys) -> Message:
-    """Return `message` as a ClientMessage, or unchanged if it has gtensors and requests them."""
+    """Return `message` as a ClientMessage, or unchanged if it contains gtensors and does not request an ndarray."""
     if payload is Payload.GTENSORS and not returns_ndarray:
         return message
     return extended(ClientMessage, message, payload, returns_ndarray, keys)
@@ -86,10 +85,10 @@ def client_message(message: Message, payload: Payload | None, returns_ndarray: b
 class BackendMessage(Message, frozen=True):
     """The parts of a backend's response that the gateway keeps for its response to the client.
 
-    - `payload`: The payload of the response; None if it had no data.
-    - `names_model`: True if the response names the model.
-    - `keys`: The keys of its gmap.
-    - `outcome`: Its status; None for the usual success status.
+    - `payload`: The payload of the response; None if it contained no data.
+    - `names_model`: True if the response contains the model name.
+    - `keys`: The keys of the response's gmap.
+    - `outcome`: The status; None for the usual success status.
     - `content_type`: Over HTTP, the content type of a stream; empty for the usual type.
     """
 
@@ -120,26 +119,26 @@ def backend_message(
 
 
 def gmap_keys(*origins: Message | None) -> gmap.Keys:
-    """Return the keys of all these messages."""
+    """Return the gmap keys of all these origins, merged."""
     found = [each.keys for each in origins if isinstance(each, ClientMessage | BackendMessage) and each.keys]
     return {name: key for keys in found for name, key in keys.items()} if found else gmap.NO_KEYS
 
 
 def client_payload(origin: Message | None) -> Payload | None:
-    """Return the payload that the client sent: None for a message without data, and gtensors for a client of another
-    protocol."""
+    """Return the payload that the client sent: None for a message without data, and gtensors for a client that speaks
+    another protocol."""
     return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
 
 
 def reply_payloads(origin: Message | None, client: Payload | None) -> tuple[Payload | None, ...]:
-    """Return the payloads to try for a response, in order of preference: the backend's, if it speaks grps, and the
-    `client`'s."""
+    """Return the payloads to try for a response, in order of preference: the backend's payload, if the backend speaks
+    grps, and then the `client` payload."""
     return (origin.payload, client) if isinstance(origin, BackendMessage) else (client,)
 
 
 def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.Keys, *, from_gmap: bool) -> Data | None:
     """Return `tensors` as the data of `payload`, or None if they do not fit. str_data becomes bin_data if the element
-    is not UTF-8. The result for gtensors and ndarray is always None, because gtensors takes any tensors, and servers
+    is not UTF-8. For gtensors and ndarray, the result is always None: gtensors can hold any tensors, and servers
     convert an ndarray to gtensors.
 
     `keys` are the `gmap_keys` of the tensors' origins. `from_gmap` has the same meaning as in `gmap.fit`."""
@@ -160,11 +159,11 @@ def _entries(tensors: tuple[Tensor, ...], keys: gmap.Keys, from_gmap: bool) -> D
 
 
 def is_one_element(tensors: tuple[Tensor, ...]) -> bool:
-    """Return whether these tensors are a single element of BYTES."""
+    """Return whether the tensors consist of a single BYTES element."""
     return len(tensors) == 1 and tensors[0].datatype is Datatype.BYTES and tensors[0].elements == 1
 
 
 def one_element(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the single element as the data of str_data or bin_data, with shape `[1]`."""
+    """Return the single element, with shape `[1]`, as the data of str_data or bin_data."""
     [tensor] = tensors
     return (tensor if tensor.shape == (1,) else replace(tensor, shape=(1,)),)

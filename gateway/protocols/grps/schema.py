@@ -1,4 +1,4 @@
-"""The messages and methods of `grps.proto` as Python values, which are the same for all transports."""
+"""The messages and methods of `grps.proto` as Python values, shared by all transports."""
 
 from enum import Enum
 
@@ -10,7 +10,7 @@ from gateway.core.types import Tensor
 
 
 class Payload(Enum):
-    """The form of a message's data: the members of `data_oneof`."""
+    """The form of a message's data. The values are the members of `data_oneof`."""
 
     BIN_DATA = "bin_data"
     STR_DATA = "str_data"
@@ -28,15 +28,15 @@ PROTOBUF_PAYLOADS = tuple(
 """The values of `translate.payload` for gRPC and brpc backends, the default first."""
 
 JSON_PAYLOADS = (*PROTOBUF_PAYLOADS, Payload.NDARRAY.value)
-"""The values of `translate.payload` for REST backends. "ndarray [..] only used when http json request": protobuf has no
-elements for it."""
+"""The values of `translate.payload` for REST backends. "ndarray [..] only used when http json request": the protobuf
+message cannot hold its elements."""
 
 UNKNOWN, SUCCESS, FAILURE = range(3)
-"""`Status.StatusFlag`. The comment in the original file has different numbers, but servers send these."""
+"""`Status.StatusFlag`. The comment in the original file lists different numbers, but servers send these."""
 
 
 class GrpsStatus(Struct, frozen=True):
-    """`Status`, which has an HTTP status code, a text (`msg`), and the flag (`status`) that distinguishes success from
+    """`Status`: an HTTP status code, a message (`msg`), and the flag (`status`) that distinguishes success from
     failure."""
 
     code: int = 0
@@ -47,16 +47,16 @@ class GrpsStatus(Struct, frozen=True):
 class GrpsMessage(Struct, frozen=True):
     """`GrpsMessage`, which is every request and every response.
 
-    `payload` is None if the message has no member of `data_oneof`.
+    `payload` is None if the message contains no member of `data_oneof`.
 
-    `tensors` has the data of the payload:
+    `tensors` contains the data of the payload:
 
     - gtensors: The tensors of the message.
     - str_data, bin_data: One unnamed BYTES `[1]`, for str_data with content type `text`.
-    - ndarray: One unnamed tensor of numbers, which is `untyped` in a received message. Absent in protobuf, which cannot
-      carry an ndarray.
-    - gmap: For each entry, a tensor `[1]` whose name is the key and whose datatype is the datatype of its map in
-      `gmap.MAPS`. BYTES of `s_s` have content type `text`.
+    - ndarray: One unnamed tensor of numbers, which is `untyped` in a received message. Protobuf cannot represent an
+      ndarray.
+    - gmap: For each entry, a tensor `[1]`, named after the key, with the datatype that `gmap.MAPS` gives for its map.
+      BYTES of `s_s` have content type `text`.
 
     In an outgoing message, all elements of BYTES are UTF-8, except in bin_data and `s_b`.
     """
@@ -79,7 +79,7 @@ METHODS: dict[str, Operation] = {
     "ServerMetadata": Operation.MODELS,
     "ModelMetadata": Operation.METADATA,
 }
-"""The operation of each method. Server metadata is YAML that lists the server's models."""
+"""The operation of each method. Server metadata is YAML with a list of the server's models."""
 
 INFERENCES = (Operation.INFER, Operation.STREAM)
 
@@ -91,7 +91,7 @@ _BACKEND_METHODS: dict[Operation, str] = {
     Operation.STREAM: "PredictStreaming",
     Operation.LIVE: "CheckLiveness",
     Operation.READY: "CheckReadiness",
-    # A server is ready with all of its models or with no model (`Models.ready_as_a_whole`).
+    # A server reports readiness only for the server as a whole (`Models.ready_as_a_whole`).
     Operation.MODEL_READY: "CheckReadiness",
     Operation.MODELS: "ServerMetadata",
     Operation.METADATA: "ModelMetadata",
@@ -103,7 +103,7 @@ def backend_method(operation: Operation) -> str:
     """Return the method for `operation` at a backend.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps has no such method.
+        GatewayError: UNIMPLEMENTED if grps does not have the method.
     """
     method = _BACKEND_METHODS.get(operation)
     if method is None:

@@ -1,4 +1,4 @@
-"""Client side of all transports.
+"""Client side, shared by all transports.
 
 It converts a GrpsMessage to a Request, and a backend's Answer to the GrpsMessage of the response.
 """
@@ -54,7 +54,7 @@ def decode_request(
 
 
 def _metadata_model(grps: GrpsMessage) -> str:
-    """Return the model of a metadata request, "`str_data`: model_name". `model` is accepted as well."""
+    """Return the model of a metadata request, "`str_data`: model_name". The member `model` is accepted as well."""
     if grps.payload is not Payload.STR_DATA:
         return grps.model
     [name] = bytes_elements.unpack(grps.tensors[0].data)
@@ -65,7 +65,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> G
     """Return the response to a request that `decode_request` returned.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that the response cannot carry.
+        GatewayError: INVALID_ARGUMENT if the response cannot represent an output (the message says which).
     """
     if request.operation in HEALTH:
         return GrpsMessage(status=_health(answer))
@@ -90,8 +90,7 @@ def _metadata_reply(yaml: str) -> GrpsMessage:
 def _encode_inference(response: Response, request: Request, translate: Translate) -> GrpsMessage:
     payload, tensors = _reply_data(response, request.origin, translate)
     origin = response.origin
-    # As in real servers, a response has the client's model name if the model set a name (as echo models do). Otherwise
-    # it has no name.
+    # As with real servers, a response contains the client's model name only if the model set a name, as echo models do.
     names_model, outcome = bool(response.model), None
     if isinstance(origin, BackendMessage):
         names_model, outcome = origin.names_model, origin.outcome
@@ -117,8 +116,8 @@ def _reply_data(response: Response, client: Message | None, translate: Translate
 
 
 def _ndarray_output(outputs: tuple[Tensor, ...]) -> Tensor:
-    """Return the output of a response with an ndarray. The error texts begin like the C++ server's. Real servers return
-    only DT_FLOAT32; the gateway accepts any number."""
+    """Return the output of a response with an ndarray. Error messages begin like the C++ server's messages. Real
+    servers return only DT_FLOAT32; the gateway returns any numeric datatype."""
     if not outputs:
         raise invalid_input("No tensors in output. Cannot convert to ndarray.")
     if len(outputs) > 1:

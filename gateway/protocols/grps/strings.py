@@ -15,7 +15,8 @@ _BASE64 = "base64"
 def is_utf8(tensor: Tensor) -> bool:
     """Return whether every element of a BYTES tensor is UTF-8."""
     data = tensor.data
-    # Short ASCII elements need only one check for all: their length prefixes are ASCII as well.
+    # For short ASCII elements, one check of the whole buffer is enough, because their length prefixes are ASCII as
+    # well.
     if (data if isinstance(data, bytes | bytearray) else bytes(data)).isascii():
         return True
     return all(_is_utf8(element) for elements in bytes_elements.pieces(data) for element in elements)
@@ -32,19 +33,20 @@ def _is_utf8(element: bytes) -> bool:
 def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tensor, ...]:
     """Return `as_string` of each tensor.
 
-    Errors name a tensor by `role` (input, output) and its name, or otherwise its position."""
+    Error messages identify a tensor by `role` (input, output) and its name, or its position if it has no name."""
     if Datatype.BYTES not in [each.datatype for each in tensors]:
         return tensors
     return tuple([as_string(each, form, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)])
 
 
 def as_string(tensor: Tensor, form: str, what: str) -> Tensor:
-    """If `tensor` is BYTES, return it with only UTF-8 elements. Other tensors are unchanged.
+    """Return a BYTES tensor with UTF-8 elements. Other tensors are returned unchanged.
 
-    If `form` (`translate.bytes`) is `base64`, every element is encoded. The message does not say that it is base64.
+    If `form` (`translate.bytes`) is `base64`, every element is encoded. The message does not mark the elements as
+    base64.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if an element is not UTF-8. The text names `what`.
+        GatewayError: INVALID_ARGUMENT if an element is not UTF-8. The message contains `what`.
     """
     if tensor.datatype is not Datatype.BYTES:
         return tensor

@@ -1,6 +1,6 @@
-"""MIP is KubeMo's Model Invocation Protocol, with batches of examples in packets over TCP and unix sockets.
+"""MIP, KubeMo's Model Invocation Protocol: batches of examples in packets over TCP and Unix sockets.
 
-MIP has pings and inferences, and no metadata.
+MIP supports pings and inferences, but no metadata.
 
 Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. If the specification is silent,
 the code follows kubemo's client and server.
@@ -35,7 +35,7 @@ SPLIT = Traits(
     ),
     servers=Servers(
         # kubemo's server accepts one connection, reads one request from it, runs the model, responds and closes the
-        # connection. It finishes a call whose client has disconnected before it accepts the next connection.
+        # connection. If the client disconnects, the server finishes the call before it accepts the next connection.
         max_in_flight=1,
         takes_many=ConcurrencyQuery(question_of_calls, takes_many),
         connection_per_call=True,

@@ -1,4 +1,4 @@
-"""Upstream side. It converts canonical Requests to request packets, and response packets to Answers."""
+"""Upstream side: converts canonical Requests to request packets, and response packets to Answers."""
 
 from collections.abc import Iterator
 
@@ -21,8 +21,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the packet for `request`. Inputs keep their order and lose their names.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if MIP does not have the operation. INVALID_ARGUMENT if the request has parameters,
-            its inputs are not a batch, or a TLV type cannot carry its input.
+        GatewayError: UNIMPLEMENTED if MIP does not have the operation; INVALID_ARGUMENT if the request has parameters,
+            its inputs are not a batch, or a TLV type cannot represent an input.
     """
     if request.operation in _PING_OPERATIONS:
         return encode_packet(PacketKind.PING, Subtype.REQUEST)
@@ -41,7 +41,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def _in_packet(tensor: Tensor, is_split: bool) -> Tensor:
-    """Return `tensor` with a first dimension that is the number of examples."""
+    """Return `tensor` with the number of examples as its first dimension."""
     return tensor if is_split else replace(tensor, shape=(1, *tensor.shape))
 
 
@@ -81,7 +81,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     The gateway counts the outputs itself, because kubemo's server sends n-input as n-output.
 
     Raises:
-        DecodeError: the packet is not the response to the request.
+        DecodeError: the packet is not a response to the request.
         GatewayError: the error that the backend reported.
     """
     header, body = message.parts

@@ -1,5 +1,5 @@
-"""Examples as JSON texts, read and written as Python's json does. Numbers, booleans and strings, alone or in
-rectangular lists, become tensors. Any other JSON becomes BYTES that have the JSON text itself."""
+"""Examples as JSON texts, in the form of Python's json module. Numbers, booleans and strings, alone or in rectangular
+lists, become tensors. Any other JSON becomes BYTES that contain the JSON text itself."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,20 +22,20 @@ from gateway.core.json import (
 from gateway.core.types import Buffer, Tensor
 
 STRINGS = "strings"
-"""The content type of BYTES that were JSON strings. A peer that speaks MIP gets them as JSON strings."""
+"""The content type of BYTES that were JSON strings. A MIP peer gets them as JSON strings again."""
 
 _DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
-"""The datatype of an array, by the kind of dtype that the JSON reader chose from the literals."""
+"""The datatype of an array, by the dtype kind that the JSON reader derived from the literals."""
 
 
 def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
     """Return the examples as one untyped Tensor with an added first dimension.
 
-    If they are not rectangular arrays of numbers, booleans or strings, or have different shapes or kinds, return BYTES
+    If they are not rectangular arrays of numbers, booleans or strings, or differ in shape or kind, return BYTES
     `[batch]` with the text of each example. `json_values` is `limits.json_values`.
 
     Raises:
-        DecodeError: an example is not JSON. The error names `what`.
+        DecodeError: an example is not JSON. The message contains `what`.
     """
     texts = [_as_utf8(example) for example in examples]
     try:
@@ -46,11 +46,11 @@ def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
 
 
 def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
-    """Return the JSON text of each row of a tensor of numbers or BOOL, in pieces. Floats are widened to double,
-    exactly.
+    """Return the JSON text of each row of a tensor of numbers or BOOL, in pieces. Floats are widened to double, which
+    is exact.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
+        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`.
     """
     array = tensor.array
     if array.dtype.kind not in "biu":
@@ -58,8 +58,7 @@ def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     size = array.size // max(1, len(array))
     if not 0 < size <= PIECE:
         return [list(number_pieces(row, nan, what)) for row in array]
-    # This is one orjson call for many rows, because a call for each row takes 5 us and leaves a gap of a kilobyte in
-    # memory.
+    # One orjson call writes many rows, because a call for each row takes 5 us and leaves a gap of a kilobyte in memory.
     rows = PIECE // size
     some = (array[at : at + rows] for at in range(0, len(array), rows))
     return [[row] for part in some for row in _rows(part, nan, what)]
@@ -70,14 +69,14 @@ def _rows(array: "np.ndarray[Any, Any]", nan: str, what: str) -> list[bytes]:
     try:
         text = write_numbers(array, nan, what)
     except ElementError:
-        return [write_numbers(row, nan, what) for row in array]  # this counts the elements of the row
+        return [write_numbers(row, nan, what) for row in array]  # the message counts the elements of the row
     opened, closed = b"[" * (array.ndim - 1), b"]" * (array.ndim - 1)
     inner = text[array.ndim : -array.ndim].split(b"%b,%b" % (closed, opened))
     return [b"%b%b%b" % (opened, row, closed) for row in inner]
 
 
 def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
-    """Return the JSON text of each row of a tensor of BYTES. Each text is a nested list of strings.
+    """Return the JSON text of each row of a BYTES tensor. Each text is a nested list of strings.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if an element is not UTF-8.
@@ -86,9 +85,9 @@ def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
 
 
 def _texts(tensor: Tensor, what: str) -> Iterator[list[str]]:
-    """Yield the elements of a tensor of BYTES as texts, in lists of bounded length.
+    """Yield the elements of a BYTES tensor as strings, in lists of bounded length.
 
-    Raises the errors of `decode_text`."""
+    Raise the errors of `decode_text`."""
     at = 0
     for elements in bytes_elements.pieces(tensor.data):
         yield [decode_text(element, number, what) for number, element in enumerate(elements, at)]
@@ -96,7 +95,7 @@ def _texts(tensor: Tensor, what: str) -> Iterator[list[str]]:
 
 
 def decode_text(element: bytes, at: int, what: str) -> str:
-    """Return the text of the BYTES element with the number `at`.
+    """Return `element`, the BYTES element at position `at`, as text.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the element is not UTF-8.
@@ -122,7 +121,7 @@ def _as_one_array(texts: list[bytes], json_values: int) -> Array:
     """Return all examples as one array with an added first dimension.
 
     Raises:
-        DecodeError: the examples are not arrays, or have different shapes or kinds.
+        DecodeError: the examples are not arrays, or differ in shape or kind.
     """
     if len(texts) > 1 and all(map(_stands_alone, texts)):
         array = read_bare(_as_one_list(texts), values=json_values, literals=True)
@@ -135,7 +134,7 @@ def _as_one_array(texts: list[bytes], json_values: int) -> Array:
 
 
 def _as_one_list(texts: list[bytes]) -> bytes:
-    # join() is not used, because it takes 80 bytes for each text, and a packet can have a text in every 9 bytes.
+    # join() would take 80 bytes for each text, and a packet can contain one text per 9 bytes.
     joined = bytearray(b"[")
     for text in texts:
         joined += text
@@ -145,7 +144,7 @@ def _as_one_list(texts: list[bytes]) -> bytes:
 
 
 def _stands_alone(text: bytes) -> bool:
-    """Return True if the text can be joined with others by commas and decoded as one row of an array, because it has no
+    """Return whether the text can be joined with others by commas and decoded as one row of an array: it contains no
     strings and closes all brackets that it opens. Without this check, `[1` and `2]` would become one list."""
     if b'"' in text:
         return False
@@ -175,7 +174,7 @@ def _tensor(array: Array) -> Tensor:
 
 
 _MAX_SCALAR = 5000
-"""Maximum length of a JSON number, in bytes. Python rejects integers of more than 4300 digits."""
+"""Maximum length of a JSON number, in bytes. Python rejects integers with more than 4300 digits."""
 
 
 def _check_each(texts: list[bytes], what: str, json_values: int) -> None:

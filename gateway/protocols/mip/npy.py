@@ -9,11 +9,11 @@ from gateway.core.types import Buffer, Tensor, can_exist
 
 
 def decode(files: Sequence[Buffer], what: str) -> Tensor:
-    """Return the arrays in `files`, which have one datatype and shape, as one Tensor with an added first dimension.
+    """Return the arrays in `files`, which share one datatype and shape, as one Tensor with an added first dimension.
 
     Raises:
-        DecodeError: a file is not a .npy file, does not contain numbers, has fewer or more bytes than the header
-            states, or its array differs from the others. The error names `what`.
+        DecodeError: a file is not a .npy file, does not contain numbers, is shorter or longer than its header states,
+            or contains an array that differs from the others. The message contains `what`.
     """
     arrays = [npy.decode(file, f"{what} of example {at}") for at, file in enumerate(files)]
     first = arrays[0]

@@ -1,4 +1,4 @@
-"""MIP packets, which have a header of 8 bytes and then the payload. Integers are big-endian.
+"""MIP packets: an 8-byte header, then the payload. Integers are big-endian.
 
 version u8 | kind u8 | subtype u8 | reserved u8 | remaining size u32
 """
@@ -14,7 +14,7 @@ from gateway.protocols.mip.schema import MAX_PAYLOAD, VERSION, CallsAtOnce, Pack
 HEADER = Struct("!4BL")
 
 _JOIN_BELOW = 64 * 2**10
-"""Size up to which smaller pieces are joined, in bytes, because copying them costs less than separate writes."""
+"""Maximum size of joined pieces, in bytes. Up to this size, copying small pieces costs less than separate writes."""
 
 
 def remaining_size(header: Buffer) -> int:
@@ -36,7 +36,7 @@ FRAMING = Framing(HEADER.size, remaining_size, magic=bytes((VERSION,)))
 def encode_packet(
     kind: int, subtype: int, payload: Iterable[Buffer] = (), reserved: int = CallsAtOnce.UNSAID
 ) -> Message:  # fmt: skip
-    """Return the packet with this payload, given in pieces.
+    """Return a packet with this payload, which is given in pieces.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if the payload is 4 GiB or larger.
@@ -49,7 +49,7 @@ def encode_packet(
 
 
 def question_of_calls() -> Message:
-    """Return a ping that asks whether the server accepts concurrent calls."""
+    """Return a ping that queries whether the server accepts concurrent calls."""
     return encode_packet(PacketKind.PING, Subtype.REQUEST, reserved=CallsAtOnce.ASKED)
 
 

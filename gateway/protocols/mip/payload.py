@@ -24,7 +24,7 @@ _COPY_UP_TO = 1024
 
 @frozen
 class Column:
-    """One tensor of all examples: the type of its TLVs, and the data of each example, in pieces."""
+    """One tensor, across all examples: the type of its TLVs, and the data of each example, in pieces."""
 
     type: int
     examples: Sequence[Sequence[Buffer]]
@@ -56,11 +56,11 @@ class Payload:
 def decode_payload(payload: Buffer, json_values: int) -> Payload:
     """Return the payload of an inference.
 
-    The number of its TLVs is limited to MAX_BATCH plus `json_values` (of `limits`), because a TLV takes as little as 8
-    bytes on the wire, but 100 bytes of memory and some time in the gateway.
+    A payload can contain at most MAX_BATCH plus `limits.json_values` TLVs. A TLV can be as small as 8 bytes on the
+    wire, but takes 100 bytes of memory and some time in the gateway.
 
     Raises:
-        DecodeError: the payload is truncated, or has more TLVs.
+        DecodeError: the payload is truncated, or contains too many TLVs.
     """
     if len(payload) < COUNTS.size:
         raise DecodeError(f"an inference's payload has {len(payload)} bytes, expected at least {COUNTS.size}")
@@ -92,8 +92,8 @@ _TLV_COST = 256
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a packet that are parsed: all bytes except .npy files, which are at most copied.
-    Counting stops above LARGE."""
+    """Return the number of bytes of a packet that must be parsed: all bytes except .npy files, which are at most
+    copied. Counting stops above LARGE."""
     header, payload = message.parts
     if header[1] != PacketKind.INFERENCE:
         return len(payload)
@@ -106,7 +106,7 @@ def parsed_size(message: Message) -> int:
 
 
 def count_tlvs(payload: Buffer, most: int) -> int:
-    """Return the number of TLVs of an inference's payload, up to one more than `most`.
+    """Return the number of TLVs in an inference payload. Counting stops at `most` + 1.
 
     Return -1 if the last TLV is truncated."""
     count, at, last, end = 0, COUNTS.size, len(payload) - _TLV_HEAD.size, len(payload)

@@ -1,8 +1,7 @@
 """Relay of inferences from a MIP client to a MIP server, without decoding them (`core.protocol.Relay`).
 
 The listener sets the model. The gateway checks only the positions of the TLVs in a payload, because kubemo's server
-does not check TLV sizes. That server would wait for bytes that the packet does not have, and serve no other client
-during this time.
+does not check TLV sizes: it would wait for bytes that the packet does not contain, and meanwhile serve no other client.
 """
 
 from gateway.core.operations import INFER
@@ -14,9 +13,9 @@ from gateway.protocols.mip.payload import COUNTS, count_tlvs
 from gateway.protocols.mip.schema import PacketKind, Subtype
 
 _MOST_TLVS = 4096
-"""Maximum number of TLVs of a payload that is not decoded.
+"""Maximum number of TLVs in a payload that is relayed without decoding.
 
-Finding this number of TLVs takes less than a millisecond."""
+Finding that many TLVs takes less than a millisecond."""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
@@ -43,8 +42,8 @@ def request(message: Message, request: Request, target: Target) -> Message:
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
     """Return the packet to the client.
 
-    Return None if the gateway must decode it because it has another batch size, or because its TLVs do not match its
-    counts. The server of kubemo sends wrong counts if a model has more outputs than inputs, or fewer.
+    Return None if the gateway must decode the packet because its batch size differs from the request's, or because its
+    TLVs do not match its counts. kubemo's server sends wrong counts if a model's numbers of inputs and outputs differ.
 
     Raises:
         DecodeError, GatewayError: the packet is an error or is not a response, as in `client.decode_response`.

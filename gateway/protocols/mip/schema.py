@@ -1,6 +1,6 @@
-"""The numbers of MIP.
+"""The numeric constants of MIP.
 
-The specification does not define the version number and the error codes, so these are kubemo's.
+The specification does not define the version number and the error codes, so the gateway uses kubemo's numbers.
 """
 
 from enum import IntEnum
@@ -8,7 +8,7 @@ from enum import IntEnum
 NAME = "mip"
 VERSION = 0
 NAN = "literal"
-"""NaN, Infinity and -Infinity, as written by Python's json, which kubemo uses."""
+"""NaN, Infinity and -Infinity, as written by Python's json module, which kubemo uses."""
 
 MAX_TENSORS = 0xFF
 MAX_BATCH = 0xFFFF
@@ -31,15 +31,15 @@ class Subtype(IntEnum):
 
 
 class CallsAtOnce(IntEnum):
-    """The reserved byte of a ping, which shows other gateways that the server is a gateway. Other servers ignore it,
-    and it is 0 in all other packets."""
+    """The reserved byte of a ping, by which gateways recognize each other. Other servers ignore the byte, and it is 0
+    in all other packets."""
 
     UNSAID = 0
     ASKED = 0x3F
-    """In the request, it asks whether the server accepts more than one call at a time."""
+    """In a request, the byte queries whether the server accepts more than one call at a time."""
     MANY = 0x21
-    """In the response to this request, including an error response, it means that the server accepts any number of
-    concurrent calls, and any number of connections with any number of requests each."""
+    """In the response to this request, including an error response, the byte means that the server accepts any number
+    of concurrent calls, and any number of connections with any number of requests each."""
 
 
 class ErrorCode(IntEnum):
@@ -54,21 +54,21 @@ class ErrorCode(IntEnum):
 
 
 class TlvType(IntEnum):
-    """The type of a TLV, which is the format of its tensor."""
+    """The type of a TLV: the format of its tensor."""
 
     TEXT = 1
     JSON = 2
     IMAGE = 3
     NPY = 0x4E505900
-    """`NPY` and a NUL, for a .npy file. kubemo does not have this type; peers add it with `kubemo.register()`."""
+    """`NPY` and a NUL, for a .npy file. kubemo does not define this type; peers add it with `kubemo.register()`."""
 
 
 TLV_TYPES = frozenset(TlvType)
 
 OWN_TYPE = "registered TLV type"
-"""The parameter of a tensor whose TLVs have a type that a model's author has registered (`kubemo.register()`).
+"""The parameter of a tensor whose TLV type was registered by the model's author (`kubemo.register()`).
 
-Its value is the type's number. The gateway passes on the data as unchanged bytes."""
+The value is the type's number. The gateway forwards the data unchanged."""
 
 
 class BatchMode:
@@ -77,6 +77,6 @@ class BatchMode:
     SPLIT = "split"
     """The request is one packet. The first dimension of every tensor is the number of examples."""
     WHOLE = "whole"
-    """The request is one packet with one example, which has the tensors unchanged."""
+    """The request is one packet with one example, which contains the tensors unchanged."""
     EACH = "each"
-    """There is one packet with one example for each row."""
+    """Each row is sent as one packet with one example."""

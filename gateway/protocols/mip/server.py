@@ -1,4 +1,4 @@
-"""Client side. It converts request packets to canonical Requests, and Answers to response packets."""
+"""Client side: converts request packets to canonical Requests, and Answers to response packets."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the canonical Request of one packet.
 
-    A ping asks whether the gateway is ready. In an inference, the first dimension of every input is the number of
-    examples of the batch. `origin` keeps only the counts of the payload, or the header of a ping.
+    A ping queries whether the gateway is ready. In an inference, the first dimension of every input is the number of
+    examples in the batch. `origin` keeps only the counts of the payload, or the header of a ping.
 
     Like kubemo's server, the gateway ignores n-output and the reserved byte of inferences.
 
@@ -53,12 +53,12 @@ def _inputs(payload: Payload, listener: ListenerSettings) -> Iterator[Tensor]:
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the response to a Request that `decode_request` returned.
 
-    Outputs have the TLV types of the inputs. Numbers are .npy files if an input was one, and BYTES are JSON strings if
-    an input was one and no input was TEXT.
+    Outputs use the TLV types of the inputs. Numbers are sent as .npy files if an input was a .npy file, and BYTES as
+    JSON strings if an input was a JSON string and no input was TEXT.
 
     Raises:
-        GatewayError: INTERNAL if an output does not have one row for each example, or there are more than MAX_TENSORS.
-            INVALID_ARGUMENT if an output is not possible in its TLV type. UNAVAILABLE if the gateway is not ready.
+        GatewayError: INTERNAL if an output does not have one row for each example, or there are more than MAX_TENSORS
+            outputs; INVALID_ARGUMENT if a TLV type cannot represent an output; UNAVAILABLE if the gateway is not ready.
     """
     if request.operation is Operation.READY:
         if answer is not True:

@@ -1,5 +1,4 @@
-"""Converts a Tensor to the column of its TLVs, and back. The first dimension of the Tensor is the number of
-examples."""
+"""Converts a Tensor to a column of TLVs, and back. The first dimension of the Tensor is the number of examples."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,8 +13,8 @@ from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 
 
 class Style(NamedTuple):
-    """The form of the tensors of one message: the form of NaN and infinities (`translate.nan`), and the TLV types of
-    numbers and of BYTES for tensors whose `content_type` does not set one."""
+    """The form of the tensors in one message: the form of NaN and infinities (`translate.nan`), and the TLV types of
+    numbers and BYTES for tensors whose `content_type` does not set a type."""
 
     nan: str
     numbers: TlvType = TlvType.JSON
@@ -26,7 +25,7 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
     """Return the unnamed Tensor of a column. `json_values` is `limits.json_values`.
 
     Raises:
-        DecodeError: the data is malformed. The error names `what`.
+        DecodeError: the data is malformed. The message contains `what`.
     """
     match type_:
         case TlvType.JSON:
@@ -42,11 +41,11 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
 def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
     """Return the column of `tensor` in a packet.
 
-    The tensor's `content_type` determines the TLV type if it is a MIP type. Otherwise, numbers have the style's type.
-    BYTES have the style's type if each example has one element; otherwise they are JSON.
+    The tensor's `content_type` determines the TLV type if it is a MIP type. Otherwise, numbers use the style's type,
+    and BYTES use it if each example has one element. All other BYTES are JSON.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if this type cannot carry the tensor. The error names `what`.
+        GatewayError: INVALID_ARGUMENT if this type cannot represent the tensor. The message contains `what`.
     """
     if tensor.parameters and OWN_TYPE in tensor.parameters:
         return Column(int(tensor.parameters[OWN_TYPE]), _encode_image(tensor, style.nan, what))
@@ -77,7 +76,7 @@ def _encode_image(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
 def _encode_json(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     if tensor.datatype is not Datatype.BYTES:
         return json_examples.encode_numbers(tensor, nan, what)
-    if tensor.content_type == TlvType.JSON.name.lower():  # each element already is a JSON text
+    if tensor.content_type == TlvType.JSON.name.lower():  # each element is already a JSON text
         return _encode_text(tensor, nan, what)
     return json_examples.encode_strings(tensor, what)
 
@@ -89,7 +88,7 @@ def _encode_npy(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
 
 
 def _one_element_each(tensor: Tensor, what: str) -> list[bytes]:
-    """Return the BYTES elements of a tensor that has one element in each example."""
+    """Return the elements of a BYTES tensor with one element per example."""
     if tensor.datatype is not Datatype.BYTES:
         raise _wrong_datatype(tensor, what)
     if tensor.elements != tensor.shape[0]:

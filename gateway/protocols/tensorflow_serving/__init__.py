@@ -1,13 +1,14 @@
 """TensorFlow Serving over gRPC: `tensorflow.serving.PredictionService` and `tensorflow.serving.ModelService`.
 
-`server.py` is the client side and `client.py` the upstream side. The messages with tensors are in `predict.py`, the
-messages with examples in `inference.py`; `tensor_proto.py` and `examples.py` have their tensors. TensorFlow Serving's
-REST API is a V1 server type.
+`server.py` is the client side and `client.py` the upstream side. `predict.py` handles the messages with tensors, and
+`inference.py` the messages with examples; `tensor_proto.py` and `examples.py` handle the tensors in them. TensorFlow
+Serving's REST API is a server type of the protocol V1.
 
-A Message's `path` and `pattern` are the full method name, `/tensorflow.serving.PredictionService/Predict`. `status` is
-the status code of a response; if it is not 0, the body is the status message.
+The `path` and the `pattern` of a Message are the full method name, such as
+`/tensorflow.serving.PredictionService/Predict`. `status` is the status code of a response; if it is not 0, the body is
+the status message.
 
-The services are described in `tensorflow_serving/apis` of https://github.com/tensorflow/serving, tensors and examples
+Specifications: the services in `tensorflow_serving/apis` of https://github.com/tensorflow/serving, tensors and examples
 in `tensorflow/core` of https://github.com/tensorflow/tensorflow.
 """
 

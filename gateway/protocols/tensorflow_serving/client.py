@@ -32,8 +32,8 @@ _PATHS = {
 
 
 def _method(request: Request) -> str:
-    """Return the method that runs the model: the route's `payload`, otherwise the method of a client of this protocol,
-    otherwise Predict."""
+    """Return the method that runs the model: the method that the route's `payload` selects, otherwise the method of a
+    client that speaks this protocol, otherwise Predict."""
     if request.translate.payload:
         return request.translate.payload
     return request.origin.called if isinstance(request.origin, ExampleMessage) else Payload.PREDICT
@@ -56,7 +56,7 @@ def _encode_infer(request: Request) -> Message:
 def _signature(request: Request) -> str:
     """Return the signature that the client requested.
 
-    Raises GatewayError (INVALID_ARGUMENT) for any other parameter."""
+    Raise GatewayError (INVALID_ARGUMENT) if the request has any other parameter."""
     for name, value in request.parameters.items():
         if name not in (SIGNATURE_NAME, TASKS):
             raise invalid_input(f"TensorFlow Serving has no parameters but {SIGNATURE_NAME!r}; got {name!r}")
@@ -113,9 +113,9 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the request as a message to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if TensorFlow Serving has no such operation; INVALID_ARGUMENT for a tensor, a
-            parameter or a name that the message cannot carry, which the text names; NOT_FOUND if the version is beyond
-            64 bits.
+        GatewayError: UNIMPLEMENTED if TensorFlow Serving does not have the operation; INVALID_ARGUMENT if the message
+            cannot represent a tensor, a parameter or a name (the message says which); NOT_FOUND if the version does not
+            fit in 64 bits.
     """
     if request.operation is Operation.MODELS:
         raise unsupported("TensorFlow Serving cannot list its models")
@@ -132,7 +132,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """Return the backend's Answer to `request`.
 
     Raises:
-        DecodeError: the response is not a response of the method.
+        DecodeError: the message is not a response of the method.
         GatewayError: the error that the response reports.
     """
     operation = request.operation
@@ -152,7 +152,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _decode_infer(reply: Message, request: Request, target: Target) -> Response:
-    """Return the outputs in the response of the method. In a large message, they are views of the message."""
+    """Return the outputs in the method's response. The data of a large message's outputs are views of the message."""
     origin = None
     if TASKS in request.parameters:
         tasks = inference.tasks_of(request.parameters[TASKS])

@@ -1,6 +1,6 @@
-"""TensorFlow Serving errors, which are gRPC status codes with texts that clients know.
+"""TensorFlow Serving errors: gRPC status codes with messages that clients recognize.
 
-The trailing metadata has the error's Reason, so the Reason survives a chain of gateways.
+The trailing metadata contains the Reason, so it survives a chain of gateways.
 """
 
 from gateway.core.errors import GatewayError, Reason, error_fields, refusal
@@ -10,15 +10,15 @@ from gateway.core.types import Headers, Message, Request
 
 _MAX_TEXT = 1024
 _TRUNCATED = "...TRUNCATED"
-"""The end of a text that was shortened."""
+"""The end of a shortened message."""
 
 _NO_VERSIONS = "Could not find any versions of model "
 _NO_SERVABLE = "Servable not found for request: "
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`. For a missing model, the text is the text of a real server, followed by
-    the gateway's own text."""
+    """Return the response that reports `error`. For a missing model, the message is a real server's message, followed
+    by the gateway's own message."""
     text = error.message
     if error.reason is Reason.MODEL_NOT_FOUND and request is not None:
         text = _unknown_model(request, text)
@@ -34,7 +34,7 @@ def _unknown_model(request: Request, text: str) -> str:
 
 
 def _words(request: Request) -> str:
-    """Return the text of a real server for a missing model."""
+    """Return a real server's message for a missing model."""
     model, version = request.model, request.version
     if request.operation is Operation.MODEL_READY:
         return f"Could not find version {version} of model {model}" if version else f"{_NO_VERSIONS}{model}"
@@ -42,8 +42,8 @@ def _words(request: Request) -> str:
 
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
-    """Return the error in a response to `request`. If another gateway sent it, drop the text of a real server that
-    precedes the gateway's own text."""
+    """Return the error in a response to `request`. If another gateway sent the error, remove the real server's message
+    that precedes the gateway's own message."""
     error = error_of(reply)
     known = f"{_words(request)} ("
     if error.reason is Reason.MODEL_NOT_FOUND and error.message.startswith(known) and error.message.endswith(")"):
@@ -52,7 +52,7 @@ def decode_error(reply: Message, request: Request) -> GatewayError:
 
 
 def is_unknown_servable(reply: Message, model: str) -> bool:
-    """Return whether a server reports a missing model with TensorFlow Serving's text."""
+    """Return whether a server reports a missing model with TensorFlow Serving's message."""
     text = bytes(reply.body[:_MAX_TEXT]).decode("utf-8", "replace")
     known = (f"{_NO_VERSIONS}{model}", f"{_NO_SERVABLE}Latest({model})")
     return reply.status == Reason.MODEL_NOT_FOUND.status and text.startswith(known)

@@ -1,8 +1,9 @@
-"""Input, the examples of Classify, Regress and MultiInference, as tensors with one row for each example.
+"""Converts an Input, the examples of Classify, Regress and MultiInference, to tensors with one row per example, and
+back.
 
-An `Example` has features by name, each a list of texts, of floats or of integers. The values of one feature in all
-examples are a tensor `[examples, values]` of BYTES, FP32 or INT64. Every example must have the same features with the
-same number of values. Features of the `context` apply to the examples that do not have them.
+An `Example` contains named features, each a list of strings, floats or integers. The values of one feature in all
+examples form a tensor `[examples, values]` of BYTES, FP32 or INT64. Every example must have the same features with the
+same number of values. Features of the `context` apply to all examples that do not set them.
 """
 
 from collections.abc import Sequence
@@ -39,16 +40,16 @@ _EXAMPLES, _CONTEXT = 1, 2
 _DATATYPES = {BYTES_LIST: BYTES, FLOAT_LIST: Datatype.FP32, INT64_LIST: Datatype.INT64}
 _NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
 _SINGLE = {BYTES_LIST: LENGTH, FLOAT_LIST: I32, INT64_LIST: VARINT}
-"""The wire type of one value that is not packed."""
+"""The wire type of a value that is not packed."""
 _SIZES = {FLOAT_LIST: Datatype.FP32.size, INT64_LIST: 0}
-"""Size of a packed value in bytes; 0 for varints."""
+"""Size of a packed value, in bytes; 0 for varints."""
 FP32 = Datatype.FP32
 _LENGTH = Struct("<I")
 
 
 class Feature(Fields, frozen=True):
-    """The values of a feature in one example: the number of the list with the values, their number, and their bytes.
-    Numbers are in their wire format, texts in the raw form of BYTES."""
+    """The values of a feature in one example: the field number of their list (`kind`), their number, and their bytes.
+    Numbers are in wire format, strings in the raw form of BYTES."""
 
     kind: int
     count: int
@@ -77,8 +78,8 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
         if alike is not None:
             return alike
     shared = _read_example(context, "the context", count) if context else {}
-    # they are read one by one, because a view of a message takes more memory than the result of an example without
-    # features
+    # the examples are not collected in a list: a view of a message takes more memory than the result of an example
+    # without features
     examples = (
         given[each.value : each.end]
         for given in lists
@@ -92,7 +93,7 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
 
 
 def _read_lists(message: Buffer, count: FieldCount) -> tuple[list[Buffer], Buffer]:
-    """Return the lists of examples, and the context, which is empty if the message does not have one."""
+    """Return the lists of examples, and the context, which is empty if the message contains none."""
     plain, with_context = (count.values(message, number) for number in (_LIST, _LIST_WITH_CONTEXT))
     if plain and with_context:
         raise DecodeError("Input has both example_list and example_list_with_context; expected one of them")
@@ -153,7 +154,7 @@ def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Fe
 
 
 def _appended(values: Buffer, piece: Buffer) -> Buffer:
-    """Return `values` followed by `piece`. A list of pieces to join later would take far more memory than the
+    """Return `values` followed by `piece`. Collecting the pieces in a list would take far more memory than the
     pieces."""
     if not len(values):
         return piece
@@ -163,7 +164,7 @@ def _appended(values: Buffer, piece: Buffer) -> Buffer:
 
 
 def _common_names(rows: list[_Features]) -> list[str]:
-    """Return the names of the features. Raises DecodeError if the examples have different features."""
+    """Return the feature names. Raise DecodeError if the examples have different features."""
     first = rows[0]
     if not first:
         raise DecodeError("example 0 has no features")
@@ -200,11 +201,11 @@ def _column(name: str, rows: list[_Features], allowance: MessageAllowance) -> Te
 
 
 def write_input(tensors: tuple[Tensor, ...]) -> bytes:
-    """Return the Input with an example for each row of `tensors`.
+    """Return an Input with one example for each row of `tensors`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if `tensors` is empty, the tensors have different numbers of rows or no rows, or
-            a tensor has a datatype or a name that a feature cannot have.
+            a feature cannot have the datatype or the name of a tensor.
     """
     if not tensors:
         raise invalid_input("expected at least one input, a feature of the example")
@@ -235,7 +236,7 @@ def _write_examples(tensors: Sequence[Tensor], rows: int) -> bytes:
 
 
 def _write_column(tensor: Tensor) -> list[bytes]:
-    """Return for each row the entry of the feature in the map `Features.feature`."""
+    """Return the feature's entry in the map `Features.feature`, for each row."""
     named = write_text(1, tensor.name, f"the name of input {tensor.name!r}")
     number, rows, size = _NUMBERS[tensor.datatype], tensor.shape[0], prod(tensor.shape[1:])
     if tensor.datatype is BYTES:

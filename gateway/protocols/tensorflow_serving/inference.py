@@ -7,8 +7,9 @@
     | result     |                               | 1         |                       | 2 or 3          |
     | tasks      |                               |           | 1                     |                 |
 
-A MultiInference with one task becomes this task. Several tasks become one request with the parameter TASKS, which only
-this protocol has. The names of each task's outputs then begin with its signature: `SIGNATURE/scores`.
+A MultiInference with one task becomes a request for this task. Several tasks become one request with the parameter
+TASKS, which only this protocol supports. In this case, the names of each task's outputs begin with its signature, as in
+`SIGNATURE/scores`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +29,8 @@ from gateway.protocols.tensorflow_serving.results import read_result, write_resu
 from gateway.protocols.tensorflow_serving.schema import METHOD_NAMES, SERVING_DEFAULT, Payload
 
 TASKS = "MultiInference tasks"
-"""The parameter with the tasks of a MultiInference: JSON, a list of pairs of a method and a signature. Clients are
-unlikely to use this name."""
+"""The parameter with the tasks of a MultiInference: a JSON list of pairs (method, signature). Clients are unlikely to
+use this name."""
 
 _SPEC, _INPUT = 1, 2
 _RESULT, _RESPONSE_SPEC = 1, 2
@@ -39,21 +40,23 @@ _METHODS = {name: method for method, name in METHOD_NAMES.items()}
 
 @frozen
 class Task:
-    """One task of a MultiInference: `classify` or `regress`, and the signature, which is empty for the default."""
+    """One task of a MultiInference: the method (`classify` or `regress`) and the signature, which is empty for the
+    default signature."""
 
     method: str
     signature: str
 
     @property
     def prefix(self) -> str:
-        """The prefix of the names of the task's outputs."""
+        """The prefix of the task's output names."""
         return f"{self.signature or SERVING_DEFAULT}/"
 
 
 class ExampleMessage(Message, frozen=True):
-    """A request with examples, and the data for its response, or for the request to a backend of this protocol.
+    """A client's message with examples, with the data for its response and for a request to a backend that speaks this
+    protocol.
 
-    The data is the method, the number of examples, and, for MultiInference, the tasks."""
+    The fields are the method, the number of examples and, for MultiInference, the tasks."""
 
     called: str = ""
     examples: int = 0
@@ -65,13 +68,13 @@ class ExampleMessage(Message, frozen=True):
 
 
 def read_request(body: Buffer) -> tuple[Buffer | None, Buffer]:
-    """Return the ModelSpec and the Input of a ClassificationRequest or RegressionRequest. Raises DecodeError if the
+    """Return the ModelSpec and the Input of a ClassificationRequest or RegressionRequest. Raise DecodeError if the
     request is malformed."""
     return _joined(body, _SPEC), _joined(body, _INPUT) or b""
 
 
 def write_request(servable: Servable, examples: bytes) -> tuple[bytes, ...]:
-    """Return a ClassificationRequest or RegressionRequest in parts. Raises the same errors as `write_spec`."""
+    """Return a ClassificationRequest or RegressionRequest in parts. Raise the same errors as `write_spec`."""
     return (write_field(_SPEC, write_spec(servable)) + write_field(_INPUT, examples),)
 
 
@@ -88,12 +91,11 @@ def _joined(body: Buffer, number: int) -> Buffer | None:
 
 
 def read_tasks(body: Buffer, limit: int) -> tuple[Servable, tuple[Task, ...], Buffer]:
-    """Return the model of a MultiInferenceRequest with its version, the tasks, and the Input. `limit` is
-    `limits.message`.
+    """Return the model and version of a MultiInferenceRequest, its tasks, and its Input. `limit` is `limits.message`.
 
     Raises:
-        DecodeError: the request is malformed, has no tasks, an unknown method, different models, or the same signature
-            twice.
+        DecodeError: the request is malformed, has no tasks, or has tasks with an unknown method, different models, or
+            the same signature.
     """
     count = FieldCount(limit)
     given = count.values(body, 1)
@@ -123,7 +125,7 @@ def _check_signatures(tasks: Sequence[Task]) -> None:
 
 
 def write_tasks(servable: Servable, tasks: Sequence[Task], examples: bytes) -> tuple[bytes, ...]:
-    """Return a MultiInferenceRequest in parts. Raises the same errors as `write_spec`."""
+    """Return a MultiInferenceRequest in parts. Raise the same errors as `write_spec`."""
     written = []
     for task in tasks:
         spec = write_spec(Servable(servable.model, servable.version, task.signature))
@@ -139,7 +141,7 @@ def tasks_text(tasks: Sequence[Task]) -> str:
 def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
     """Return the tasks in the value of the parameter TASKS.
 
-    Raises GatewayError (INVALID_ARGUMENT) for any other value."""
+    Raise GatewayError (INVALID_ARGUMENT) for any other value."""
     try:
         pairs = msgspec.json.decode(str(text), type=list[tuple[str, str]])
         tasks = tuple(Task(method, signature) for method, signature in pairs if METHOD_NAMES[method])
@@ -153,14 +155,14 @@ def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
 
 
 def write_response(method: str, servable: Servable, outputs: Mapping[str, Tensor], examples: int) -> bytes:
-    """Return a ClassificationResponse or RegressionResponse. Raises the same errors as `write_result` and
+    """Return a ClassificationResponse or RegressionResponse. Raise the same errors as `write_result` and
     `write_spec`."""
     result = write_result(method, outputs, examples)
     return write_field(_RESULT, result) + write_field(_RESPONSE_SPEC, write_spec(servable))
 
 
 def read_response(method: str, body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
-    """Return the ModelSpec and the outputs of a ClassificationResponse or RegressionResponse. Raises DecodeError if the
+    """Return the ModelSpec and the outputs of a ClassificationResponse or RegressionResponse. Raise DecodeError if the
     response is malformed."""
     result, spec = _joined(body, _RESULT), _joined(body, _RESPONSE_SPEC)
     if result is None:
@@ -173,7 +175,7 @@ def write_results(
 ) -> tuple[bytes, ...]:
     """Return a MultiInferenceResponse in parts.
 
-    The names of `outputs` have their tasks' prefixes if there are several tasks.
+    If there are several tasks, the names of `outputs` begin with the task's prefix.
 
     Raises:
         GatewayError: the errors of `write_result` and `write_spec`.
@@ -189,8 +191,8 @@ def write_results(
 
 
 def read_results(tasks: Sequence[Task], body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
-    """Return the ModelSpec and the outputs of the tasks, with their prefixes. Raises DecodeError if the response is
-    malformed, or does not have one result for each task in their order."""
+    """Return the ModelSpec and the outputs of the tasks, whose names begin with the task's prefix. Raise DecodeError
+    if the response is malformed, or does not have one result for each task in their order."""
     results = FieldCount(limit).values(body, 1)
     if len(results) != len(tasks):
         raise DecodeError(f"{len(results)} results for {len(tasks)} tasks")

@@ -50,7 +50,8 @@ def _write_info(info: Protobuf, spec: TensorSpec) -> None:
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return a GetModelStatusResponse with the state of the requested version.
 
-    If the request has no version, or has a label, the response has version 1, because the version that runs is unknown.
+    If the request contains no version, or contains a label, the response reports version 1, because the gateway does
+    not know which version runs.
     """
     number = as_number(request.version)
     reply = schema.GetModelStatusResponse()
@@ -61,9 +62,9 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the rejection of a GetModelStatusRequest without a model, which every server sends.
+    """Return the error with which every server rejects a GetModelStatusRequest without a model.
 
-    Return UNAVAILABLE if the gateway is not ready. The protocol has no other request about the server as a whole."""
+    Return UNAVAILABLE if the gateway is not ready. The protocol offers no other request about the server as a whole."""
     if answer is True:
         return Message(parts=(MISSING.encode(),), status=Status.INVALID_ARGUMENT)
     why = answer.text if isinstance(answer, NotReady) else "the server is not ready"
@@ -85,12 +86,12 @@ def decode_server_ready(reply: Message) -> bool:
 
 
 def decode_ready(reply: Message) -> bool:
-    """Return True if a model version is AVAILABLE. Raises DecodeError for another message."""
+    """Return whether a model version is AVAILABLE. Raise DecodeError for any other message."""
     return bool(_available(reply.body))
 
 
 def decode_status(reply: Message, request: Request) -> Signature:
-    """Return the available model versions, in a Signature without tensors. Raises DecodeError for another message."""
+    """Return the available model versions, in a Signature without tensors. Raise DecodeError for any other message."""
     return Signature(name=request.model, versions=_available(reply.body))
 
 
@@ -105,7 +106,7 @@ def decode_metadata(reply: Message, request: Request) -> Signature:
     """Return the Signature of the model's default signature, which is `serving_default` or the model's only signature.
 
     Tensors are in the order of their names, because maps have no order. The Signature has no tensors if the model has
-    no default signature, or if a tensor has no rank or a data type without a datatype.
+    no default signature, or if a tensor has an unknown rank or a data type that has no datatype.
 
     Raises:
         DecodeError: the body is not a GetModelMetadataResponse, or is a response without signatures.
@@ -121,7 +122,7 @@ def decode_metadata(reply: Message, request: Request) -> Signature:
     spec = metadata.model_spec
     versions = (str(spec.version.value),) if spec.HasField("version") else ()
     signature = Signature(inputs or (), outputs or (), name=spec.name or request.model, versions=versions)
-    # OpenVINO's server, which decodes image files, names no method
+    # A signature without a method name comes from OpenVINO's server, which decodes image files.
     return signature if chosen is None or chosen.method_name else signature.with_images()
 
 
@@ -138,7 +139,7 @@ def by_number(name: str) -> tuple[object, ...]:
 
 
 def _specs(tensors: Mapping[str, Protobuf]) -> tuple[TensorSpec, ...] | None:
-    """Return the specifications of the tensors, or None if a tensor cannot be expressed."""
+    """Return the specifications of the tensors, or None if a specification cannot represent a tensor."""
     found = []
     for name in sorted(tensors, key=by_number):
         info = tensors[name]

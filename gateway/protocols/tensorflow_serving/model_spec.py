@@ -1,4 +1,4 @@
-"""ModelSpec, with the model, the version or its label, and the signature of a message."""
+"""ModelSpec: the model, the version or its label, and the signature of a message."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ from gateway.core.types import Buffer
 from gateway.protocols.tensorflow_serving import schema
 
 MISSING = "Missing ModelSpec"
-"""The error text for a request without a ModelSpec."""
+"""The error message for a request without a ModelSpec."""
 
 LATEST = "0"
 """The version that OpenVINO's client requests by default, and that its server treats as the latest version."""
@@ -18,7 +18,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MOST_DIGITS = 20
 """Maximum length of a 64-bit number with its sign, in characters."""
 _SHORT = 256
-"""Maximum size of a ModelSpec that is cached, in bytes. The cache works because clients send few different ones."""
+"""Maximum size of a cached ModelSpec, in bytes. The cache works because clients send few distinct ModelSpecs."""
 
 
 @frozen
@@ -34,7 +34,7 @@ class Servable:
 
 
 def as_number(version: str) -> int | None:
-    """Return the number of a version, or None for a label. Raises ValueError for a number beyond 64 bits."""
+    """Return a version as a number, or None for a label. Raise ValueError for a number that does not fit in 64 bits."""
     if not _is_number(version):
         return None
     if len(version) > _MOST_DIGITS or not _INT64_MIN <= int(version) <= _INT64_MAX:
@@ -56,12 +56,12 @@ def is_version(version: str) -> bool:
 
 
 def read_spec(message: Buffer | None) -> Servable:
-    """Return the fields of a request's ModelSpec, which is None if missing.
+    """Return the fields of a request's ModelSpec. `message` is None if the ModelSpec is missing.
 
     The version LATEST becomes empty.
 
     Raises:
-        DecodeError: the ModelSpec is missing, it has no name, or its label is a number.
+        DecodeError: the ModelSpec is missing, contains no name, or contains a number as its label.
     """
     if message is None:
         raise DecodeError(MISSING)
@@ -75,7 +75,7 @@ def read_any_spec(message: Buffer) -> Servable:
     """Return the fields of a ModelSpec with or without a name.
 
     Raises:
-        DecodeError: the message is not a ModelSpec, or its label is a number.
+        DecodeError: the message is not a ModelSpec, or contains a number as its label.
     """
     return _read_short(bytes(message)) if len(message) <= _SHORT else _read(message)
 
@@ -102,7 +102,8 @@ def write_spec(servable: Servable) -> bytes:
     """Return the bytes of a ModelSpec.
 
     Raises:
-        GatewayError: NOT_FOUND if the version is beyond 64 bits; INVALID_ARGUMENT if a text is not valid Unicode.
+        GatewayError: NOT_FOUND if the version does not fit in 64 bits; INVALID_ARGUMENT if a string is not valid
+            Unicode.
     """
     write = _write_short if len(servable.model) + len(servable.version) + len(servable.signature) <= _SHORT else _write
     return write(servable)
@@ -130,5 +131,6 @@ _write_short = lru_cache(256)(_write)
 def response_spec(model: str, version: str, signature: str = "") -> Servable:
     """Return the ModelSpec of a response.
 
-    `version` is set only if it is a number, because servers report the number of the version that ran."""
+    The ModelSpec includes `version` only if it is a number, because servers report the number of the version that
+    ran."""
     return Servable(model, version if is_version(version) and as_number(version) is not None else "", signature)

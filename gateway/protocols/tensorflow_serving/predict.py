@@ -1,4 +1,4 @@
-"""PredictRequest and PredictResponse are the messages with named tensors, read and written in one pass.
+"""Reads and writes PredictRequest and PredictResponse, the messages with named tensors, in one pass.
 
 | field of      | PredictRequest | PredictResponse |
 |---------------|----------------|-----------------|
@@ -30,17 +30,17 @@ from gateway.protocols.tensorflow_serving.tensor_proto import (
 )
 
 Parts: TypeAlias = tuple[Buffer, ...]
-"""A message in pieces, so tensor data does not need to be copied into one buffer."""
+"""A message in pieces, so tensor data need not be copied into one buffer."""
 
 
 @frozen
 class PredictKind:
     """The differences between the two messages with tensors.
 
-    - `what`, `role`: Names of the message and of its tensors in errors.
-    - `malformed`: The text before a tensor's name in errors.
+    - `what`, `role`: The words for the message and its tensors in error messages.
+    - `malformed`: The beginning of error messages, before a tensor's name.
     - `tensors`, `spec`: The field numbers of the tensors and of the ModelSpec.
-    - `field`: The writer of a tensor's data.
+    - `field`: The function that writes a tensor's data.
     """
 
     what: str
@@ -55,12 +55,13 @@ REQUEST = PredictKind("PredictRequest", "input", "tensor parsing error: ", 2, 1,
 TYPED_REQUEST = replace(REQUEST, field=in_list)
 RESPONSE = PredictKind("PredictResponse", "output", "output ", 1, 2, in_list)
 RAW_RESPONSE = replace(RESPONSE, field=in_content)
-"""REQUEST and RESPONSE as most peers write them, and the same messages in the other form."""
+"""REQUEST and RESPONSE are the forms that most peers write. TYPED_REQUEST and RAW_RESPONSE are the same messages in the
+other form."""
 
 
 class PredictMessage(Message, frozen=True):
-    """The origin of a request or a response that came in a message of `kind`. A peer of this protocol gets the same
-    form, because some servers and clients read only typed lists, or only `tensor_content`."""
+    """The origin of a request or a response that arrived in a message of `kind`. If the other peer speaks this protocol
+    too, it gets the same form, because some servers and clients read only typed lists, or only `tensor_content`."""
 
     kind: PredictKind = REQUEST
 
@@ -72,11 +73,11 @@ RAW = PredictMessage(kind=RAW_RESPONSE)
 
 _FILTER = 3
 _REFUSED = {5: "predict_streamed_options", 7: "request_options"}
-"""Fields of newer requests that change the result. `client_id`, 6, only identifies the client."""
+"""Fields of newer requests that change the result. `client_id` (6) is missing because it only identifies the client."""
 
 _NAME_TAG, _TENSOR_TAG = 1 << 3 | LENGTH, 2 << 3 | LENGTH
 _COPIED = 2**14
-"""Maximum size of a message for which copies of its tensors' data cost less than views, in bytes."""
+"""Maximum size of a message for which copying the tensor data costs less than creating views, in bytes."""
 
 
 # --- Reading ---
@@ -84,7 +85,7 @@ _COPIED = 2**14
 PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...], PredictMessage | None]
 """The ModelSpec (None if it is missing), the tensors, and the outputs in `output_filter`.
 
-Also TYPED or RAW, or None if the message has the usual form, or numbers in both forms."""
+The last element is TYPED or RAW, or None if the message is in the usual form or contains numbers in both forms."""
 
 
 def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
@@ -137,7 +138,7 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
 
 
 def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]) -> None:
-    """Read a field of a request other than the ModelSpec and tensors. Fields of later versions are ignored."""
+    """Read a request field other than the ModelSpec and the tensors. Fields of later versions are ignored."""
     if number in _REFUSED and len(value):
         raise unsupported(f"{_REFUSED[number]} of PredictRequest is not supported")
     if number == _FILTER:
@@ -148,7 +149,7 @@ def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]
 
 
 def _read_entry(entry: Buffer, kind: PredictKind, allowance: TensorAllowance) -> Tensor:
-    """Return the tensor in an entry of the map. An entry has a name and a TensorProto."""
+    """Return the tensor in a map entry, which consists of a name and a TensorProto."""
     name: Buffer = b""
     values: list[Buffer] = []
     at, end = 0, len(entry)
@@ -181,8 +182,8 @@ _FIELD_COST = 128
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a message that are parsed. Examples and their results count completely. Counting
-    stops above LARGE."""
+    """Return the number of bytes of a message that must be parsed. Examples and their results count completely.
+    Counting stops above LARGE."""
     if message.pattern in _WITH_EXAMPLES:
         return len(message.body)
     kind, body, size = REQUEST if message.pattern else RESPONSE, memoryview(message.body), 0
@@ -196,7 +197,7 @@ def parsed_size(message: Message) -> int:
             if size > LARGE:
                 break
     except DecodeError:
-        pass  # the decoder raises the same error, equally early
+        pass  # the decoder raises the same error at the same point
     return size
 
 
@@ -222,8 +223,8 @@ def write_predict(
     The tensors' data are separate parts, which are not copied. `outputs` become an `output_filter`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a tensor or an output that the message cannot carry, which the text names;
-            NOT_FOUND if the version is beyond 64 bits.
+        GatewayError: INVALID_ARGUMENT if the message cannot represent a tensor or an output (the message says which);
+            NOT_FOUND if the version does not fit in 64 bits.
     """
     spec = write_field(kind.spec, write_spec(servable))
     parts: list[Buffer] = []

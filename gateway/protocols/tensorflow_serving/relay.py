@@ -18,16 +18,16 @@ _METHODS = frozenset({PREDICT, CLASSIFY, REGRESS})
 _SPEC_TAG = 1 << 3 | LENGTH
 
 _MOST_FIELDS = 1024
-"""Maximum number of fields of a request, mostly tensors, to skip.
+"""Maximum number of request fields to skip. Most of them are tensors.
 
-Each takes 0.1 us, which blocks the event loop. A request with more fields is decoded."""
+Skipping a field blocks the event loop for 0.1 us. A request with more fields is decoded."""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for an inference.
+    """Return the request of an inference.
 
     Return None if the gateway must decode the message because it calls another method, does not have exactly one
-    ModelSpec that names a model, requests version 0, or is malformed."""
+    ModelSpec with a model name, requests version 0, or is malformed."""
     if message.pattern not in _METHODS:
         return None
     try:
@@ -43,8 +43,8 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 def _spec(body: Buffer) -> Buffer | None:
     """Return the ModelSpec in a request.
 
-    Return None if the request has too many other fields, or does not have exactly one ModelSpec (protobuf joins
-    several).
+    Return None if the request has too many other fields, or does not contain exactly one ModelSpec (protobuf would
+    merge several).
 
     Raises:
         IndexError, DecodeError: the message is malformed.

@@ -1,4 +1,5 @@
-"""Converts the results of Classify and Regress to the outputs of signatures for these methods, and back.
+"""Converts the results of Classify and Regress to the outputs of signatures for these methods, and back, for
+`inference.py`.
 
 | method   | outputs                                                                                    |
 |----------|--------------------------------------------------------------------------------------------|
@@ -25,7 +26,7 @@ _SCORE_KEY, _VALUE_KEY = bytes((_SCORE << 3 | I32,)), bytes((1 << 3 | I32,))
 _LENGTH = Struct("<I")
 _ZERO = bytes(4)
 _FEW = 1000
-"""Maximum number of numbers that the gateway writes one by one."""
+"""Maximum number of values that the gateway writes one by one."""
 
 
 # --- Writing ---
@@ -34,7 +35,7 @@ _FEW = 1000
 def write_result(method: str, outputs: Mapping[str, Tensor], examples: int) -> bytes:
     """Return the ClassificationResult or RegressionResult of a model's outputs for this number of examples.
 
-    Outputs that the method does not have are left out.
+    Outputs that the method cannot return are left out.
 
     Raises:
         GatewayError: INTERNAL (invalid-output) if the outputs do not match the method.
@@ -89,10 +90,10 @@ def _write_values(outputs: Mapping[str, Tensor], examples: int) -> bytes:
 
 
 def _write_numbers(raw: bytes, key: bytes) -> bytes:
-    """Return a field 1 for each FP32 number.
+    """Return one field 1 for each FP32 number.
 
-    The field is a message that has the number in its field with the tag `key`. A long list includes fields for zeros,
-    so all fields have one length."""
+    Each field is a message that contains the number in a field with the tag `key`. In a long list, zeros are written
+    too, so all fields have the same length."""
     count = len(raw) // FP32.size
     if count <= _FEW:
         values = (raw[at : at + FP32.size] for at in range(0, len(raw), FP32.size))
@@ -105,7 +106,7 @@ def _write_numbers(raw: bytes, key: bytes) -> bytes:
 
 
 def _floats(tensor: Tensor) -> bytes:
-    """Return the elements as FP32, which can represent all values of the tensor's datatype."""
+    """Return the elements as FP32. Raise GatewayError if FP32 cannot represent all values of the tensor's datatype."""
     if tensor.datatype is FP32:
         return bytes(tensor.data)
     if FP32 not in WIDENINGS[tensor.datatype]:
@@ -129,7 +130,7 @@ def _shapes(tensors: list[Tensor]) -> str:
 
 def read_result(method: str, message: Buffer, limit: int, prefix: str = "") -> tuple[Tensor, ...]:
     """Return the outputs in a ClassificationResult, `classes` and `scores`, or in a RegressionResult, `outputs`
-    `[examples]`. `prefix` is added before their names. `limit` is the maximum memory of all fields together, in bytes.
+    `[examples]`. `prefix` is prepended to their names. `limit` is the maximum memory of all fields together, in bytes.
 
     Raises:
         DecodeError: the result is malformed, or the examples have different numbers of classes.

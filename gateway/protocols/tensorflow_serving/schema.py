@@ -42,17 +42,17 @@ SIGNATURE_NAME = "signature_name"
 SERVING_DEFAULT = "serving_default"
 """The default signature of a request."""
 SIGNATURE_DEF = "signature_def"
-"""The only metadata that TensorFlow Serving has."""
+"""The only metadata field that TensorFlow Serving supports."""
 
 STATUS = "status"
 """The `part` of a metadata request for the available versions (GetModelStatus)."""
 
 CLASSES, SCORES = "classes", "scores"
-"""The outputs of a Classify signature, with a label and a number for each class.
+"""The outputs of a Classify signature: a label and a score for each class.
 
-The shape of both is `[examples, classes]`."""
+Both have the shape `[examples, classes]`."""
 OUTPUTS = "outputs"
-"""The output of a Regress signature, with a number for each example."""
+"""The output of a Regress signature: a number for each example."""
 
 
 class Payload:
@@ -66,13 +66,13 @@ class Payload:
 PAYLOADS = (Payload.PREDICT, Payload.CLASSIFY, Payload.REGRESS)
 
 METHOD_NAMES = {Payload.CLASSIFY: "tensorflow/serving/classify", Payload.REGRESS: "tensorflow/serving/regress"}
-"""The `method_name` of an InferenceTask and of a signature for this method."""
+"""The `method_name` in an InferenceTask, and in a signature, for this method."""
 PREDICT_NAME = "tensorflow/serving/predict"
 
 _DATA_TYPES = _SCHEMA.message("tensorflow.TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
 
 DATA_TYPE_NAMES: dict[int, str] = {each.number: each.name for each in _DATA_TYPES}
-"""TensorFlow's data type names, by their numbers."""
+"""TensorFlow's data type names, by number."""
 
 _NUMBERS = {name: number for number, name in DATA_TYPE_NAMES.items()}
 
@@ -83,5 +83,5 @@ DATATYPES: dict[int, Datatype] = {number: datatype for datatype, number in DATA_
 
 
 def protobuf_reply(message: Protobuf) -> Message:
-    """Return the response that has `message`."""
+    """Return the response with `message` as its body."""
     return Message(parts=(message.SerializeToString(),))

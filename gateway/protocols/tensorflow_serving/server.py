@@ -96,8 +96,8 @@ def _decode_metadata(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _decode_status(message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request in a GetModelStatusRequest. A ready server rejects a request without a model
-    (`metadata.encode_ready`)."""
+    """Return the Request in a GetModelStatusRequest. Without a model, it is a readiness request, which a ready server
+    rejects (`metadata.encode_ready`)."""
     asked = parse(schema.GetModelStatusRequest, _small(message))
     if not asked.HasField("model_spec"):
         return Request(Operation.READY)
@@ -106,7 +106,7 @@ def _decode_status(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _small(message: Message) -> Buffer:
-    """Return the body of a request without tensors. Raises DecodeError if the body is too large."""
+    """Return the body of a request without tensors. Raise DecodeError if the body is too large."""
     body = message.body
     if len(body) > Allowance.ALWAYS:
         raise DecodeError(f"the request has {len(body)} bytes; expected at most {Allowance.ALWAYS} without tensors")
@@ -138,9 +138,10 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a client's message.
 
     Raises:
-        DecodeError: the message is not a message of the method, names no model, or has malformed tensors or examples.
-        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit; UNIMPLEMENTED for HandleReloadConfigRequest or
-            options of newer requests.
+        DecodeError: the message is not a message of the method, contains no model name, or contains malformed tensors
+            or examples.
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed the limit; UNIMPLEMENTED for HandleReloadConfigRequest,
+            or for options of newer requests.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -174,7 +175,7 @@ _ENCODERS: Mapping[Operation, EncodeResponse] = {
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the response to a request that `decode_request` returned.
 
-    Outputs are lists, as in responses of real servers, unless the backend sent `tensor_content`.
+    As in responses from real servers, outputs are typed lists, unless the backend sent `tensor_content`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if a name is not valid Unicode; INTERNAL if the outputs do not match Classify or

@@ -10,10 +10,10 @@ The module reads a tensor without copying it from the buffer, and writes a tenso
 | FP16, BF16                    | `half_val`                | varints of their bits                                  |
 | BYTES                         | `string_val`              | one field for each element                             |
 
-All datatypes except BYTES can also be sent as `tensor_content`, which is the raw form itself. If a list is shorter than
-the shape, its last element is repeated. A tensor without any element has zeros or empty texts. Clients write constants
-in this way. TensorFlow cuts longer lists, ignores lists of another data type, and lets integers wrap around. In the
-gateway these are errors, because the model would not get the values that the client sent.
+Senders can also use `tensor_content`, the raw form itself, for all datatypes except BYTES. If a list is shorter than
+the shape, its last element is repeated. A tensor without any element consists of zeros or empty strings. Clients write
+constants in this way. TensorFlow cuts longer lists, ignores lists of another data type, and lets integers wrap around.
+In the gateway these are errors, because the model would not get the values that the client sent.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ LISTS = {
     Datatype.BF16: _HALF,
     Datatype.BYTES: _STRING,
 }
-"""The list of each datatype."""
+"""The field with the list for each datatype."""
 
 _LIST_NAMES = {
     _FLOAT: "float_val",
@@ -87,7 +87,7 @@ _LIST_NAMES = {
 }
 
 _SINGLE = {_FLOAT: I32, _DOUBLE: I64}
-"""The wire type of an element that is not packed; VARINT for numbers that are not listed."""
+"""The wire type of an element that is not packed; VARINT for field numbers that are not listed."""
 
 _FIELDS = TensorFields(
     {
@@ -103,31 +103,31 @@ _FIELDS = TensorFields(
     is_text=False,
 )
 _INVALID, _NO_CONTENT = [b"\x00"], [b""]
-"""The occurrences of a data type and of `tensor_content` that are left out."""
+"""The occurrences of a missing data type, and of a missing `tensor_content`."""
 
 _AS_BITS = {Datatype.FP16: Datatype.UINT16, Datatype.BF16: Datatype.UINT16}
-"""The integer datatype of the list elements, for datatypes that the message carries as integers."""
+"""The integer datatype of the list elements, for datatypes that are sent as integers."""
 
 MAX_BYTES = 2**63 - 1
 """Maximum number of elements. TensorFlow counts elements in 64 bits."""
 
 _DTYPE_TAG = DTYPE << 3 | VARINT
 _DIM, _SIZE, _UNKNOWN_RANK = 2, 1, 3
-"""The field numbers of a TensorShapeProto's `dim` with its `size`, and of `unknown_rank`."""
+"""The field numbers of a TensorShapeProto: `dim` with its `size`, and `unknown_rank`."""
 _LENGTH = Struct("<I")
 _SHORT = 256
-"""Maximum size of a shape in bytes, or length of a name in characters, that is cached."""
+"""Maximum size of a cached shape, in bytes, or length of a cached name, in characters."""
 
 
 # --- Reading ---
 
 
 class TensorAllowance(MessageAllowance):
-    """The allowance of a message of `size` bytes with TensorProtos.
+    """The memory allowance of a message of `size` bytes with TensorProtos.
 
-    It also limits the number of bytes by which short lists can be extended, to the larger of MOST_FILLED bytes and
-    FILL_RATIO times the message. Otherwise a few bytes could claim `limit` bytes of memory. `lists` and `contents` show
-    how the numbers of its tensors are sent: as typed lists or as `tensor_content`."""
+    It also limits the bytes that the gateway adds to short lists, to the larger of MOST_FILLED and FILL_RATIO times the
+    message size. Otherwise a few bytes could claim `limit` bytes of memory. `lists` and `contents` record how the
+    numbers of the tensors were sent: as typed lists or as `tensor_content`."""
 
     MOST_FILLED = 2**20
     FILL_RATIO = 16
@@ -140,9 +140,9 @@ class TensorAllowance(MessageAllowance):
         self._most = max(self.MOST_FILLED, self.FILL_RATIO * size)
 
     def spend_filled(self, size: int, what: str) -> None:
-        """Account for `size` bytes that are not on the wire.
+        """Account for `size` bytes that the message does not contain.
 
-        Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
+        Raise GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
         if size > self._most:
             text = f"{what}: its list is {size} bytes shorter than its shape takes; of short lists at most {self._most}"
             raise refusal(Reason.TOO_LARGE, f"{text} bytes are made, so send all elements")
@@ -152,12 +152,12 @@ class TensorAllowance(MessageAllowance):
 def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowance) -> Tensor:
     """Return the tensor in a TensorProto. FP32, FP64 and `tensor_content` are slices of `message`.
 
-    Errors call the tensor `what`. The elements are in one list, which can be shorter than the shape, or in
+    Error messages call the tensor `what`. The elements are in one list, which can be shorter than the shape, or in
     `tensor_content`, whose size must match the shape.
 
     Raises:
-        DecodeError: the bytes are not a TensorProto, or have a data type without a datatype, a dimension below 0, or
-            elements that do not match the data type or the shape.
+        DecodeError: the bytes are not a TensorProto, or contain a data type that has no datatype, a dimension below 0,
+            or elements that do not match the data type or the shape.
         GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `allowance`.
     """
     lists, strings, count = scan(message, _FIELDS, what, allowance)
@@ -169,7 +169,7 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
     if datatype is None:
         raise _unknown_data_type(dtype, what)
     elements = prod(shape)
-    # for BYTES only the length prefixes, because the tensor has more bytes only if the message has them
+    # for BYTES only the length prefixes: all other bytes of the tensor are in the message
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     pieces = lists.pop(LISTS[datatype], ())
     if lists or (count and datatype is not BYTES):
@@ -198,7 +198,7 @@ def _unknown_data_type(dtype: int, what: str) -> DecodeError:
 
 
 def _read_shape(given: list[Buffer], what: str) -> Shape:
-    """Return the shape in the occurrences of `tensor_shape`, which protobuf joins.
+    """Return the shape in the occurrences of `tensor_shape`, which are merged as in protobuf.
 
     Without an occurrence, the tensor is a scalar."""
     if not given:
@@ -240,7 +240,7 @@ _read_short_dimensions = lru_cache(256)(_read_dimensions)
 
 
 def _read_list(pieces: "list[Buffer] | tuple[()]", datatype: Datatype, what: str, most: int) -> tuple[Buffer, int]:
-    """Return the elements of a list in raw form, and their number, which is at most `most`."""
+    """Return the elements of a list in raw form, and their number. `most` is the maximum number."""
     number = LISTS[datatype]
     size = datatype.size if number in _SINGLE else 0
     for piece in pieces:
@@ -255,8 +255,8 @@ def _read_list(pieces: "list[Buffer] | tuple[()]", datatype: Datatype, what: str
 
 
 def check_piece(packed: Buffer, size: int, what: str) -> None:
-    """Raise DecodeError if a packed list ends within an element, because the next piece would continue it. The elements
-    have `size` bytes; 0 means varints."""
+    """Raise DecodeError if a packed list ends inside an element, because the next piece would continue the element.
+    `size` is the element size in bytes; 0 means varints."""
     if size and len(packed) % size:
         raise DecodeError(f"{what} has {len(packed)} bytes, no multiple of {size}")
     if not size and len(packed) and packed[-1] > 0x7F:
@@ -268,7 +268,8 @@ def _too_many(found: int, number: int, elements: int, what: str) -> DecodeError:
 
 
 def _fill(data: Buffer, found: int, elements: int, datatype: Datatype) -> Buffer:
-    """Return `data` of `found` elements with the last element repeated up to `elements`, or zeros if `found` is 0."""
+    """Return `data`, which contains `found` elements, with the last element repeated up to `elements`, or zeros if
+    `found` is 0."""
     size = datatype.size
     if not found:
         return bytes(elements * size)
@@ -290,7 +291,7 @@ def _fill_strings(strings: bytearray, count: int, shape: Shape, what: str, allow
 
 
 def _last_element(strings: bytearray) -> bytes:
-    """Return the last element of a raw form, with its length."""
+    """Return the last element in the raw form of BYTES, with its length prefix."""
     at = start = 0
     while at < len(strings):
         start = at
@@ -317,7 +318,7 @@ def _read_content(content: Buffer, datatype: Datatype, shape: Shape, what: str) 
 
 
 def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
-    """Return the strings in `tensor_content`, which has their lengths as varints, and then their bytes."""
+    """Return the strings in `tensor_content`, which contains the lengths as varints, and then the bytes."""
     octets, sizes, at = bytes(content), [], 0
     if elements > len(octets):
         raise DecodeError(f"{what}: tensor_content of {len(octets)} bytes cannot hold {elements} strings")
@@ -337,8 +338,8 @@ def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
 
 
 def parsed_size(message: Buffer) -> int:
-    """Return the number of bytes of a TensorProto that are parsed: all bytes except packed FP32 and FP64, and
-    `tensor_content` of numbers. Counting stops above LARGE. Raises DecodeError if the TensorProto is malformed."""
+    """Return the number of bytes of a TensorProto that must be parsed: all bytes except packed FP32 and FP64, and
+    `tensor_content` with numbers. Counting stops above LARGE. Raise DecodeError if the TensorProto is malformed."""
     size = 0
     for number, wire_type, start, value, end in fields(message):
         if number == DTYPE and message[value:end] == _STRING_DTYPE:
@@ -362,10 +363,11 @@ _LIST_KEYS = {datatype: key(number) for datatype, number in LISTS.items()}
 _CONTENT_KEY, _SHAPE_KEY, _NAME_KEY, _TENSOR_KEY, _DIM_KEY = map(key, (CONTENT, SHAPE, 1, 2, _DIM))
 _SIZE_KEY = bytes((_SIZE << 3 | VARINT,))
 _SHORT_STRINGS = [_LIST_KEYS[BYTES] + varint(size) for size in range(128)]
-"""The key and the length of an element of BYTES, by the element's size."""
+"""The key and the length of a BYTES element, by the element's size."""
 
 DataField: TypeAlias = Callable[[Tensor], tuple[bytes, Buffer]]
-"""The key of the field with a tensor's elements, and its value. For BYTES, it has the fields themselves and no key."""
+"""The key and the value of the field with a tensor's elements. For BYTES, the key is empty and the value contains the
+fields."""
 
 
 def in_content(tensor: Tensor) -> tuple[bytes, Buffer]:
@@ -384,12 +386,12 @@ def in_list(tensor: Tensor) -> tuple[bytes, Buffer]:
 
 
 def write_entry(number: int, tensor: Tensor, field: DataField, role: str) -> tuple[Buffer, ...]:
-    """Return the entry of a `map<string, TensorProto>`, the field `number` of its message, in parts.
+    """Return an entry of a `map<string, TensorProto>` with the field number `number`, in parts.
 
     The data is not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the tensor has no name, or its name is not valid Unicode. The text names the
+        GatewayError: INVALID_ARGUMENT if the tensor has no name, or its name is not valid Unicode. The message contains
             `role`.
     """
     if not tensor.name:
@@ -415,7 +417,7 @@ def _write_head(number: int, name: str, datatype: Datatype, shape: Shape, data_k
 
 
 _write_short_head = lru_cache(256)(_write_head)
-"""The cache works because clients send few names, datatypes and shapes. It saves 3 us for each tensor."""
+"""The cache works because clients send few distinct names, datatypes and shapes. It saves 3 us for each tensor."""
 
 
 def _write_dimension(size: int) -> bytes:

@@ -41,8 +41,8 @@ PROTOCOLS = (
                 platform=NAME,
             ),
             servers=Servers(
-                # By default, the Python and the C++ server run one call at a time, and finish it even if the client has
-                # disconnected.
+                # By default, the Python and the C++ server run one call at a time, and finish it even if the client
+                # disconnects.
                 max_in_flight=1,
                 takes_many=ConcurrencyQuery(info, takes_many),
                 # An idle connection occupies one of the C++ server's 8 threads for 5 s, and responses on a reused

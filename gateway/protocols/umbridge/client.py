@@ -1,4 +1,4 @@
-"""Upstream side. It converts canonical Requests to UM-Bridge requests, and UM-Bridge responses to Answers."""
+"""Upstream side: converts canonical Requests to UM-Bridge requests, and UM-Bridge responses to Answers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,30 +29,30 @@ from gateway.protocols.umbridge.schema import (
 )
 from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, encode_vectors, read_vector
 
-# UM-Bridge has no request for health or for the state of a model, so a server that responds to `/Info` counts as ready.
+# UM-Bridge has no health or model-status request, so a server that responds to `/Info` counts as ready.
 INFO_OPERATIONS = frozenset(
     {Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY}
 )
 
 
 def info(deadline: float | None = None) -> Message:
-    """Return the request for the server's version and models."""
+    """Return the request for the server version and the models."""
     return Message("GET", "/Info", deadline=deadline)
 
 
 def takes_many(reply: Message) -> bool:
-    """Return whether the response to `info` is from a gateway, which accepts any number of concurrent calls."""
+    """Return whether the response to `info` comes from a gateway, which accepts any number of concurrent calls."""
     return reply.status == HTTPStatus.OK and reply.headers.get(CALLS_HEADER) == MANY
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """Return one HTTP request with the keys of the Python client, in its order.
+    """Return one HTTP request with the keys that the Python client sends, in the same order.
 
-    Every input becomes a vector. The last inputs of a derivative are the tensors of DERIVATIVES.
+    Every input becomes a vector. The last inputs of a derivative call are the tensors in DERIVATIVES.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, UM-Bridge does not have the operation or the datatype; INVALID_ARGUMENT if an index
-            is not a single integer, or UM-Bridge does not have the parameter.
+        GatewayError: UNIMPLEMENTED if UM-Bridge does not have the operation or the datatype; INVALID_ARGUMENT if an
+            index is not a single integer, or UM-Bridge does not have the parameter.
     """
     if request.operation in PATHS:
         return _call(request, target)
@@ -92,7 +92,7 @@ def _call_body(request: Request, target: Target) -> Json:
 
 
 def _split_inputs(request: Request, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return the model's own inputs, and the last `count` inputs, which are the tensors of the derivative."""
+    """Return the model's own inputs, and the last `count` inputs, which are the tensors of the derivative call."""
     at = len(request.inputs) - count
     if at < 0:
         needed = ", ".join(DERIVATIVES[request.operation])
@@ -109,11 +109,11 @@ def _index(name: str, tensor: Tensor) -> int:
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
     """Return the Answer in one HTTP response.
 
-    Outputs of Evaluate have no names and no datatype. A derivative is one tensor.
+    Outputs of Evaluate have neither names nor a datatype. A derivative is one tensor.
 
-    Content-Type is ignored, because the Python server sends numbers as text/plain. Only a 2xx status is a success. The
-    Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no known server
-    sends an `output` under another status.
+    The gateway ignores Content-Type, because the Python server sends numbers as text/plain. Only a 2xx status is a
+    success. The Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no
+    known server sends an `output` under another status.
 
     Raises:
         DecodeError: the body is not the response to the request.
@@ -128,7 +128,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
 
 
 def _read_reply(text: Buffer, message: Message, array_keys: Mapping[str, ArrayForm], values: int) -> dict[str, Json]:
-    """Return the members of `text`, the body of `message`. Raises GatewayError if it is an error."""
+    """Return the members of `text`, the body of `message`. Raise GatewayError if the body reports an error."""
     body = read(text, array_keys, values=values, literals=True, level=1)
     if "error" in body:
         raise errors.decode_error(body["error"], message)
@@ -136,7 +136,7 @@ def _read_reply(text: Buffer, message: Message, array_keys: Mapping[str, ArrayFo
 
 
 def _decode_reply(message: Message, request: Request, target: Target) -> Response:
-    """Return the Answer in the response to a call. On a route with `nan: null`, null among numbers is NaN."""
+    """Return the Answer in the response to a call. On a route with `nan: null`, null among numbers becomes NaN."""
     read_typed, read_general = (
         (_evaluation, _general_evaluation)
         if request.operation is Operation.INFER
@@ -184,4 +184,4 @@ _METADATA_DECODERS: dict[tuple[Operation, str], Callable[[dict[str, Json], Reque
     (Operation.READY, ""): metadata.decode_live,
     (Operation.MODEL_READY, ""): metadata.decode_model_ready,
 }
-"""The decoder of the response for each operation and part."""
+"""The response decoder for each operation and part."""

@@ -1,6 +1,6 @@
-"""`config` can be any JSON value in UM-Bridge.
+"""Converts `config`, which can be any JSON value in UM-Bridge, to a parameter and back.
 
-In a canonical Request, it is the parameter `config`, which has the JSON text.
+In a canonical Request, the parameter `config` contains the JSON text.
 """
 
 import re
@@ -16,12 +16,13 @@ from gateway.protocols.umbridge.errors import excerpt
 CONFIG = "config"
 EMPTY = b"{}"
 _PLACE = re.compile(r" at byte [0-9]+$")
-"""The position of an error, counted in a text around the config that the client does not see."""
+"""The position in a JSON error message. It counts from the start of a text around the config that the client does not
+see."""
 _EQUAL_TO_EMPTY = (b"null", b"[]")
 
 
 def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
-    """Return the parameter for a message's `config`, which is compact JSON of equal value with its keys in order.
+    """Return the parameter for a message's `config`: equivalent compact JSON with the keys in the same order.
 
     Return no parameter for `{}`, `[]` (an empty list in R), null, or a message without `config`.
 
@@ -36,11 +37,11 @@ def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
 
 
 def encode_config(request: Request, target: Target) -> bytes:
-    """Return the JSON value of `config` for a request's parameter, or `{}`, which every client sends by default.
+    """Return the JSON text of `config` from the request's parameter, or `{}`, which every client sends by default.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the parameter is not JSON text, or the request has other parameters, which
-            UM-Bridge cannot carry; RESOURCE_EXHAUSTED if the text is longer than `limits.config`.
+            UM-Bridge cannot represent; RESOURCE_EXHAUSTED if the text is longer than `limits.config`.
     """
     _refuse_other_parameters(request.parameters, "")
     for tensor in request.inputs:

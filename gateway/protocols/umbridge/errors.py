@@ -1,9 +1,9 @@
 """Converts UM-Bridge errors, `{"error": {"type", "message"}}` with an HTTP status, to and from a Reason.
 
-It also has common parts of the texts of JSON errors.
+`required` and `excerpt` write error messages about JSON members for the other codecs in this folder.
 
-The interface has four types: InvalidInput, InvalidOutput, ModelNotFound and UnsupportedFeature. The Python and the C++
-client show any other type unchanged, so other failures have their own types.
+The interface defines four types: InvalidInput, InvalidOutput, ModelNotFound and UnsupportedFeature. The Python and the
+C++ client show any other type unchanged, so the gateway uses additional types for other failures.
 """
 
 from reprlib import Repr
@@ -22,7 +22,8 @@ from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
 from gateway.core.types import JSON_HEADERS, Headers, Message, Request
 
-# If several rows have the same status and type, these are decoded as the Reason of the first row.
+# Every Reason needs a row. If several rows contain the same status and type, these are decoded as the Reason of the
+# first row.
 _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.INVALID_INPUT: (400, "InvalidInput"),
     Reason.MODEL_NOT_FOUND: (400, "ModelNotFound"),
@@ -63,13 +64,13 @@ _BY_STATUS = {
     400: Reason.INVALID_INPUT,
     401: Reason.UNAUTHENTICATED,
     403: Reason.PERMISSION_DENIED,
-    # every UM-Bridge server has all paths, so this is another server or an older version
+    # Every UM-Bridge server has all paths, so this is a different server or an older version.
     404: Reason.UNSUPPORTED,
     405: Reason.UNSUPPORTED,
     413: Reason.TOO_LARGE,
     429: Reason.OVERLOADED,
     501: Reason.UNSUPPORTED,
-    # from proxies between the gateway and the servers
+    # 502 to 504 come from proxies between the gateway and the servers.
     502: Reason.UNREACHABLE,
     503: Reason.UNREACHABLE,
     504: Reason.TIMEOUT,
@@ -77,13 +78,13 @@ _BY_STATUS = {
 
 
 _NOTHING_SAID = "Server got itself in trouble"
-"""The body that the Python server (aiohttp) sends instead of the text of an exception in the model."""
+"""The body that the Python server (aiohttp) sends instead of the message of an exception in the model."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the HTTP response that reports `error` to a client."""
     status, type_ = _STATUS_AND_TYPE[error.reason]
-    # orjson rejects lone surrogates, which a name from a client can contain
+    # orjson rejects lone surrogates, which a client's model name can contain
     text = error.message.encode("utf-8", "replace").decode()
     body = write({"error": {"type": type_, "message": text}})
     headers = (*JSON_HEADERS.raw, *error_fields(error))
@@ -91,8 +92,8 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def decode_error(error: Json, message: Message) -> GatewayError:
-    """Return the GatewayError of a response's `error` member, which is an object or only a text. The text keeps an
-    unknown type (Julia's InvalidGradient, ...)."""
+    """Return the GatewayError for a response's `error` member, which is an object or a string. The message keeps an
+    unknown type, such as Julia's InvalidGradient."""
     type_, text = _type_and_text(error)
     if type_ and type_ not in _BY_TYPE:
         text = f"{type_}: {text}"
@@ -100,10 +101,10 @@ def decode_error(error: Json, message: Message) -> GatewayError:
 
 
 def decode_error_reply(message: Message, target: Target) -> GatewayError:
-    """Return the GatewayError of a response whose HTTP status is not 2xx.
+    """Return the GatewayError for a response whose HTTP status is not 2xx.
 
-    The response to an exception in the model is not JSON. The Python server sends 500 and a text; the C++ server sends
-    500, an empty body and the text in the header EXCEPTION_WHAT."""
+    If the model raises an exception, the response is not JSON: the Python server sends 500 and plain text; the C++
+    server sends 500, an empty body, and the message in the header EXCEPTION_WHAT."""
     try:
         body = read(message.body, {}, values=target.limits.json_values, literals=True)
     except DecodeError:
@@ -123,9 +124,9 @@ def _type_and_text(error: Json) -> tuple[str, str]:
 
 
 def _reason(message: Message, type_: str) -> Reason:
-    """Return the Reason that another gateway sent.
+    """Return the Reason of an error response.
 
-    Otherwise, return the Reason of the status and type, of the type, or of the status."""
+    The first match counts: the header of another gateway, the status and type, the type, the status."""
     return (
         REASONS.get(message.headers.get(REASON_HEADER))
         or _BY_STATUS_AND_TYPE.get((message.status, type_))
@@ -136,10 +137,10 @@ def _reason(message: Message, type_: str) -> Reason:
 
 
 def required(body: dict[str, Json], key: str, role: str) -> Json:
-    """Return the value of `key`. `role` is `request` or `reply`.
+    """Return the value of `key`. `role`, which is `request` or `reply`, is the word for `body` in the message.
 
     Raises:
-        DecodeError: `key` is missing. The error names the keys that exist.
+        DecodeError: `key` is missing. The message lists the keys that exist.
     """
     if key not in body:
         raise DecodeError(f'no "{key}" in the {role}; it has {", ".join(map(excerpt, body)) or "no keys"}')
@@ -149,4 +150,5 @@ def required(body: dict[str, Json], key: str, role: str) -> Json:
 _short = Repr()
 _short.maxstring = _short.maxother = 60
 excerpt = _short.repr
-"""Returns a value in Python's notation, shortened for an error text. Long and deep values lose their middle."""
+"""Returns a value in Python's notation, shortened for an error message by cutting the middle of long and deep
+values."""

@@ -1,8 +1,8 @@
-"""Types for the bodies of calls and of their responses. `Raw` is the text of a vector.
+"""Types for the bodies of calls and responses. `Raw` is the text of a vector.
 
-The typed readers decode a body that has exactly these members, once each, and vectors that are lists of JSON numbers.
-Real clients and servers write such bodies. The general reader (`gateway.core.json.read`) decodes every other body and
-large bodies. It accepts more, and reports errors. Both readers return the same value.
+The typed readers decode a body with exactly these members, once each, and with vectors that are lists of JSON numbers.
+Real clients and servers write these bodies. The general reader (`gateway.core.json.read`) decodes all other bodies and
+large bodies. It is more lenient, and reports errors. Both readers return the same value.
 """
 
 from typing import Any, TypeAlias

@@ -1,5 +1,5 @@
-"""Metadata, client side and upstream side. The metadata of one model takes three requests, `/InputSizes`,
-`/OutputSizes` and `/ModelInfo`. `/Info` lists the models."""
+"""Metadata, client side and upstream side. Complete model metadata takes three requests: `/InputSizes`, `/OutputSizes`
+and `/ModelInfo`. `/Info` lists the models."""
 
 from math import prod
 
@@ -14,7 +14,7 @@ from gateway.protocols.umbridge.vectors import no_numbers
 JsonObject = dict[str, Json]
 
 MAX_SIZE = 2**53
-"""The largest vector size that every JSON reader decodes exactly."""
+"""Maximum vector size that every JSON reader decodes exactly."""
 
 
 # Upstream side
@@ -43,7 +43,7 @@ def _decode_size(size: Json, what: str) -> int:
 
 
 def decode_model_info(body: JsonObject, request: Request) -> Signature:
-    """Return a Signature with only the operations. An operation that is missing in `support` is not supported."""
+    """Return a Signature with only the operations. An operation that is missing from `support` is not supported."""
     support = required(body, "support", "reply")
     if not isinstance(support, dict):
         raise DecodeError(f'"support" is {excerpt(support)}, expected an object of booleans')
@@ -51,7 +51,7 @@ def decode_model_info(body: JsonObject, request: Request) -> Signature:
 
 
 def decode_models(body: JsonObject, request: Request) -> tuple[ModelEntry, ...]:
-    """Return the models of `/Info`."""
+    """Return the models in a response to `/Info`."""
     return tuple(ModelEntry(_decode_model(model)) for model in _required_list(body, "models"))
 
 
@@ -62,7 +62,7 @@ def _decode_model(model: Json) -> str:
 
 
 def decode_server(body: JsonObject, request: Request) -> ServerInfo:
-    """Return the server of `/Info`, which has a version and no name."""
+    """Return the server in a response to `/Info`, which reports a version but no name."""
     return ServerInfo(NAME, str(required(body, "protocolVersion", "reply")))
 
 
@@ -100,7 +100,7 @@ def encode_output_sizes(answer: Answer, nan: str) -> tuple[bytes, ...]:
 
 
 def _size(spec: TensorSpec, role: str) -> int:
-    """Return the length of the vector for the tensor. The bridge has removed the batch dimension."""
+    """Return the length of the tensor's vector. The batch dimension has already been removed."""
     if spec.datatype is Datatype.BYTES:
         raise no_numbers(f"{role} {spec.name!r}")
     if min(spec.shape, default=0) < 0:
@@ -110,7 +110,7 @@ def _size(spec: TensorSpec, role: str) -> int:
 
 
 def encode_model_info(answer: Answer, nan: str) -> tuple[bytes, ...]:
-    """Return the support of a Signature's operations for each of the four calls."""
+    """Return whether a Signature's operations include each of the four calls."""
     assert isinstance(answer, Signature)
     return (write({"support": {call: operation in answer.operations for call, operation in CALLS.items()}}),)
 

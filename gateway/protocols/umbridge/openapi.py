@@ -71,9 +71,9 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
 
 
 def _has_sizes(word: str, model: DescribedModel) -> bool:
-    """Return True if the gateway can answer a metadata request.
+    """Return whether the gateway can answer a metadata request.
 
-    Tensors with free dimensions, and text, have no length."""
+    It cannot if a tensor is text or has a dimension of any size, because these have no vector length."""
     asked = {INPUT_SIZES: model.signature.inputs, OUTPUT_SIZES: model.signature.outputs}.get(word, ())
     return not any(-1 in each.shape or each.datatype is Datatype.BYTES for each in asked)
 
@@ -113,7 +113,8 @@ def _output(operation: Operation, model: DescribedModel | None) -> Schema:
 
 
 def _example(operation: Operation, model: DescribedModel) -> dict[str, Any] | None:
-    """Return a request for the first input and the first output, or None for a derivative whose lengths are unknown."""
+    """Return an example request for the first input and the first output, or None for a derivative call whose vector
+    lengths are unknown."""
     inputs, outputs = model.signature.inputs, model.signature.outputs
     tensors = (*inputs, *outputs)
     if not inputs or not outputs or not has_example(tensors):

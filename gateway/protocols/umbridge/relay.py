@@ -1,8 +1,8 @@
 """Relay of calls from a UM-Bridge client to a UM-Bridge server, without decoding them (`core.protocol.Relay`).
 
-The model's name is in the body. The gateway therefore scans a request member by member, and skips each vector at memory
-speed without reading its numbers. It forwards a request that has each member once, in a form that every server accepts.
-It decodes every other request, and writes it in this form. It also decodes responses that contain anything except
+The body contains the model name, so the gateway scans a request member by member, and skips each vector at memory speed
+without reading its numbers. It forwards a request that contains each member once, in a form that every server accepts.
+It decodes all other requests, and writes them in this form. It also decodes responses that contain anything except
 finite numbers.
 """
 
@@ -22,7 +22,7 @@ _BLANK = rb"[ \t\r\n]*+"
 
 
 def _pattern(*tokens: bytes) -> re.Pattern[bytes]:
-    """Return the pattern of these JSON tokens, with blanks between them."""
+    """Return a pattern that matches these JSON tokens, with optional blanks between them."""
     return re.compile(_BLANK.join(tokens))
 
 
@@ -35,8 +35,8 @@ _DEEPEST_CONFIG = 4
 
 
 def _nested(levels: int) -> bytes:
-    """Return the pattern of the contents of an object or a list. If the brackets do not match, no parser accepts the
-    message."""
+    """Return a pattern that matches the contents of an object or a list. The pattern also matches mismatched brackets,
+    but no parser accepts such a message."""
     inner = rb"|[{\[]%b[}\]]" % _nested(levels - 1) if levels else b""
     return rb"(?:%b%b)*+" % (_PLAIN, inner)
 
@@ -46,11 +46,11 @@ _VECTORS = _pattern(rb"\[", rb"([\[\]])")
 _AFTER_VECTOR = _pattern(b"", rb"(?:(,)" + _BLANK + rb"\[|\])")
 
 _LONGEST_TEXT = 64 * 2**10
-"""Maximum size of a name or a `config` that is skipped, in bytes."""
+"""Maximum size of a name or a `config` that the scan skips, in bytes."""
 _MOST_VECTORS = 64
-"""Maximum number of vectors of `input` that are skipped.
+"""Maximum number of vectors of `input` that the scan skips.
 
-Models have few, and short vectors are decoded equally fast."""
+Models have few vectors, and short vectors are decoded equally fast."""
 
 _End: TypeAlias = Callable[[Buffer, int], int]
 """Finds the end of the value that begins at a position. Returns -1 if not every server accepts the value."""
@@ -60,7 +60,7 @@ _End: TypeAlias = Callable[[Buffer, int], int]
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for a call.
+    """Return the request of a call.
 
     Return None if the gateway must decode the message because it is not a call, or because not every server would
     accept it unchanged."""
@@ -82,7 +82,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | None:
     """Return the positions of the values of an object's members.
 
-    Return None if the object has other members than `ends`, a member twice, or another kind of value."""
+    Return None if the members are not exactly those in `ends`, once each and with the expected kind of value."""
     found: dict[bytes, slice] = {}
     end = 0
     while member := _MEMBER.match(body, end):
@@ -99,7 +99,7 @@ def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | N
 
 
 def _of(pattern: re.Pattern[bytes]) -> _End:
-    """Return a function that finds the end of a value of this form."""
+    """Return a function that finds the end of a value that matches `pattern`."""
 
     def find_end(body: Buffer, start: int) -> int:
         found = pattern.match(body, start, start + _LONGEST_TEXT)
@@ -111,17 +111,17 @@ def _of(pattern: re.Pattern[bytes]) -> _End:
 def _end_of_vector(body: Buffer, start: int) -> int:
     """Return the end of a list.
 
-    The bracket that is found might be in the list, in a string or in another list. In that case the remaining text is
-    not valid JSON, and no server accepts the body."""
+    The bracket that is found might be inside the list: in a string or in another list. In that case, the remaining text
+    is not valid JSON, and no server accepts the body."""
     if body[start : start + 1] != b"[":
         return -1
     return find_byte(body, b"]", start) + 1 or -1
 
 
 def _end_of_vectors(body: Buffer, start: int) -> int:
-    """Return the end of a list of such lists, or -1 for any other value.
+    """Return the end of a list of vectors, or -1 for any other value.
 
-    MATLAB's client writes a list of one number as a number."""
+    The MATLAB client writes a list of one number as a number."""
     opening = _VECTORS.match(body, start)
     if opening is None:
         return -1
@@ -165,17 +165,17 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 _OUTPUT = _pattern(b"", rb"\{", b'"output"', b":", rb"\[")
 _NO_NUMBERS = b'"anu'
-"""Every additional member, and every value that is not a finite number, has at least one of these bytes, even in
+"""Every additional member, and every value that is not a finite number, contains at least one of these bytes, even in
 Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
     """Return the response to the client, with any Content-Type, like `client.decode_response`.
 
-    Return None if it contains anything except numbers.
+    Return None if the response contains anything except numbers.
 
     Raises:
-        GatewayError: the error of its status, as in `client.decode_response`.
+        GatewayError: the error that the status reports, as in `client.decode_response`.
     """
     if not 200 <= reply.status < 300:
         decode_response(reply, request, target)

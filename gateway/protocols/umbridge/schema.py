@@ -19,13 +19,13 @@ INPUT_SIZES, OUTPUT_SIZES, MODEL_INFO = PARTS = ("InputSizes", "OutputSizes", "M
 """The three requests for a model's metadata, as the path and as the `part` of a Request."""
 
 SIZES_KEYS = {INPUT_SIZES: "inputSizes", OUTPUT_SIZES: "outputSizes"}
-"""The key of each response."""
+"""The JSON key in each response."""
 
 TEST_SHARED_MEMORY = "TestShMem"
 SHARED_MEMORY_CALLS = tuple(f"{call}ShMem" for call in CALLS)
 """Undocumented calls.
 
-With them, a client and a server on one machine exchange the numbers through POSIX shared memory."""
+A client and a server on one machine use them to exchange the numbers through POSIX shared memory."""
 
 KEYS = {
     "out_wrt": "outWrt",
@@ -43,12 +43,12 @@ PROTOCOL_VERSION = 1.0
 The specification says string, but a string breaks the Python and the C++ client."""
 
 NAN: Nan = "literal"
-"""NaN, Infinity and -Infinity, which the Python and the Julia package read. They convert `null` to None without an
-error."""
+"""NaN, Infinity and -Infinity, which the Python and the Julia packages read. These packages convert `null` to None
+without an error."""
 
 CALLS_HEADER = "gateway-calls"
 MANY = "many"
-"""With this header value, the response to `/Info` shows the gateway's clients that the server accepts any number of
-concurrent calls. The interface has no member for this, and other clients ignore the header."""
+"""With this header value, the response to `/Info` shows other gateways that the server accepts any number of concurrent
+calls. The interface has no member for this information, and other clients ignore the header."""
 
 INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode())))

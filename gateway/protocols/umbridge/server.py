@@ -1,4 +1,4 @@
-"""Client side. It converts UM-Bridge requests to canonical Requests, and Answers to UM-Bridge responses."""
+"""Client side: converts UM-Bridge requests to canonical Requests, and Answers to UM-Bridge responses."""
 
 from collections.abc import Callable, Iterator
 from struct import pack
@@ -30,9 +30,9 @@ from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, enc
 
 SERVER_PATTERNS = {
     "GET /Info": (Operation.MODELS, ""),
-    # The gateway responds to this request itself and never forwards it. Otherwise the probe of a client on the server's
-    # machine would succeed, and the numbers of every later call would bypass the gateway. After an empty response, the
-    # client sends the numbers over HTTP.
+    # The gateway responds to this request itself and never forwards it. Otherwise, the probe of a client on the
+    # server's machine would succeed, and the numbers of all later calls would bypass the gateway. After an empty
+    # response, the client sends the numbers over HTTP.
     f"POST /{TEST_SHARED_MEMORY}": (Operation.LIVE, TEST_SHARED_MEMORY),
 }
 MODEL_PATTERNS = {
@@ -49,22 +49,22 @@ ARRAY_KEYS: dict[Operation, dict[str, ArrayForm]] = {Operation.METADATA: {}} | {
     }
     for operation in CALLS.values()
 }
-"""The request keys whose values are decoded as arrays. Any other value becomes a plain Python value."""
+"""The request keys whose values are decoded as arrays. All other values become plain Python values."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the canonical Request of one HTTP request.
 
-    Inputs have no names and no datatype. In a derivative, the tensors of DERIVATIVES follow them. `config` becomes the
-    parameter `config`, which has its JSON text.
+    Inputs have neither names nor a datatype. In a derivative call, the tensors in DERIVATIVES follow them. The JSON
+    text of `config` becomes the parameter `config`.
 
     The gateway ignores Content-Type (Julia and the conformity suite omit it) and unknown keys.
 
-    If a request that names a model has an error, the error becomes the Request's `flaw`, because real servers check the
-    model's name first, and the conformity suite requests unknown models with only the name.
+    An error in a request with a model name becomes the Request's `flaw`: real servers check the model name first, and
+    the conformity suite requests unknown models with only the name.
 
     Raises:
-        DecodeError: the body is not JSON, or names no model.
+        DecodeError: the body is not JSON, or contains no model name.
         GatewayError: UNIMPLEMENTED for a call through shared memory; RESOURCE_EXHAUSTED if `config` exceeds the limit.
     """
     asked = MODEL_PATTERNS.get(message.pattern)
@@ -83,7 +83,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _decode_call(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request of a call whose body the typed reader decodes. Raises DecodeError for any other body."""
+    """Return the Request of a call whose body the typed reader decodes. Raise DecodeError for any other body."""
     text = message.parts[0] if len(message.parts) == 1 else b""
     call = CALL_READERS[operation].read(text, listener.limits.json_values)
     if not call.name or (call.config and _may_be_deep(bytes(text))):
@@ -96,7 +96,7 @@ def _decode_call(operation: Operation, message: Message, listener: ListenerSetti
 
 
 def _may_be_deep(text: bytes) -> bool:
-    """Return whether the text can have more levels than the general reader allows, which counts them."""
+    """Return whether the text might be nested deeper than the general reader, which counts the levels, allows."""
     return text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
@@ -127,8 +127,8 @@ def _with_missing(
 ) -> Request | None:
     """Return the call in a body that caused `error`, with NaN for each null in the numbers of its vectors.
 
-    The call has a flaw. Return None if the body cannot be read in this way either, for example if a list in its config
-    contains null, which must stay null."""
+    The returned Request has a `flaw`. Return None if the body cannot be read in this way either, for example if a list
+    in its config contains null, which must stay null."""
     text, values = missing.as_nan(message.body, members=False), listener.limits.json_values
     if text is None:
         return None
@@ -141,7 +141,7 @@ def _with_missing(
 
 
 def _model_despite(error: DecodeError, message: Message, listener: ListenerSettings) -> str:
-    """Return the model's name in a body whose arrays are malformed. Raises `error` if the body names no model."""
+    """Return the model name in a body whose arrays are malformed. Raise `error` if the body contains no model name."""
     try:
         return _model(read(message.body, {}, values=listener.limits.json_values, literals=True))
     except DecodeError:
@@ -170,8 +170,8 @@ def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator
 
 
 def _decode_index(name: str, key: str, value: Json) -> Tensor:
-    """Return the position of a vector, which can be negative, because the model's server reports positions that are out
-    of range. `0.0` is accepted, as the C++ server does."""
+    """Return the position of a vector. It can be negative, because the model server reports positions that are out of
+    range. As in the C++ server, `0.0` is valid."""
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
         raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')
@@ -186,11 +186,11 @@ def _metadata_parameters(part: str, body: dict[str, Json], listener: ListenerSet
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the HTTP response to a Request that `decode_request` returned.
 
-    The response has only the members of the interface, because the conformity suite forbids any other member.
+    The response contains only the members that the interface defines, because the conformity suite forbids all others.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if a tensor is BYTES; FAILED_PRECONDITION if a tensor in a request for sizes has a
-            free dimension; INTERNAL if a derivative is not exactly one tensor.
+        GatewayError: UNIMPLEMENTED if a tensor is BYTES; FAILED_PRECONDITION if sizes are requested and a tensor has a
+            dimension of any size; INTERNAL if a derivative is not exactly one tensor.
     """
     encode_body = _BODY_ENCODERS[request.operation, request.part]
     headers = INFO_HEADERS if request.operation is Operation.MODELS else JSON_HEADERS

@@ -17,11 +17,11 @@ _DATATYPES = {
     np.dtype(np.uint64): Datatype.UINT64,
     np.dtype(np.float64): Datatype.FP64,
 }
-"""The datatype of a vector, by the dtype that the JSON reader chose from its literals."""
+"""The datatype of a vector, by the dtype that the JSON reader derived from its literals."""
 
 
 def read_vector(name: str, raw: Raw) -> Tensor:
-    """Return the Tensor of the list of JSON numbers in `raw`, like `decode_vector`.
+    """Return the Tensor in `raw`, a list of JSON numbers, like `decode_vector`.
 
     Raises:
         DecodeError: the general reader must read the text.
@@ -33,12 +33,12 @@ def read_vector(name: str, raw: Raw) -> Tensor:
 
 
 def decode_vector(name: str, vector: Array, what: str) -> Tensor:
-    """Return an untyped Tensor of rank 1, whose datatype is INT64, UINT64 or FP64, depending on the literals.
+    """Return an untyped Tensor of rank 1. Its datatype is INT64, UINT64 or FP64, depending on the literals.
 
     A scalar, which MATLAB writes for a vector of one number, becomes `[1]`.
 
     Raises:
-        DecodeError: the vector contains anything except numbers, or is nested. The text names `what`.
+        DecodeError: the vector contains anything except numbers, or is nested. The message contains `what`.
     """
     values = vector.values
     datatype = None if isinstance(values, bytes) else _DATATYPES.get(values.dtype)
@@ -53,7 +53,7 @@ def decode_vector(name: str, vector: Array, what: str) -> Tensor:
 def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
     """Return the JSON array of all elements in row-major order, for insertion into a message for `write_message`.
 
-    BOOL becomes 1 and 0, because a vector has only numbers.
+    BOOL becomes 1 and 0, because a vector contains only numbers.
 
     Raises:
         GatewayError: UNIMPLEMENTED if the tensor is BYTES; INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`.
@@ -67,12 +67,12 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> list[Any]:
     """Return the vectors of the tensors, like `encode_vector`.
 
-    `role` is `input` or `output`. Errors use it to name the tensor."""
+    `role` (`input` or `output`) is the word for the tensors in error messages."""
     return [encode_vector(tensor, nan, _label(tensor, at, role)) for at, tensor in enumerate(tensors)]
 
 
 def no_numbers(what: str) -> GatewayError:
-    """Return the error for BYTES, which UM-Bridge cannot carry."""
+    """Return the error for BYTES, which UM-Bridge cannot represent."""
     return unsupported(f"{what} is BYTES, but UM-Bridge carries numbers only")
 
 

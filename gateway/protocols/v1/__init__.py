@@ -1,8 +1,7 @@
-"""V1, which is the KServe V1 protocol and TensorFlow Serving's REST API, with tensors in JSON as rows or columns.
+"""V1: the KServe V1 protocol and TensorFlow Serving's REST API, with tensors as JSON rows or columns.
 
 Specifications: https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol and
-https://www.tensorflow.org/tfx/serving/api_rest. `flavor` selects the server type, for features in which the servers
-differ.
+https://www.tensorflow.org/tfx/serving/api_rest. Where the servers differ, `flavor` selects the server type.
 """
 
 from functools import partial

@@ -1,8 +1,8 @@
 """Bytes in JSON, in TensorFlow Serving's form `{"b64": "<base64>"}` (REST API, "Encoding binary values").
 
-Before the JSON text is parsed, a string with a prefix, the mark, replaces every `b64` object. An array of these objects
-is then an array of strings, which the array reader accepts. A tensor with at least one of these objects becomes BYTES
-of content type `image`, which is never treated as text, even if its bytes are valid UTF-8.
+Before parsing the JSON text, the gateway replaces every `b64` object with a string that begins with a mark. An array of
+`b64` objects thus becomes an array of strings, which the array reader accepts. A tensor with at least one `b64` object
+becomes BYTES of content type `image`, which is never treated as text, even if its bytes are valid UTF-8.
 """
 
 import re
@@ -20,7 +20,7 @@ from gateway.core.types import Tensor
 IMAGE = "image"
 
 _KEY = b'"b64"'
-# This cannot match in a string of valid JSON, where a backslash precedes each quote.
+# This cannot match inside a string of valid JSON, where a backslash precedes each quote.
 _OBJECT = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"([^"\\}]*+)"[ \t\r\n]*+\}')
 _OPENING = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"')
 _CLOSING = re.compile(rb'"[ \t\r\n]*+\}')
@@ -30,13 +30,13 @@ _PIECE = 2**20
 
 
 def mark(text: bytes) -> bytes:
-    """Return the JSON text with a marked string instead of each `b64` object.
+    """Return the JSON text with each `b64` object replaced by a marked string.
 
     A text that already contains the mark is returned unchanged, so a client's own string is never decoded."""
     if _KEY not in text or _MARK in text or any(escape in text for escape in _ESCAPES):
         return text
     # `re` holds the GIL while it runs, so large texts are processed in pieces. A match ends at the first closing brace,
-    # so a piece can end after any brace.
+    # so a piece can end after any closing brace.
     marked: list[bytes | memoryview] = []
     at = 0
     while at < len(text):
@@ -51,8 +51,8 @@ def mark(text: bytes) -> bytes:
 
 
 def _marked_large(text: bytes, at: int, end: int) -> Iterator[bytes | memoryview]:
-    """Yield the marked text of a piece whose last object is too large for `re`. From `at + _PIECE` on, the only brace
-    is the last byte of the piece, so this brace ends the last `b64` object, or no `b64` object."""
+    """Yield the marked text of a piece whose last object is too large for `re`. From `at + _PIECE` on, the only closing
+    brace is the last byte of the piece. If this brace ends a `b64` object, it is the last one."""
     whole, key = memoryview(text), text.rfind(_KEY, at, min(at + 2 * _PIECE, end))
     brace = text.rfind(b"{", at, key) if key >= 0 else -1
     opening = _OPENING.match(text, brace, min(brace + _PIECE, end)) if brace >= 0 else None
@@ -75,7 +75,7 @@ def decode_marked(tensor: Tensor, what: str) -> Tensor:
     """Return the tensor with its marked strings decoded to bytes.
 
     Raises:
-        DecodeError: a marked string is not base64. The error names `what`.
+        DecodeError: a marked string is not base64. The message contains `what`.
     """
     if tensor.datatype is not Datatype.BYTES or _MARK not in bytes(tensor.data):
         return tensor
@@ -85,7 +85,7 @@ def decode_marked(tensor: Tensor, what: str) -> Tensor:
 
 
 def restore_objects(given: Json) -> Json:
-    """Return a member without tensors, with each marked string converted back to its `b64` object."""
+    """Return a body member other than tensors, with each marked string converted back to its `b64` object."""
     if isinstance(given, dict):
         return {name: restore_objects(each) for name, each in given.items()}
     if isinstance(given, list):
@@ -129,6 +129,6 @@ def to_json(element: bytes) -> bytes:
     """Return the `b64` object of one element."""
     if len(element) <= _PIECE:
         return b'{"b64":"%b"}' % b64encode(element)
-    step = _PIECE // 3 * 3  # these are complete groups, so only the last piece has padding
+    step = _PIECE // 3 * 3  # complete groups, so only the last piece is padded
     pieces = (b64encode(element[at : at + step]) for at in range(0, len(element), step))
     return b"".join((b'{"b64":"', *pieces, b'"}'))

@@ -1,4 +1,4 @@
-"""Upstream side. It converts canonical Requests to V1 requests, and V1 responses to Answers."""
+"""Upstream side: converts canonical Requests to V1 requests, and V1 responses to Answers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,12 +23,12 @@ _PAYLOAD_FORMATS = {
     Payload.COLUMNS: (TensorFormat.COLUMNS, False),
     Payload.NAMED_COLUMNS: (TensorFormat.COLUMNS, True),
 }
-"""The format, and whether a single tensor also has a name."""
+"""The format, and whether a single tensor gets a name too."""
 
 
 def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
-    """Return a `:predict` or `:explain` request, in the route's `payload` format, otherwise in the V1 client's format,
-    otherwise in rows. Inputs that cannot be rows become columns."""
+    """Return a `:predict` or `:explain` request. The format is the route's `payload`, otherwise the V1 client's format,
+    otherwise rows. Inputs that cannot be rows become columns."""
     _refuse_parameters_of_tensors(request)
     tensor_format, named = _tensor_format(request)
     if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):
@@ -89,7 +89,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
     Raises:
         GatewayError: UNIMPLEMENTED if V1 does not have the operation; INVALID_ARGUMENT or NOT_FOUND if V1 cannot
-            express a name, version, parameter or tensor.
+            represent a name, version, parameter or tensor.
     """
     ask = _ENCODERS.get(request.operation)
     if ask is None:
@@ -98,7 +98,8 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's Answer to `request`. Content-Type is ignored, because KServe omits it in text responses.
+    """Return the backend's Answer to `request`. The gateway ignores Content-Type, because KServe omits it in text
+    responses.
 
     Raises:
         DecodeError: the response is not a V1 response.
@@ -131,8 +132,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response:
     """Return the predictions in a response.
 
-    `nan` is the route's setting. If it is `null`, null among numbers is NaN. Otherwise null is part of arbitrary JSON,
-    which the client gets as text."""
+    `nan` is the route's setting. If it is `null`, null among numbers becomes NaN. Otherwise, an array with null is
+    arbitrary JSON, which the client gets as text."""
     text = missing.as_nan(reply.body, members=True) if nan == "null" else None
     try:
         body = read_body(reply.body if text is None else text, REPLY, target.limits.json_values, any_json=True)
@@ -147,5 +148,5 @@ def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response
 
 
 def _decode_explanation(reply: Message) -> Response:
-    """Return an explanation, which can be any JSON, as one BYTES element with the text."""
+    """Return an explanation, which can be any JSON, as one BYTES element with the JSON text."""
     return Response((tensors.json_text("explanation", bytes(reply.body)),))

@@ -1,7 +1,8 @@
 """CloudEvents around requests and responses, as in KServe's V1 server.
 
 In binary mode, the attributes are `ce-` headers, and the body is an ordinary body. In structured mode, the body is a
-JSON object with the attributes, and the request is at `data`. Specification: CloudEvents 1.0, HTTP protocol binding.
+JSON object with the attributes, and with the request under `data`. Specification: CloudEvents 1.0, HTTP protocol
+binding.
 """
 
 import json
@@ -20,18 +21,19 @@ PLAIN = ""
 _HEADERS = (b"ce-specversion", b"ce-source", b"ce-type", b"ce-id")
 _VERSIONS = ("1.0", "0.3")
 _ATTRIBUTES = frozenset({"time", "type", "source", "id", "specversion", "data"})
-"""The keys that KServe requires of a structured event. `time` is optional in the specification."""
+"""The keys that KServe requires in a structured event. The specification makes `time` optional."""
 _TYPE = "io.kserve.inference.response"
 _STRUCTURED_TYPE = "application/cloudevents+json"
 
 
 def may_be_event(message: Message) -> bool:
-    """Return whether a client's message can be an event for `unwrap`, or an invalid event."""
+    """Return whether a client's message might be an event, valid or invalid, that `unwrap` must handle."""
     return b"ce-specversion" in message.headers.first or has_word(message.body, b'"specversion"', 5)
 
 
 def unwrap(message: Message, values: int) -> tuple[Message, str]:
-    """Return the message whose body is the request, and the mode of the response. `values` is `limits.json_values`.
+    """Return the message with the event's request as its body, and the mode of the response. `values` is
+    `limits.json_values`.
 
     Raises:
         DecodeError: the version of a binary event is unknown.
@@ -55,8 +57,8 @@ def unwrap(message: Message, values: int) -> tuple[Message, str]:
 
 
 def wrap(parts: tuple[Buffer, ...], event: str, model: str) -> Message:
-    """Return the response to an event, in the mode `event`. `parts` are the JSON text of the ordinary response."""
-    # KServe writes events with Python's json, so they have blanks and escapes.
+    """Return the response to an event, in the mode `event`. `parts` contain the JSON text of the ordinary response."""
+    # KServe writes events with Python's json module, so they contain blanks and escapes.
     data = json.loads(b"".join(parts))
     attributes = {
         "specversion": "1.0",

@@ -1,6 +1,6 @@
-"""V1 errors, which are an HTTP status and `{"error": text}`, with the layout and the statuses of each server type.
+"""V1 errors: an HTTP status and `{"error": text}`, with the layout and the statuses of each server type.
 
-The header `gateway-reason` has the Reason, so the Reason survives a chain of gateways.
+The header `gateway-reason` contains the Reason, so it survives a chain of gateways.
 """
 
 import re
@@ -15,19 +15,19 @@ from gateway.protocols.v1.parameters import BodyMessage
 _MAX_TEXT = 8192
 _NO_SUCH_PATH = frozenset({Reason.PATH_NOT_FOUND, Reason.METHOD_NOT_ALLOWED})
 _NOT_FOUND = "Not Found"
-"""The error for an unknown path in FastAPI, on which KServe is built."""
+"""The message for an unknown path in FastAPI, on which KServe is built."""
 
 _REASONS = {**REASONS_BY_NUMBER, 409: Reason.ABORTED}
 _OF_A_MODEL = re.compile(r"model|servable", re.IGNORECASE)
-"""Words in errors from KServe, TensorFlow Serving, TorchServe and OpenVINO about a missing model."""
+"""Words in the messages of KServe, TensorFlow Serving, TorchServe and OpenVINO about a missing model."""
 
 _NOT_READY = " is not ready."
-"""The end of KServe's error text for a model that the server has not loaded."""
+"""The end of KServe's error message for a model that is not loaded."""
 
 
 def encode_error(flavor: str, error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the response with `error` in the layout of `flavor`. If the model rejects rows that arrived as JSON texts,
-    the error text also has the reason why the rows are not a tensor."""
+    the message also explains why the rows are not a tensor."""
     origin = request.origin if request is not None else None
     tensor_error = (
         origin.tensor_error if isinstance(origin, BodyMessage) and error.reason is Reason.INVALID_INPUT else ""
@@ -54,7 +54,7 @@ def _as_tensorflow(error: GatewayError, text: str, message: Message) -> tuple[in
 
 
 def decode_error(reply: Message) -> GatewayError:
-    """Return the error in a backend's response with status 400 or above. Its body is `{"error": text}`, FastAPI's
+    """Return the error in a backend's response with status 400 or above. The body can be `{"error": text}`, FastAPI's
     `{"detail": ...}` or plain text."""
     text = _text(reply)
     reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason(reply.status, text)
@@ -65,16 +65,16 @@ def _reason(status: int, text: str) -> Reason:
     if status == 503 and text.endswith(_NOT_READY):
         return Reason.NOT_READY
     if status == 404 and text == _NOT_FOUND:
-        return Reason.UNSUPPORTED  # the server lacks the path itself and not the model
+        return Reason.UNSUPPORTED  # the path is missing, not the model
     return _REASONS.get(status, Reason.MODEL_ERROR)
 
 
 def lacks_path(reply: Message, model: str = "") -> bool:
-    """Return whether the server lacks the path or the verb.
+    """Return whether the server does not have the path or the verb.
 
-    The response is from a web server or framework (a page, a line, or empty), or is an error that does not mention a
-    model, such as `{"error": "Not found"}` from a handwritten server. If a server has the path, its error about a
-    missing model mentions models, or `model`."""
+    In this case, the response comes from a web server or framework (a page, a line, or empty), or is an error that does
+    not mention a model, such as `{"error": "Not found"}` from a handwritten server. If a server has the path, its error
+    about a missing model mentions models, or `model`."""
     if reply.headers.get(REASON_HEADER):
         return False
     if reply.status not in (400, 404):
@@ -91,7 +91,7 @@ def lacks_path(reply: Message, model: str = "") -> bool:
 def is_unknown_servable(reply: Message, model: str) -> bool:
     """Return True if TensorFlow Serving reports a missing model.
 
-    Its text is "Could not find any versions of model x" in responses to status requests, and "Servable not found for
+    The message is "Could not find any versions of model x" in responses to status requests, and "Servable not found for
     request: Latest(x)" in other responses."""
     text = _text(reply)
     return reply.status == 404 and text in (
@@ -101,16 +101,16 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
 
 
 def error_in_success(reply: Message) -> GatewayError | None:
-    """Return the error in a response with status 200 that is `{"error": text}` instead of a prediction.
+    """Return the error in a response with status 200 whose body is `{"error": text}` instead of a prediction.
 
-    Return None if it is not an error."""
+    Return None if the response is not an error."""
     text = _error_text(reply.body)
     return refusal(Reason.MODEL_ERROR, text[:_MAX_TEXT]) if text else None
 
 
 def batcher_error(message: object) -> GatewayError:
-    """Return the error that KServe's batcher sends with status 200. `message` is the body of the model server's
-    error."""
+    """Return the error that KServe's batcher sends with status 200. `message` is the body of the model server's error
+    response."""
     text = str(message)
     return refusal(Reason.MODEL_ERROR, (_error_text(text.encode("utf-8", "replace")) or text)[:_MAX_TEXT])
 

@@ -1,6 +1,6 @@
 """V1 server types, and how they are detected.
 
-KServe and TensorFlow Serving have the same paths for inference. They differ in metadata, versions, errors and NaN.
+KServe and TensorFlow Serving use the same inference paths. They differ in metadata, versions, errors and NaN.
 """
 
 from gateway.core.protocol import ServerTypes
@@ -8,7 +8,7 @@ from gateway.core.types import ServerInfo
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
 GATEWAY = "gateway"
-"""Another gateway, with the paths of both server types, whatever its listener's server type is."""
+"""Another gateway. It serves the paths of both server types, whatever its listener's server type is."""
 
 MARK = b"gateway-flavor"
 """The header that distinguishes a gateway's response to `GET /` from KServe's."""

@@ -1,13 +1,13 @@
-"""The JSON body of a request or a response with tensors. Each format has two layouts:
+"""The JSON body of a request or a response with tensors. Each format has two layouts (named and unnamed):
 
     format    key in requests / responses    unnamed, one tensor   named
     rows      "instances" / "predictions"    [row, ...]            [{name: row, ...}, ...]
     columns   "inputs" / "outputs"           value                 {name: value, ...}
 
-_SHAPES has a row for each shape of bodies that are read without Python values for their numbers. Small bodies are read
-by their type, in which `Raw` is the text of tensors. Other bodies are read with the numbers directly in arrays. If this
-fails, the gateway reads a body as Python values (`_read_json_values`), which is slower, but also accepts rows that are
-not rectangular, and reports errors.
+_SHAPES lists the body layouts whose numbers are read without Python values. Small bodies are read with typed readers,
+in which `Raw` is the text of tensors. Other bodies are read with the numbers directly in arrays. If this fails, the
+gateway reads a body as Python values (`_read_json_values`), which is slower, but also accepts rows that are not
+rectangular, and reports errors.
 """
 
 import re
@@ -42,7 +42,7 @@ from gateway.protocols.v1.tensors import (
 class Body:
     """The contents of a body, with tensors in one of the two formats, and its other `members`.
 
-    `tensor_error` is the reason why a value is JSON text and not a tensor; empty if all values are tensors."""
+    `tensor_error` explains why a value is JSON text and not a tensor. It is empty if all values are tensors."""
 
     tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]
@@ -56,11 +56,11 @@ class Body:
 def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Body:
     """Return the tensors and the other members of `raw`.
 
-    `limit` is `limits.json_values`. NaN and Infinity are numbers. If `any_json` is True, a value that is not a
-    rectangular array becomes BYTES of JSON texts.
+    `limit` is `limits.json_values`. NaN and Infinity count as numbers. If `any_json` is True, a value that is not a
+    rectangular array becomes BYTES that contain JSON texts.
 
     Raises:
-        DecodeError: the body is not JSON, has both keys or none of the keys of the tensors, or has a value that is not
+        DecodeError: the body is not JSON, contains both or neither of the tensor keys, or contains a value that is not
             a tensor.
     """
     text = raw if isinstance(raw, bytes) else bytes(raw)
@@ -84,17 +84,17 @@ def _unchanged(tensor: Tensor, what: str) -> Tensor:
 def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
     """Return the body with its numbers read directly into tensors.
 
-    Return None if the body's layout does not allow that. `unmark` decodes the strings that replaced `b64` objects in
+    Return None if the body's layout does not allow this. `unmark` decodes the strings that replaced `b64` objects in
     the text."""
     shape = _shape(text)
     try:
-        if b'["' in text:  # the readers of arrays read lists of strings equally fast
+        if b'["' in text:  # array readers read lists of strings equally fast
             raise DecodeError
         found = shape.split(shape.types[keys].read(text, limit), keys)
         if found is None:
             raise DecodeError
         tensors = [_from_text(name, given, limit) for name, given in found.tensors]
-    except DecodeError:  # the readers of arrays accept the body or report the error
+    except DecodeError:  # the array readers accept the body or report the error
         wanted = _EVERY if shape.pattern else {keys.rows: ArrayForm.ARRAY, keys.columns: ArrayForm.ARRAY}
         found = shape.split(read(text, wanted, values=limit, literals=True, level=shape.level), keys)
         if found is None:
@@ -108,8 +108,8 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
 
 @frozen
 class _Split:
-    """A body before its tensors are made: the text or the array of each tensor by name (for named rows, of each row),
-    and the other members of the body."""
+    """A body before its values become tensors: the text or the array of each tensor by name (a list with one item per
+    row, for named rows), and the other members of the body."""
 
     tensor_format: TensorFormat
     tensors: Iterable[tuple[str, Any]]
@@ -118,10 +118,11 @@ class _Split:
 
 @frozen
 class _Shape:
-    """A shape of bodies.
+    """A body layout.
 
-    `pattern` finds it in a text. `types` read small bodies. In other bodies, the tensors are arrays at `level`. `split`
-    takes the document apart. It returns None if the document has another shape."""
+    `pattern` recognizes the layout in a text. `types` are the readers for small bodies. In other bodies, the tensors
+    are arrays at `level`. `split` separates the tensors from the other members, and returns None for a document with
+    another layout."""
 
     pattern: re.Pattern[bytes] | None
     types: Mapping[BodyKeys, TypedReader[dict[str, Any]]]
@@ -137,7 +138,7 @@ the text (0.7 us for each KiB)."""
 
 
 def _types(tensors: Any) -> dict[BodyKeys, TypedReader[dict[str, Any]]]:
-    """Return the readers of bodies whose member with tensors has the type `tensors`."""
+    """Return the typed readers of bodies. `tensors` is the type of the member that contains the tensors."""
 
     def kind(members: dict[str, Any]) -> Any:
         return TypedDict("Body", members, total=False)  # type: ignore[operator] # msgspec reads it
@@ -176,7 +177,8 @@ _EVERY = AllBut(())
 _NAMED_ROWS = re.compile(rb'"(?:instances|predictions|explanations)"\s*:\s*\[\s*\{')
 _NAMED_COLUMNS = re.compile(rb'"(?:inputs|outputs|predictions)"\s*:\s*\{')
 _HEAD = 64 * 2**10
-"""Number of bytes of the text to search for named tensors. If their key comes later, they are read as Python values."""
+"""Number of bytes at the beginning of the text to search for named tensors. If their key comes later, they are read as
+Python values."""
 _SHAPES = (
     _Shape(_NAMED_ROWS, _types(list[dict[str, Raw]]), 3, _split_named_rows),  # {"instances": [{"x": here}]}
     _Shape(_NAMED_COLUMNS, _types(dict[str, Raw]), 2, _split_named_columns),  # {"inputs": {"x": here}}
@@ -193,13 +195,13 @@ def _shape(text: bytes) -> _Shape:
 
 
 _DEEPEST = MAX_DEPTH - 3
-"""Maximum number of levels of an array that are allowed at every position of the body."""
+"""Maximum nesting depth of an array that is allowed at every position of the body."""
 
 
 def _from_text(name: str, given: Raw | list[Raw], values: int) -> Tensor:
     """Return the tensor of one list, or of the values in all rows.
 
-    The caller passes both as text. Raises DecodeError for other text."""
+    The caller passes both as JSON text. Raise DecodeError for any other text."""
     text = b"[%b]" % b",".join(given) if isinstance(given, list) else bytes(given)
     if not text.startswith(b"["):
         raise DecodeError
@@ -275,7 +277,7 @@ def _join(arrays: "list[np.ndarray[Any, Any]]", what: str) -> "np.ndarray[Any, A
 
 
 def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, array_error: DecodeError | None) -> Body:
-    """Return the body, read as Python values. `array_error` is the error of `_read_arrays`, if it raised one."""
+    """Return the body, read as Python values. `array_error` is the error that `_read_arrays` raised, if any."""
     try:
         document = read(text, {}, values=limit, literals=False)
     except DecodeError as error:
@@ -301,7 +303,7 @@ def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, a
 def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
     """Return `array_error` if there is one.
 
-    If the body was too large for arbitrary JSON, the error also names the limit."""
+    If the body was too large for arbitrary JSON, the message also states the limit."""
     if array_error is None or "limits.json_values" not in str(error):
         return array_error or error
     return DecodeError(f"{array_error}; JSON other than arrays may have {limit} values (limits.json_values)")
@@ -324,19 +326,19 @@ def _named_columns(given: Json) -> list[tuple[str, Json]]:
 
 
 def _names_tensors(given: dict[str, Json]) -> bool:
-    """Return whether the keys can be names of tensors.
+    """Return whether the keys can be tensor names.
 
-    There must be keys, every key must have text, and the object must not be a `b64` object."""
+    There must be at least one key, no key can be empty, and the object must not be a `b64` object."""
     return bool(given) and "" not in given and given.keys() != {"b64"}
 
 
 def _what(name: str, role: str) -> str:
-    """Return the name of a tensor in errors."""
+    """Return the words for a tensor in error messages."""
     return f"{role} {name!r}" if name else f"the {role}"
 
 
 def _tensor(name: str, given: Json, role: str, limit: int, is_rows: bool) -> tuple[Tensor, str]:
-    """Return the tensor, and the reason why it is JSON text, which is empty for an ordinary tensor."""
+    """Return the tensor, and an explanation of why it is JSON text, which is empty for an ordinary tensor."""
     try:
         return from_value(name, given, _what(name, role), limit), ""
     except DecodeError as error:
@@ -370,11 +372,11 @@ def are_rows(tensors: Sequence[Tensor]) -> bool:
 def write_body(body: Body, keys: BodyKeys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
     """Return the JSON text of a body, in pieces.
 
-    If there are several tensors, they get names. A single tensor gets its name only if `named` is True. In the row
-    format, tensors that cannot be rows are complete values under the key of the rows.
+    Several tensors are always written with their names; a single tensor only if `named` is True. In the row format,
+    tensors that cannot be rows are written whole under the key of the rows.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a tensor that JSON cannot carry. The text names the tensor.
+        GatewayError: INVALID_ARGUMENT if JSON cannot represent a tensor (the message says which).
     """
     tensors = body.tensors
     key = keys.of(body.tensor_format)
@@ -402,7 +404,7 @@ def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: 
 
 
 def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
-    """Return a JSON object of keys and texts, in pieces, without copying large texts."""
+    """Return a JSON object, in pieces, from its keys and the JSON texts of its values, without copying large texts."""
     pieces = [*chain.from_iterable((b",%b:" % write(key), *texts) for key, texts in members)]
     if not pieces:
         return (b"{}",)

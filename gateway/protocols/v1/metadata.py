@@ -1,8 +1,8 @@
-"""V1 metadata, which is liveness, the model list, KServe's readiness, and TensorFlow Serving's version status and
+"""V1 metadata: liveness, the model list, KServe's readiness, and TensorFlow Serving's version status and
 `signature_def`.
 
-A listener of either server type writes a model's signature as TensorFlow Serving does, because KServe lacks metadata
-over V1.
+Listeners of both server types write a model's signature in TensorFlow Serving's format, because KServe offers no
+metadata over V1.
 """
 
 from typing import Any
@@ -39,28 +39,29 @@ _AVAILABLE = "AVAILABLE"
 
 
 def encode_alive(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to `GET /` from a gateway that is alive."""
+    """Return the response to `GET /`, which says that the gateway is alive."""
     return Message(headers=_ALIVE_HEADERS, parts=(_ALIVE,), status=200)
 
 
 def encode_models(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to `GET /v1/models`, which has the names, each once."""
+    """Return the response to `GET /v1/models`, which lists each model name once."""
     assert isinstance(answer, tuple)
     return _reply({"models": [*dict.fromkeys(entry.name for entry in answer)]})
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return KServe's response to `GET /v1/models/{model}`, which is `name` and `ready`, or 503."""
+    """Return KServe's response to `GET /v1/models/{model}`: `name` and `ready`, or status 503."""
     if not answer:
-        # this is the text of KServe since 0.10
+        # the message of KServe since 0.10
         return _reply({"error": f"Model with name {request.model} is not ready."}, 503)
     return _reply({"name": request.model, "ready": True})
 
 
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return TensorFlow Serving's response to `GET /v1/models/{model}`, which is the state of the requested version.
+    """Return TensorFlow Serving's response to `GET /v1/models/{model}`: the state of the requested version.
 
-    If the request has no version, the response has version 1, because the version that runs is unknown."""
+    If the request contains no version, the response reports version 1, because the gateway does not know which version
+    runs."""
     version = request.version or "1"
     state = {
         "version": version,
@@ -71,7 +72,7 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to `GET /v1/models/{model}/metadata`, which is `model_spec` and `signature_def`."""
+    """Return the response to `GET /v1/models/{model}/metadata`: `model_spec` and `signature_def`."""
     assert isinstance(answer, Signature)
     version = request.version or (answer.versions[-1] if answer.versions else "")
     definition = {
@@ -112,7 +113,7 @@ def decode_alive(reply: Message) -> bool:
 
 
 def decode_server(reply: Message) -> ServerInfo:
-    """Return the server type according to the response to `GET /`, or an empty name if it is not a known type.
+    """Return the server type according to the response to `GET /`, or an empty string if the type is unknown.
 
     Raises:
         GatewayError: the error in the response.
@@ -127,7 +128,8 @@ def decode_server(reply: Message) -> ServerInfo:
 
 
 def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
-    """Return the models in the response to `GET /v1/models`. Raises DecodeError if it is not a list of names."""
+    """Return the models in the response to `GET /v1/models`. Raise DecodeError if the response is not a list of
+    names."""
     names = _document(reply, replace(target, limits=target.limits.of_lists)).get("models")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DecodeError('expected an array of model names at "models"')
@@ -139,8 +141,8 @@ def decode_ready(reply: Message, request: Request, target: Target) -> bool:
     0.9, the body of its 503 response is `{"ready": false}`.
 
     Raises:
-        GatewayError: the error in the response; UNIMPLEMENTED, the server, which might have only `:predict`, lacks the
-            path.
+        GatewayError: the error in the response; UNIMPLEMENTED if the server does not have the path, because it might
+            have only `:predict`.
         DecodeError: the response is not from a known server type.
     """
     if reply.status == 503:
@@ -157,7 +159,7 @@ def decode_ready(reply: Message, request: Request, target: Target) -> bool:
 def decode_status(reply: Message, request: Request, target: Target) -> Signature:
     """Return the available model versions, in a Signature without tensors.
 
-    The Signature is empty if the server lacks the path, because it might have only `:predict`.
+    The Signature is empty if the server does not have the path, because it might have only `:predict`.
 
     Raises:
         GatewayError, DecodeError: the errors of `decode_ready`.
@@ -189,8 +191,9 @@ def _available(document: dict[str, Json]) -> tuple[str, ...]:
 def decode_metadata(reply: Message, request: Request, target: Target) -> Signature:
     """Return the model's default signature, which is `serving_default` or the model's only signature.
 
-    The result has no tensors if the server has no metadata (KServe), if the model has no such signature, or if a tensor
-    has an unknown datatype or no rank. OpenVINO's server, which decodes image files, names no method.
+    The result has no tensors if the server offers no metadata (KServe), if the model has no such signature, or if a
+    tensor has an unknown datatype or rank. A signature without a method name comes from OpenVINO's server, which
+    decodes image files.
 
     Raises:
         GatewayError: the error in the response.
@@ -216,9 +219,9 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
 
 
 def _member(document: dict[str, Json], name: str, *default: Json) -> Any:
-    """Return a member by its name in the schema, or in lowerCamelCase, which protobuf's JSON mapping uses.
+    """Return a member by its name in the schema, or by its name in lowerCamelCase, as in protobuf's JSON mapping.
 
-    OpenVINO's server writes both. Raises KeyError if the member is missing and the caller passes no `default`."""
+    OpenVINO's server writes both forms. Raise KeyError if the member is missing and the caller passes no `default`."""
     first, *others = name.split("_")
     for spelling in (name, first + "".join(map(str.capitalize, others))):
         if spelling in document:
@@ -233,7 +236,7 @@ def _shown(error: Exception) -> str:
 
 
 def _specs(tensors: dict[str, Json]) -> tuple[TensorSpec, ...] | None:
-    """Return the specifications of the tensors, or None if a tensor cannot be expressed."""
+    """Return the specifications of the tensors, or None if a specification cannot represent a tensor."""
     found = [_spec(name, info) for name, info in tensors.items()]
     return None if None in found else tuple(each for each in found if each is not None)
 

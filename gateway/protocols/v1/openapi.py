@@ -35,7 +35,7 @@ _BODIES = (
 
 
 def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOperation | None:
-    """Return the operation of a path pattern of a listener with this server type, for `model` or for any model."""
+    """Return the operation of a path pattern on a listener with this server type, for `model` or for any model."""
     flavor = flavor or KSERVE
     error = _error(flavor)
     path = pattern.partition(" ")[2]
@@ -90,7 +90,7 @@ def _item(spec: TensorSpec, nan: Nan = "error") -> Schema:
 
 
 def _whole(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
-    """Return the schema of whole tensors, by name, or of a single tensor alone."""
+    """Return the schema of whole tensors: an object of tensors by name, or a single tensor."""
     by_name = object_of(
         {each.name: nested(_item(each, nan), each.shape) for each in specs}, [each.name for each in specs]
     )
@@ -100,8 +100,8 @@ def _whole(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
 
 
 def _rows(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
-    """Return the schema of one entry for each row, which is an object with the row of each tensor, or the row of a
-    single tensor alone."""
+    """Return the schema of a list with one entry per row. An entry is an object with the row of each tensor, or the row
+    of a single tensor."""
     rows = {each.name: nested(_item(each, nan), each.shape[1:]) for each in specs}
     by_name = list_of(object_of(rows, [*rows]))
     if len(specs) > 1:

@@ -17,8 +17,8 @@ from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_N
 
 
 class BodyMessage(Message, frozen=True):
-    """A message with tensors, and the data for the response or for the request to a V1 backend: the format, whether the
-    tensors are named, and the other members by key."""
+    """A message with tensors, and the data that the response, or the request to a V1 backend, needs: the format,
+    whether the tensors are named, and the other members by key."""
 
     tensor_format: TensorFormat = TensorFormat.ROWS
     named: bool = False
@@ -26,13 +26,13 @@ class BodyMessage(Message, frozen=True):
     in_parameters: frozenset[str] = frozenset()
     """The parameters that are keys of the object `parameters`."""
     tensor_error: str = ""
-    """The reason why the values are JSON texts and not a tensor; empty if they are a tensor."""
+    """Explains why the values are JSON texts and not a tensor; empty if they are a tensor."""
     event_mode: str = ""
-    """The mode of the CloudEvent in the response; empty for an ordinary response."""
+    """The CloudEvents mode of the response; empty for an ordinary response."""
 
 
 def to_parameters(body: Body) -> tuple[Parameters, frozenset[str]]:
-    """Return the parameters of the body's members, and the names of the parameters in the object `parameters`.
+    """Return the parameters in the body's members, and the names of those that are in the object `parameters`.
 
     Raises:
         DecodeError: a name occurs twice, or `signature_name` is not a string.
@@ -60,11 +60,11 @@ def _parameter(given: Json) -> ParameterValue:
 def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json]:
     """Return the members of a body for `parameters`.
 
-    Members of a V1 message keep their position and JSON value. A V1 message has its default signature name as a member,
-    although it is not a parameter.
+    Members of a V1 message keep their position and JSON value. The default signature name of a V1 message stays a
+    member, although it is not a parameter.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a parameter that is NaN or an infinity. The text names the parameter.
+        GatewayError: INVALID_ARGUMENT if a parameter is NaN or an infinity (the message says which).
     """
     known = origin if isinstance(origin, BodyMessage) else BodyMessage()
     written: Mapping[str, Json] = known.members or {}
@@ -83,7 +83,7 @@ def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json
             holder, original = (outer if name == SIGNATURE_NAME else nested), given
         if isinstance(given, float) and not isfinite(given):
             raise invalid_input(f"parameter {name!r} is {given}, for which JSON has no number")
-        # a route can have changed the parameter
+        # a route might have changed the parameter
         holder[name] = original if _parameter(original) == given else given
     found = outer | ({PARAMETERS: nested} if nested else {})
     return {name: found[name] for name in (*written, *found) if name in found}

@@ -11,14 +11,15 @@ from gateway.protocols.v1.flavors import KSERVE
 MODELS = "/v1/models"
 MODEL = f"{MODELS}/{{model}}"
 MODEL_PATHS = (MODEL, f"{MODEL}/versions/{{version}}", f"{MODEL}/labels/{{version}}")
-"""A model, one of its versions, and the version with a label. KServe has only the first."""
+"""The paths of a model, of one of its versions, and of the version with a label. KServe has only the first."""
 
 
 def backend_path(request: Request, target: Target, suffix: str = "") -> str:
     """Return the path of the request's model and version with `suffix` (`:predict`, `/metadata`), percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a name cannot be a path segment; NOT_FOUND for a version on a KServe backend.
+        GatewayError: INVALID_ARGUMENT if a name cannot be a path segment; NOT_FOUND if a request to a KServe backend
+            contains a version.
     """
     if request.version and target.flavor == KSERVE:
         raise not_found(
@@ -31,8 +32,8 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
 def asked_version(message: Message) -> str:
     """Return the version or label in a request's path.
 
-    The result is empty if the path lacks both, and for version 0, because OpenVINO's client requests version 0 by
-    default, and its server treats it as the latest version."""
+    The result is empty if the path contains neither, and for version 0: OpenVINO's client requests it by default, and
+    OpenVINO's server treats it as the latest version."""
     version = message.captures.get("version", "")
     return "" if version == "0" else version
 
@@ -41,7 +42,7 @@ def asked_version(message: Message) -> str:
 def model_path(model: str, version: str) -> str:
     """Return `/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text.
 
-    Raises GatewayError (INVALID_ARGUMENT) if a name cannot be a path segment."""
+    Raise GatewayError (INVALID_ARGUMENT) if a name cannot be a path segment."""
     path = f"{MODELS}/{path_segment(model, 'model', 'V1')}"
     if not version:
         return path

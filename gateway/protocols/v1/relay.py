@@ -1,8 +1,9 @@
 """Relay of calls from a V1 client to a V1 server, without decoding them (`core.protocol.Relay`), for each of the
 listener's server types.
 
-The path names the model, so the router does not need the body. KServe and TensorFlow Serving use the same JSON bodies,
-except for CloudEvents, responses to columns, NaN, and errors from KServe's batcher. The gateway decodes these.
+The path contains the model name, so the router does not need the body. KServe and TensorFlow Serving use the same JSON
+bodies, except for CloudEvents, responses to columns, NaN, and errors from KServe's batcher. The gateway decodes
+messages with these differences.
 """
 
 from gateway.core.operations import INFER, Operation
@@ -26,9 +27,9 @@ _SUFFIXES = {operation: verb for verb, operation in _VERBS.items()}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request for a call from its path.
+    """Return the request of a call, read from its path.
 
-    Return None if the gateway must decode the body because it can be a CloudEvent."""
+    Return None if the gateway must decode the body because it might be a CloudEvent."""
     operation, body = _OPERATIONS.get(message.pattern), message.body
     if operation is None or not len(body) or may_be_event(message):
         return None
@@ -55,8 +56,8 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
     """Return the response to the client, or None if the gateway must decode the response.
 
-    The gateway must decode it if its content type is not JSON, if it has NaN or an infinity, which each server type
-    writes differently, or if it can be an error from KServe's batcher.
+    The gateway must decode a response if its content type is not JSON, if it contains NaN or an infinity, which each
+    server type writes differently, or if it might be an error from KServe's batcher.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.

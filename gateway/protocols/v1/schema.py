@@ -1,6 +1,7 @@
-"""The keys and constants of V1, and its two tensor formats.
+"""The keys and constants of V1, and the two tensor formats.
 
-Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which names the row and the columnar format.
+Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which defines the row format and the columnar
+format.
 """
 
 from enum import Enum
@@ -29,7 +30,7 @@ class TensorFormat(Enum):
 class BodyKeys:
     """The keys of the tensors in a body, one for each format.
 
-    A body has one of the two. Errors call the tensors `role`."""
+    A body contains one of the two keys. Error messages call the tensors `role`."""
 
     rows: str
     columns: str

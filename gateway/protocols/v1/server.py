@@ -1,7 +1,4 @@
-"""Client side.
-
-It converts V1 requests to canonical Requests, and Answers to responses, in the `flavor` of the listener.
-"""
+"""Client side: converts V1 requests to canonical Requests, and Answers to responses for the listener's `flavor`."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +19,7 @@ from gateway.protocols.v1.tensors import ANY_JSON
 
 
 def _decode_path_only(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request of a message without a body, whose path contains everything."""
+    """Return the Request of a message whose path contains everything."""
     return Request(
         operation,
         message.captures.get("model", ""),
@@ -102,7 +99,7 @@ DECODERS: Mapping[str, Mapping[str, DecodeRequest]] = {
 }
 """The decoder of each path, by the listener's server type.
 
-A real KServe has no versions, labels and metadata, but a listener of this type has them."""
+A real KServe server has no versions, labels or metadata, but a listener of this type offers them."""
 
 
 def decode_request(flavor: str, message: Message, listener: ListenerSettings) -> Request:
@@ -116,7 +113,7 @@ def decode_request(flavor: str, message: Message, listener: ListenerSettings) ->
 
 
 DEFAULT_NAN: Mapping[str, Nan] = {KSERVE: "null", TENSORFLOW: "literal"}
-"""The form of NaN and infinities in a real server of each type."""
+"""The form of NaN and infinities in real servers of each type."""
 
 
 def _encode_predict(flavor: str, answer: Answer, request: Request, translate: Translate) -> Message:
@@ -165,7 +162,7 @@ def encode_response(flavor: str, answer: Answer, request: Request, translate: Tr
     """Return the response to a request that `decode_request` returned.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for an output that JSON cannot carry, which the text names; INTERNAL if the
+        GatewayError: INVALID_ARGUMENT if JSON cannot represent an output (the message says which); INTERNAL if the
             outputs cannot be rows and the client sent rows to a listener with `flavor: tensorflow`.
     """
     return _ENCODERS[flavor][request.operation](answer, request, translate)

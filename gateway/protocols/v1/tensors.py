@@ -2,9 +2,9 @@
 
 `json_bodies` splits a body (`instances`, `inputs`) into such values and stacks rows.
 
-Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Models of KServe can use any other JSON.
-It becomes BYTES of content type `json`, whose elements are JSON texts, one for each row or a single one. V1 writes
-these texts unchanged into its body.
+Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. KServe models can use any other JSON.
+This JSON becomes BYTES of content type `json`, whose elements are JSON texts: one for each row, or a single text. A V1
+body contains these texts unchanged.
 """
 
 import json
@@ -57,7 +57,7 @@ def from_value(name: str, given: Json, what: str, values: int) -> Tensor:
     """Return the tensor of a parsed JSON value. `values` is `limits.json_values`.
 
     Raises:
-        DecodeError: the value is not rectangular, or contains null or an object. The error names `what`.
+        DecodeError: the value is not rectangular, or contains null or an object. The message contains `what`.
     """
     try:
         return from_array(name, read_bare(_text(given), values=values, literals=False))
@@ -77,7 +77,7 @@ def text_of_value(name: str, given: Json) -> Tensor:
 
 
 def json_text(name: str, text: bytes) -> Tensor:
-    """Return a JSON text as BYTES of shape (). Raises DecodeError if it is not JSON."""
+    """Return a JSON text as BYTES of shape (). Raise DecodeError if the text is not JSON."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -100,7 +100,7 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
 
     Raises:
         GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`, or for an element of content type
-            `json` that is not JSON. The text names `what`.
+            `json` that is not JSON. The message contains `what`.
     """
     if tensor.datatype is not Datatype.BYTES:
         return tuple(number_pieces(tensor.array, nan, what))
@@ -119,7 +119,7 @@ def _strings(tensor: Tensor) -> Iterator[list[str]]:
 
 
 def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> list[bytes]:
-    """Return the JSON value of each row of a tensor of rank 1 or more. Raises the same errors as `to_json`."""
+    """Return the JSON value of each row of a tensor of rank 1 or more. Raise the same errors as `to_json`."""
     if tensor.datatype is Datatype.BYTES:
         write = _element_writer(tensor, translate, what)
         if write is None:
@@ -131,8 +131,8 @@ def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> l
 
 
 def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable[[bytes], bytes] | None:
-    """Return the function that writes an element of BYTES, or None for plain strings. If an element is not UTF-8, all
-    elements are `b64`."""
+    """Return the function that writes a BYTES element, or None for plain strings. If one element is not UTF-8, all
+    elements become `b64` objects."""
     if tensor.content_type == ANY_JSON:
         return lambda element: _checked_json(element, what)
     if tensor.content_type == b64.IMAGE or translate.bytes == _BASE64:
@@ -146,7 +146,7 @@ def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable
 
 
 def _checked_json(element: bytes, what: str) -> bytes:
-    """Return one JSON text. The text is checked, because other text could add members to the body."""
+    """Return a JSON text after checking it, because any other text could add members to the body."""
     try:
         orjson.loads(element)
     except orjson.JSONDecodeError as error:

@@ -1,2 +1,2 @@
-"""Discovery of the endpoints of backends while the gateway runs: DNS, SRV records, files, and servers that register
-themselves. This package does not import backends. A Source reports addresses, and the caller applies them."""
+"""Discovery of backend endpoints while the gateway runs: DNS, SRV records, files, and servers that register themselves.
+This package does not import backends: a Source reports addresses, and the caller applies them."""

@@ -1,4 +1,4 @@
-"""`discovery: {dns: all}`: every IP address of a name is a separate endpoint."""
+"""`discovery: {dns: all}`: every IP address of a host name is a separate endpoint."""
 
 import asyncio
 import socket
@@ -6,15 +6,15 @@ import socket
 from gateway.servers.discovery.source import Found, LookupFailedError
 
 _NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
-"""The resolver's errors for a name that does not exist or has no address. If the DNS server is unreachable, the error
-is a different one."""
+"""The resolver's errors for a name that does not exist or has no address. An unreachable DNS server causes a different
+error."""
 
 
 class DnsName:
-    """The IP addresses of `host`, which is the host of `address`, from the system's resolver.
+    """The IP addresses of `host`, the host in `address`, from the system's resolver.
 
-    If the name no longer has an address, the lookup fails, and the last addresses stay in use. If `may_be_empty` is
-    set, the result is empty instead, because Kubernetes returns no address for a headless Service without a ready pod.
+    If the name has no address, the lookup fails, and the last addresses stay in use. If `may_be_empty` is set, the
+    result is empty instead, because Kubernetes returns no address for a headless Service without ready pods.
     """
 
     def __init__(self, address: str, host: str, port: int, interval: float, *, may_be_empty: bool = False) -> None:
@@ -30,7 +30,7 @@ class DnsName:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        except OSError as error:  # gaierror is a subclass
+        except OSError as error:  # gaierror is a subclass of OSError
             if self._may_be_empty and isinstance(error, socket.gaierror) and error.errno in _NO_ADDRESS:
                 return frozenset()
             raise LookupFailedError(error.strerror or str(error)) from error

@@ -1,8 +1,8 @@
-"""`discovery: {files: GLOB}`: files with one address per line, in the format of UM-Bridge's servers on HPC systems.
+"""`discovery: {files: GLOB}`: files with one address per line, in the format that UM-Bridge servers on HPC systems use.
 
 The gateway opens and reads the files again in every interval. It ignores modification times, because network file
-systems cache them, and does not use change notifications (inotify), because they do not arrive from other machines.
-Only opening a file makes an NFS client query its server.
+systems cache them. It does not use change notifications (inotify), because changes by other machines cause none. Only
+opening a file makes an NFS client query its server.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ MOST_FILES = MOST_ADDRESSES
 MAX_TOTAL = 4 * 2**20
 """The maximum size of all files together, in bytes."""
 MOST_BAD_LINES = 100
-"""The number of bad lines after which the rest of a file is ignored."""
+"""The number of invalid lines after which the rest of a file is ignored."""
 EMPTIED = "it is empty, so the gateway keeps its previous addresses; remove the file, or write a line such as `# none`"
 LONGEST_TEXT = 100
-"""The maximum number of characters of a bad line in the log."""
+"""The maximum length of an invalid line in the log, in characters."""
 
 
 class AddressFiles:
     """The addresses in the files that match `pattern`. Blank lines and lines that begin with `#` are ignored.
 
-    - The addresses of a file that disappears are removed. A file that exists but is not readable, or is empty, keeps
-      its addresses.
-    - A truncated file might be incomplete. Its missing addresses are removed if they are missing in two consecutive
-      reads.
+    - If a file disappears, its addresses are removed. If a file exists but is unreadable or empty, its last addresses
+      stay in use.
+    - A file whose text is a prefix of the previous text might be incomplete. Its missing addresses are removed after
+      two reads with the same text.
     - A last line without a newline might be incomplete, because not every program writes a whole line in one step. The
-      line counts after two reads with the same text.
-    - A line that is not a valid address for `check` is ignored, and logged once.
+      line counts if two consecutive reads find the same text.
+    - A line that `check` rejects is ignored, and logged once.
     - If there are more than MOST_FILES files or MAX_TOTAL bytes, the gateway reads only the first files, in the order
       of their names, and logs one line.
     """
@@ -67,7 +67,8 @@ class AddressFiles:
         self.description = f"files {pattern}"
 
     async def look(self) -> frozenset[Found]:
-        """See `Source.look`. A thread reads the files, one read at a time, because the file system can hang."""
+        """See `Source.look`. A thread reads the files, because the file system can hang. Only one read runs at a
+        time."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().run_in_executor(None, read_files, self._pattern)
             self._reading.add_done_callback(self._read)
@@ -94,7 +95,7 @@ class AddressFiles:
         return frozenset(map(Found, list(found)[: MOST_ADDRESSES + 1]))
 
     def _parse(self, before: Mapping[str, str]) -> Iterator[None]:
-        """Parse the contents that have changed since `before`, one line per step, until there are enough addresses."""
+        """Parse the contents that have changed since `before`, one line per step, until enough addresses are found."""
         parsed: dict[str, _Parsed] = {}
         found: set[str] = set()
         for path, text in sorted(self._contents.items()):
@@ -126,7 +127,7 @@ class AddressFiles:
                     parsed.addresses[address] = None
 
     def _counting(self, path: str, text: str) -> str:
-        """Return the content of a file to use: the previous content if the file might be incomplete."""
+        """Return the content that counts for a file, which is the previous content if the file might be incomplete."""
         before = self._contents.get(path)
         if before is None or not before.startswith(text):
             return text
@@ -135,10 +136,10 @@ class AddressFiles:
     def _read(self, reading: "asyncio.Future[FilesRead]") -> None:
         self._reading = None
         if not reading.cancelled():
-            reading.exception()  # retrieved here because no task might wait for it
+            reading.exception()  # retrieve the exception, because no task might wait for it
 
     def _tell(self, problems: set[tuple[str, int, str]]) -> None:
-        """Log the problems that the last read did not have."""
+        """Log the problems that are new since the last read."""
         for path, number, why in sorted(problems - self._told):
             place = f"{path}:{number}" if number else path
             _lines.write(path, logging.WARNING, "backend %r: %s is skipped: %s", self._backend, place, why)
@@ -146,8 +147,8 @@ class AddressFiles:
 
 
 class _Parsed:
-    """The addresses of one file, and the problems of its lines. `is_settled` is True if the file had the same content
-    in the previous read."""
+    """The addresses in one file, and the problems with its lines. `is_settled` is True if the previous read found the
+    same content."""
 
     def __init__(self, text: str, *, is_settled: bool) -> None:
         self.text, self.is_settled = text, is_settled
@@ -157,8 +158,8 @@ class _Parsed:
 
 @frozen
 class FilesRead:
-    """The contents of files, and the reasons for failed reads, both by path. `left_out`: the files beyond
-    the limits."""
+    """The contents of files, and the reasons for failed reads, both by path. `left_out` contains the files beyond the
+    limits."""
 
     contents: Mapping[str, str]
     unreadable: Mapping[str, str]
@@ -181,7 +182,7 @@ def read_files(pattern: str) -> FilesRead:
         try:
             text = _content(path)
         except FileNotFoundError:
-            continue  # the file was removed after the directory was read
+            continue  # the file was removed after the directory listing
         except OSError as error:
             unreadable[path] = error.strerror or str(error)
             continue
@@ -194,15 +195,15 @@ def read_files(pattern: str) -> FilesRead:
 
 
 def fixed_directory(pattern: str) -> Path:
-    """Return the longest directory in the pattern that has no wildcard."""
+    """Return the longest directory in the pattern that contains no wildcard."""
     parts = Path(pattern).parts
     fixed = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
     return Path(*parts[:fixed])
 
 
 def complete_lines(text: str, *, is_settled: bool) -> Iterator[tuple[int, str]]:
-    """Yield the addresses in a file with the content `text`, with their line numbers. `is_settled` is True if the
-    content was the same in the last read."""
+    """Yield the addresses in `text`, the content of a file, with their line numbers. `is_settled` is True if the last
+    read found the same content."""
     lines = text.split("\n")
     if not is_settled:
         lines[-1] = ""
@@ -213,7 +214,7 @@ def complete_lines(text: str, *, is_settled: bool) -> Iterator[tuple[int, str]]:
 
 
 def _content(path: str) -> str:
-    # Without O_NONBLOCK, opening a named pipe would wait for its writer.
+    # Without O_NONBLOCK, opening a named pipe would block until a writer opens it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

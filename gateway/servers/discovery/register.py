@@ -1,4 +1,4 @@
-"""`discovery: {register: {...}}`: servers register themselves at the gateway, and renew their leases."""
+"""`discovery: {register: {...}}`: servers register themselves with the gateway, and renew their leases."""
 
 import asyncio
 import hmac
@@ -16,12 +16,12 @@ MOST_LEASES = MOST_ADDRESSES
 
 
 class TooManyLeasesError(Exception):
-    """A backend already has MOST_LEASES."""
+    """A backend already has MOST_LEASES leases."""
 
 
 @frozen
 class Lease:
-    """The registration of one address until the time `ends_at`. `seconds` is the granted duration."""
+    """The registration of one address until `ends_at`. `seconds` is the granted duration."""
 
     id: str
     address: str
@@ -30,8 +30,8 @@ class Lease:
 
 
 class Leases:
-    """The leases of one backend, each at most `longest` seconds long. `place` converts an address to a key that is
-    equal for all spellings of the address, and raises ValueError if the address is invalid. Each key has at most one
+    """The leases of one backend, each at most `longest` seconds long. `place` converts an address to a key that is the
+    same for all spellings of the address, and raises ValueError for an invalid address. Each key has at most one
     lease."""
 
     def __init__(
@@ -53,19 +53,19 @@ class Leases:
 
     @property
     def next_end(self) -> float | None:
-        """The end of the next lease to expire; None without leases."""
+        """The time at which the next lease expires; None if there are no leases."""
         return min((lease.ends_at for lease in self._leases.values()), default=None)
 
     def __contains__(self, lease_id: str) -> bool:
         return lease_id in self._leases
 
     def take(self, address: str, seconds: float | None = None) -> Lease:
-        """Return a new lease for `address`, or renew its current lease. The duration is `seconds`, but at most (and by
-        default) `longest`.
+        """Grant a lease for `address`, or renew its current lease, and return the lease. The duration is `seconds`; the
+        maximum and the default are `longest`.
 
         Raises:
             ValueError: the address is invalid.
-            TooManyLeasesError: the lease would be new, and there are already MOST_LEASES.
+            TooManyLeasesError: the lease would be new, and there are already MOST_LEASES leases.
         """
         place = self._place(address)
         self.expire()
@@ -78,13 +78,13 @@ class Leases:
         return self._grant(lease_id, address, seconds)
 
     def renew(self, lease_id: str, seconds: float | None = None) -> Lease:
-        """Renew the lease from now on. Raises KeyError for an unknown or expired id."""
+        """Renew the lease, starting now. Raise KeyError for an unknown or expired id."""
         self.expire()
         return self._grant(lease_id, self._leases[lease_id].address, seconds)
 
     def inherit(self, other: "Leases") -> None:
-        """Take over the leases of `other`, which has the same clock, except leases of addresses that are invalid here.
-        Leases are not extended."""
+        """Take over the leases of `other`, which uses the same clock, except leases of addresses that are invalid for
+        this object. Leases are not extended."""
         for lease in other._leases.values():
             with suppress(ValueError):
                 self._ids[self._place(lease.address)] = lease.id
@@ -112,9 +112,9 @@ async def _any_address(address: str) -> None:
 
 
 class Registrations:
-    """The registered servers of one backend. `report` gets their addresses after every change, including the expiry of
-    a lease. Anyone with `token` can register. `check` raises ValueError for an address that servers are not allowed to
-    have."""
+    """The registered servers of one backend. `report` is called with their addresses after every change, including the
+    expiry of a lease. Anyone with `token` can register. `check` raises ValueError for an address that is not
+    allowed."""
 
     def __init__(
         self,
@@ -132,11 +132,11 @@ class Registrations:
         self._timer: asyncio.TimerHandle | None = None
 
     def on_change(self, report: Callable[[frozenset[Found]], None]) -> None:
-        """Set the callback for the addresses after a change."""
+        """Set the callback that gets the addresses after a change."""
         self._report = report
 
     def allows(self, token: str) -> bool:
-        """Return whether `token` is correct, in constant time."""
+        """Return whether `token` is correct. The comparison takes constant time."""
         return hmac.compare_digest(token.encode(), self._token)
 
     def __contains__(self, lease_id: str) -> bool:
@@ -160,13 +160,13 @@ class Registrations:
         self._changed()
 
     def inherit(self, other: "Registrations") -> None:
-        """See `Leases.inherit`. Does nothing if the token differs, since servers could not renew."""
+        """See `Leases.inherit`. Do nothing if the token differs, because the servers could not renew their leases."""
         if self._token == other._token:
             self._leases.inherit(other._leases)
             self._changed()
 
     def close(self) -> None:
-        """Stop the timer for the ends of leases."""
+        """Stop the timer that expires leases."""
         if self._timer is not None:
             self._timer.cancel()
 

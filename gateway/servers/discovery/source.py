@@ -17,15 +17,16 @@ LOOK_SECONDS = 5.0
 """The maximum duration of one lookup, in seconds."""
 
 MOST_ADDRESSES = 1000
-"""The maximum number of addresses that a backend gets from all its sources. Addresses are limited because each has its
-own connections, health and probes. A source with more addresses reports at least one more than this."""
+"""The maximum number of addresses that a backend gets from all its sources. The number is limited because each address
+needs its own connections, health state and probes. A source with more addresses reports at least one more than this
+limit."""
 
 
 @frozen
 class Found:
-    """An address that discovery has found.
+    """An address that discovery found.
 
-    `address` has the format of a backend's `endpoints`. If `ip` is not empty, it is the host's IP address to connect
+    `address` is in the format of a backend's `endpoints`. If `ip` is not empty, it is the host's IP address to connect
     to, and `text` is the address with this IP instead of the host name, for logs."""
 
     address: str
@@ -37,11 +38,11 @@ class Found:
 
 
 CheckAddress: TypeAlias = Callable[[str], object]
-"""Raises ValueError, with the reason, for an address that the backend's transport cannot connect to."""
+"""Raises ValueError, with the reason, if the backend's transport cannot connect to an address."""
 
 
 class LookupFailedError(Exception):
-    """A lookup in a Source has failed; the text gives the reason. The Source's last result stays valid."""
+    """A lookup in a Source failed (the message says why). The Source's last result stays valid."""
 
 
 class Source(typing.Protocol):
@@ -49,7 +50,7 @@ class Source(typing.Protocol):
 
     @property
     def description(self) -> str:
-        """The source's name in logs: `DNS name models.default.svc`."""
+        """The source's name in logs, such as `DNS name models.default.svc`."""
 
     @property
     def pause(self) -> float:
@@ -77,16 +78,16 @@ class Watcher:
         self._found: frozenset[Found] | None = None
 
     def inherit(self, others: "Iterable[Watcher]") -> None:
-        """If a Watcher in `others` has the same source and backend, start with its last addresses, because the first
-        lookup of this Watcher can fail."""
+        """Start with the last addresses of the Watcher in `others` with the same source and backend, if any, because
+        the first lookup of this Watcher can fail."""
         for other in others:
             same = (other._backend, other._source.description) == (self._backend, self._source.description)
             if same and other._found is not None:
                 self._reported(other._found)
 
     async def look(self) -> None:
-        """Look up the addresses once, and report them. A failure changes nothing. If several consecutive lookups fail,
-        only the first failure is logged."""
+        """Look up the addresses once, and report them. A failure changes nothing. If consecutive lookups fail, only the
+        first failure is logged."""
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._source.look()
@@ -94,7 +95,7 @@ class Watcher:
             self._failed(f"no answer within {self._seconds:g} s")
         except LookupFailedError as error:
             self._failed(str(error))
-        except Exception as error:  # a fault in one source must not end the loop
+        except Exception as error:  # an error in one source must not end the loop
             self._failed(repr(error))
         else:
             if self._is_failing:
@@ -103,7 +104,7 @@ class Watcher:
             self._reported(found)
 
     async def run(self, sleep: Callable[[float], typing.Awaitable[None]] = asyncio.sleep) -> None:
-        """Look up the addresses after each pause of the Source, until cancelled."""
+        """Look up the addresses repeatedly, with the Source's pause in between, until the task is cancelled."""
         while True:
             await sleep(self._source.pause)
             with log_and_continue(f"taking over what {self._source.description} has for backend {self._backend!r}"):

@@ -1,4 +1,5 @@
-"""`discovery: {srv: NAME}`: DNS SRV records (RFC 2782), which name hosts and ports. Needs the package dnspython."""
+"""`discovery: {srv: NAME}`: DNS SRV records (RFC 2782), which contain hosts and ports. Requires the package
+dnspython."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -14,13 +15,13 @@ _lines = LogLimit(log)
 
 
 class SrvRecords:
-    """The targets in the SRV records of `name` with the lowest priority number. Weights have no effect.
+    """The targets in the SRV records of `name` that have the lowest priority number. Weights have no effect.
 
-    The records are valid for their TTL. The gateway looks them up at most once in `interval` seconds. `resolver`
-    replaces the default resolver, which uses the system's /etc/resolv.conf."""
+    The gateway looks up the records when their TTL ends, but at most once in `interval` seconds. `resolver` replaces
+    the default resolver, which uses /etc/resolv.conf."""
 
     def __init__(self, name: str, interval: float, check: CheckAddress, resolver: "Resolver | None" = None) -> None:
-        # Imported here, because only backends with `srv` need the package.
+        # Imported here because only backends with `srv` need the package.
         from dns.asyncresolver import Resolver
 
         self._name = name

@@ -1,8 +1,8 @@
 """Jobs on HyperQueue, through its Python client.
 
-The client can only submit jobs and count how they ended. Therefore each job runs under a watcher
-(`gateway.servers.watcher`), which stops the job and reports its end. Engine and watcher communicate through a folder
-next to the file for the job's output.
+The client can only submit jobs and count successes and failures. Each job therefore runs under a watcher
+(`gateway.servers.watcher`), which stops the job and reports its end. The engine and the watcher communicate through a
+folder next to the job's output file.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ from gateway.servers.watched import how_it_ended, read_json, write_job
 from gateway.servers.watcher import ExitReason
 
 POLL_SECONDS = 1.0
-"""The interval between two queries for reports, in seconds."""
+"""The polling interval for reports, in seconds."""
 REQUIRES = "HyperQueue's Python client (pip install 'modelglot[hpc]')"
 
 CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
 """The time after which a job ends if its gateway is dead, in seconds."""
 ANSWER = 30.0
-"""Maximum time for one response of HyperQueue, in seconds."""
+"""Maximum time for one response from HyperQueue, in seconds."""
 SCRIPT = 32 * 1024
-"""The size of the part of a script that can contain directives, in bytes, as in `hq submit`."""
+"""The number of bytes at the beginning of a script that can contain directives, as in `hq submit`."""
 MIB = 1 << 20
 KEPT = 1000
 """The number of ended jobs whose folders are kept for later queries."""
 
 
 class HyperQueueSettings(Protocol):
-    """The settings of this engine in the key `servers`."""
+    """The settings of this engine under the key `servers`."""
 
     @property
     def directory(self) -> Path | None: ...
@@ -79,7 +79,8 @@ class HyperQueueRequest:
     resources: dict[str, str] = field(default_factory=dict)
     nodes: int = 0
     time_limit: float | None = None
-    """In seconds. The watcher enforces this limit, because the Python client has no such option."""
+    """The time limit of the job, in seconds. The watcher enforces it, because the Python client has no option for
+    it."""
     time_request: float | None = None
     """The minimum remaining time of a worker that gets the job, in seconds."""
     priority: int = 0
@@ -91,15 +92,15 @@ class HyperQueueRequest:
 
 
 IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
-"""Options that the gateway sets itself, because it must know the location of the output."""
+"""Options that the gateway sets itself, because it must know where the output is."""
 
 
 def request(job: Job) -> HyperQueueRequest:
-    """Return the request of `job`. The job's options take precedence over its script, and the script over the job's
+    """Return the request for `job`. The job's options take precedence over its script, and the script over the job's
     Resources.
 
-    Raises RefusedError for an option that the Python client lacks, because a server without the requested resources is
-    useless."""
+    Raise RefusedError for an option that the Python client does not support, because a server without the requested
+    resources is useless."""
     wanted = job.resources
     asked = HyperQueueRequest(name=job.name, time_limit=wanted.seconds)
     if wanted.cpus is not None:
@@ -115,8 +116,8 @@ def request(job: Job) -> HyperQueueRequest:
 
 
 def directives(script: Path) -> list[str]:
-    """Return the options in the #HQ lines at the beginning of a script, which can only have comments and blank lines
-    before them."""
+    """Return the options in the #HQ lines at the beginning of a script. Only comments and blank lines can precede these
+    lines."""
     try:
         with script.open("rb") as file:
             lines = file.read(SCRIPT).decode("utf-8", "replace").splitlines()
@@ -181,8 +182,8 @@ UNITS |= {"d": 86400, "day": 86400, "days": 86400}
 
 
 def seconds(text: str) -> float:
-    """Return a time in HyperQueue's syntax, in seconds: `1h 30min`, `01:30:00`, `10s`. Raises ValueError for other
-    texts."""
+    """Convert a time in HyperQueue's syntax, such as `1h 30min`, `01:30:00` or `10s`, to seconds. Raise ValueError for
+    any other text."""
     if clock := re.fullmatch(r"(\d+):(\d\d):(\d\d)", text.strip()):
         return int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
     parts = re.findall(r"(\d+) *([a-z]+)", text)
@@ -196,7 +197,7 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """HyperQueue's counts of a job of one task."""
+    """HyperQueue's counts for a job with one task."""
 
     completed: bool
     finished: int
@@ -235,12 +236,12 @@ class PythonClient:
     async def close(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()  # ends a query in progress
+                self._process.kill()  # this ends a query in progress
         async with self._turn:
             await self._end()
 
     async def _ask(self, what: str, **rest: Any) -> Any:
-        # The caller can be cancelled, but the response must still be read from the pipe.
+        # If the caller is cancelled, the response must still be read from the pipe.
         return await outlived_by(spawn(self._exchange(what, rest)))
 
     async def _exchange(self, what: str, rest: Mapping[str, Any]) -> Any:
@@ -274,7 +275,7 @@ class PythonClient:
             stderr=asyncio.subprocess.DEVNULL,
             env={**os.environ, "RUST_BACKTRACE": "0"},
             limit=16 * MIB,
-            start_new_session=True,  # so a Ctrl-C at the gateway does not stop it
+            start_new_session=True,  # so Ctrl-C in the gateway's terminal does not stop it
         )
 
     async def _end(self) -> None:
@@ -294,7 +295,8 @@ def _number(amount: str) -> int | float | str:
 
 
 class HyperQueueEngine:
-    """Jobs of one HyperQueue server, given by the server's folder (default: the folder that `hq` uses)."""
+    """The jobs at one HyperQueue server. The server's folder identifies it; the default is the folder that `hq`
+    uses."""
 
     def __init__(
         self,
@@ -303,9 +305,9 @@ class HyperQueueEngine:
         lease: float | None = LEASE,
         state: Path = Path("/"),
     ) -> None:
-        """Make the engine. `lease` is the time after which jobs end if their gateway is dead, in seconds; if None, they
-        continue. `state` is the parent folder of all jobs' folders. Raises RefusedError if the client is not
-        installed."""
+        """Create the engine. `lease` is the time in seconds after which jobs end if their gateway is dead; if it is
+        None, they continue. `state` is the parent folder of all job folders. Raise RefusedError if the Python client is
+        not installed."""
         self._lease = lease
         if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
             directory = Path(named)
@@ -331,7 +333,7 @@ class HyperQueueEngine:
             self._folders[id_] = folder
             await asyncio.to_thread(self._places.write, id_, folder)
         except BaseException as error:
-            # Whether the job was submitted or not, it does not run without its lease.
+            # Whether or not the job was submitted, it does not run without its lease.
             _unlink(folder / "lease")
             if isinstance(error, OSError):
                 raise EngineError(f"hyperqueue: submit: {error}") from None
@@ -340,7 +342,7 @@ class HyperQueueEngine:
         return id_
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        return {}  # the leases of such jobs end when the folders of their output are removed
+        return {}  # removing the output folders of these jobs ends their leases
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         known = await self._server.jobs(list(ids))
@@ -357,7 +359,7 @@ class HyperQueueEngine:
             self._forget(each)
         if waiting and shutil.which("hq"):
             # The Python client cannot cancel jobs. If `hq` is missing, the jobs stay in the queue, and end when a
-            # worker takes them.
+            # worker starts them.
             where = () if self._directory is None else ("--server-dir", str(self._directory))
             await run("hyperqueue", "hq", *where, "job", "cancel", ",".join(waiting), seconds=ANSWER)
 
@@ -386,7 +388,7 @@ class HyperQueueEngine:
         folder = self._folders.get(id_) or self._over.get(id_)
         if folder is None:
             folder = self._places.read(id_)
-            if folder is not None:  # a job of an earlier gateway, which now belongs to this gateway
+            if folder is not None:  # a job of an earlier gateway, which this gateway has adopted
                 self._folders[id_] = folder
                 _rewrite(folder / "lease", self._renewal())
         return folder
@@ -403,7 +405,7 @@ class HyperQueueEngine:
             return JobReport(JobState.FAILED, known.error)
         if known.completed:
             return JobReport(JobState.ENDED if known.finished else JobState.CANCELLED)
-        if folder is None:  # ids start from 1 again with a new HyperQueue server
+        if folder is None:  # a new HyperQueue server starts again with id 1
             return JobReport(JobState.LOST, "HyperQueue has another job by this number")
         if job is None:
             return JobReport(JobState.WAITING, "HyperQueue only reports that it has not ended")
@@ -430,7 +432,7 @@ class HyperQueueEngine:
         return False
 
     def _take_lease(self, id_: str) -> bool:
-        """Remove the job's lease. Return whether the job has not started."""
+        """Remove the job's lease. Return True if the job has not started."""
         folder = self._folder(id_)
         if folder is None:
             return False
@@ -448,7 +450,7 @@ class HyperQueueEngine:
             spawn(asyncio.to_thread(self._delete, id_, self._over.pop(id_)))
 
     def _delete(self, id_: str, folder: Path) -> None:
-        """Delete the folder of a job, unless its watcher still runs, or has not yet seen that the lease is gone."""
+        """Delete the folder of a job, unless its watcher still runs or has not yet noticed that the lease is gone."""
         state = read_json(folder / "state.json")
         if not folder.exists() or (state is not None and state.get(watcher.ENDED) is not None):
             shutil.rmtree(folder, ignore_errors=True)
@@ -460,10 +462,10 @@ class HyperQueueEngine:
 
 
 class _Places:
-    """The folders of jobs by id, for a restarted gateway that knows only ids.
+    """The job folders by id, for a restarted gateway that knows only ids.
 
-    The entries are in the folder of the HyperQueue server's current run, because ids start again with the server. A job
-    whose folder is not below `state` belongs to another gateway."""
+    The entries are stored in the folder of the HyperQueue server's current run, because a new server starts again with
+    id 1. A job whose folder is not below `state` belongs to another gateway."""
 
     def __init__(self, directory: Path, state: Path) -> None:
         self._run = directory / "hq-current"
@@ -491,14 +493,14 @@ class _Places:
 
 
 def _start_watcher(folder: Path) -> list[str]:
-    """Return the command that starts the watcher, with this process' Python if the node has it, and otherwise with the
+    """Return the command that starts the watcher with this process's Python if the node has it, and otherwise with the
     node's own Python."""
     start_ = 'python=$1; shift; [ -x "$python" ] || python=python3; exec "$python" -I -S "$@"'
     return ["/bin/sh", "-c", start_, "watcher", sys.executable, str(folder / "watcher.py"), str(folder)]
 
 
 def _rewrite(path: Path, text: str) -> None:
-    """Write a file only if it exists, so a removed lease stays removed."""
+    """Write a file only if it already exists, so a removed lease stays removed."""
     with contextlib.suppress(OSError), path.open("r+", encoding="utf-8") as file:
         file.write(text)
         file.truncate()

@@ -1,7 +1,7 @@
-"""Run model servers as processes on this machine. Every model server has a watcher (`gateway.servers.watcher`). The
-server's processes end with the watcher, and the watcher ends with the gateway, unless the jobs are kept.
+"""Runs model servers as processes on this machine. Every model server has a watcher (`gateway.servers.watcher`). The
+server's processes end with the watcher. The watcher ends with the gateway, unless the jobs are kept.
 
-The id of a job consists of the watcher's process id, the watcher's start time, and the name of the job's folder.
+A job id consists of the watcher's process id, the watcher's start time, and the name of the job's folder.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from gateway.servers.watched import GRACE, how_it_ended, read_json, write_job
 
 REQUIRES = ""
 POLL_SECONDS = 0.25
-"""The interval between two queries for reports, in seconds."""
+"""The polling interval for reports, in seconds."""
 
 HOST = "127.0.0.1"
 
 
 def is_installed() -> bool:
-    """Return True, because this engine requires nothing."""
+    """Return True, because this engine requires no software."""
     return True
 
 
@@ -76,7 +76,7 @@ class ProcessEngine:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=job.folder,
-            # UM-Bridge's job scripts use HQ_JOB_ID in the name of their announcement file.
+            # UM-Bridge's job scripts use HQ_JOB_ID in the names of their announcement files.
             env={**os.environ, "HQ_JOB_ID": folder.name, **job.environment},
             start_new_session=True,
         )
@@ -100,10 +100,10 @@ class ProcessEngine:
     def _report(self, job: str) -> JobReport:
         is_alive = self._is_alive(job)
         folder = self._folder_of(job)
-        state = read_json(folder / "state.json") or {}  # read last, because the watcher writes it before it ends
+        state = read_json(folder / "state.json") or {}  # read last, because the watcher writes the file before it ends
         if not is_alive:
             self._watchers.pop(job, None)
-            shutil.rmtree(folder, ignore_errors=True)  # an ended job is not queried again
+            shutil.rmtree(folder, ignore_errors=True)  # the engine never queries an ended job again
             if state.get(watcher.ENDED) is None:
                 self._end_group(state)
                 return JobReport(JobState.LOST, "its watcher was killed" if state else "")
@@ -131,7 +131,7 @@ class ProcessEngine:
         return pid.isdecimal() and began != "" and watcher.start_time(int(pid)) == began
 
     def _end_group(self, state: Mapping[str, Any]) -> None:
-        """Kill the processes of a job whose watcher was killed. The job's command has ended with the watcher."""
+        """Kill the processes of a job whose watcher was killed. The job's command itself has ended with the watcher."""
         group = state.get("group")
         if isinstance(group, int) and group > 1:
             began = watcher.start_time(group)
@@ -159,7 +159,7 @@ class ProcessEngine:
         for process in self._watchers.values():
             if process.stdin is not None:
                 process.stdin.close()
-            process.returncode = process.poll() or 0  # set to avoid a warning, because the process should still run
+            process.returncode = process.poll() or 0  # avoids a warning about the process, which should continue to run
         self._watchers.clear()
 
 

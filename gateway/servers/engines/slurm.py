@@ -1,7 +1,7 @@
-"""Jobs on SLURM, through its commands `sbatch`, `squeue`, `scontrol` and `scancel`.
+"""Jobs on SLURM, through the commands `sbatch`, `squeue`, `scontrol` and `scancel`.
 
-This engine uses `squeue --Format` instead of `squeue --json`, because the latter prints all jobs of the cluster, not
-only the requested jobs (seen with 22.05), and its fields change with every version.
+This engine uses `squeue --Format` instead of `squeue --json`, because the JSON output contains all jobs of the cluster,
+not only the requested jobs (seen with 22.05), and its fields change with every version.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from gateway.servers.commands import CommandError, run
 from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError, Resources
 
 POLL_SECONDS = 2.0
-"""The interval between two queries for reports, in seconds."""
+"""The polling interval for reports, in seconds."""
 REQUIRES = "SLURM's commands (sbatch, squeue, scontrol, scancel)"
 
 ANSWER = 30.0
-"""Maximum time for one response of SLURM, in seconds."""
+"""Maximum time for one response from SLURM, in seconds."""
 SUBMISSION = 600.0
 """The time after which an abandoned sbatch is killed, in seconds."""
 FIELDS = ("JobID", "State", "Reason", "EndTime", "TimeLimit", "BatchHost", "exit_code")
@@ -41,7 +41,7 @@ STATES = {
     "CANCELLED": JobState.CANCELLED,
     "TIMEOUT": JobState.TIMED_OUT,
 }
-"""SLURM's states. All other states, such as NODE_FAIL, OUT_OF_MEMORY or PREEMPTED, are FAILED."""
+"""The JobState for each SLURM state. All other states, such as NODE_FAIL, OUT_OF_MEMORY or PREEMPTED, become FAILED."""
 
 
 def is_installed() -> bool:
@@ -49,12 +49,12 @@ def is_installed() -> bool:
 
 
 def start(settings: object) -> "SlurmEngine":
-    """Return the engine. The settings are ignored, because SLURM's commands find the cluster themselves."""
+    """Return the engine. It ignores the settings, because SLURM's commands find the cluster themselves."""
     return SlurmEngine()
 
 
 class SlurmEngine:
-    """Jobs of the cluster that SLURM's commands use: from SLURM_CONF, or from the site's setup."""
+    """The jobs on the cluster that SLURM's commands use. SLURM_CONF or the site's setup selects the cluster."""
 
     def __init__(self) -> None:
         """Raise RefusedError if SLURM's commands are not installed."""
@@ -125,12 +125,12 @@ class SlurmEngine:
         try:
             return await run("slurm", "squeue", *words, seconds=ANSWER, environment=_environment({}))
         except CommandError as error:
-            if "Invalid job id" in error.said:  # squeue reports this only if it knows none of the jobs
+            if "Invalid job id" in error.said:  # squeue reports this error only if it knows none of the jobs
                 return ""
             raise
 
     async def _find_addresses(self, nodes: set[str]) -> None:
-        """Look up the addresses of new nodes, because a node might not be reachable under its name in SLURM."""
+        """Look up the addresses of new nodes, because a node's SLURM name might not be resolvable."""
         unknown = sorted(node for node in nodes - self._addresses.keys() if node and node != "n/a")
         if not unknown:
             return
@@ -155,7 +155,7 @@ class SlurmEngine:
 
 
 def _failure(state: str, reason: str, status: int) -> str:
-    """Return why a job failed, from its state, SLURM's reason and its wait status."""
+    """Return why a job failed, based on its state, SLURM's reason and its wait status."""
     if state != "FAILED":
         return state if reason in ("None", state) else f"{state} ({reason})"
     if os.WIFSIGNALED(status):
@@ -165,8 +165,8 @@ def _failure(state: str, reason: str, status: int) -> str:
 
 
 def _id(printed: str) -> str:
-    """Return the job's id in the output of `sbatch --parsable`, which is `ID` or `ID;CLUSTER`. Sites can print their
-    own lines before the id."""
+    """Return the job id in the output of `sbatch --parsable`, which is `ID` or `ID;CLUSTER`. Site-specific lines can
+    precede the id."""
     last = (printed.split() or [""])[-1].partition(";")[0]
     if not last.isdigit():
         raise EngineError(f"slurm: sbatch: a job's id expected, not {printed[:200]!r}")
@@ -174,11 +174,11 @@ def _id(printed: str) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of the gateway and of the job. `--export=ALL` passes them to the job, and
-    accepts any value.
+    """Return the environment variables of the gateway and the job. `--export=ALL` passes them to the job, whatever
+    their values are.
 
-    If the gateway itself runs in a SLURM job, SLURM would read the variables of that job as options, so the result
-    omits them."""
+    The result omits the variables of the SLURM job in which the gateway itself might run, because SLURM would read them
+    as options."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     kept = {name: value for name in ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS") if (value := os.environ.get(name))}
     return {**own, **kept, "SLURM_TIME_FORMAT": "%s", **variables}
@@ -189,13 +189,13 @@ def _options(job: Job) -> list[str]:
     options = ["--parsable", "--export=ALL", f"--job-name={job.name}", f"--chdir={job.folder}", f"--output={output}"]
     said = set(_directives(Path(job.command[0]))) if job.is_script else set()
     if not said & {"--requeue"}:
-        options.append("--no-requeue")  # the gateway itself starts another job
+        options.append("--no-requeue")  # the gateway itself starts a replacement job
     options += [option for names, option in _resources(job.resources) if not said & names]
     return [*options, *job.resources.options]
 
 
 def _resources(resources: Resources) -> Iterator[tuple[set[str], str]]:
-    """Yield each option with the equivalent options in a script."""
+    """Yield each option, with the script options that have the same meaning."""
     if resources.cpus is not None:
         yield {"-c", "--cpus-per-task"}, f"--cpus-per-task={resources.cpus}"
     if resources.memory is not None:
@@ -208,10 +208,10 @@ def _resources(resources: Resources) -> Iterator[tuple[set[str], str]]:
 
 
 def _directives(script: Path) -> list[str]:
-    """Return the names of the options in the #SBATCH lines of a script, which sbatch itself reads.
+    """Return the option names in a script's #SBATCH lines, which sbatch itself reads.
 
-    Options on the command line would override the script's options, so the gateway does not set options that the script
-    has."""
+    Command-line options would override the script's options, so the gateway does not set options that the script
+    sets."""
     try:
         text = script.read_text("utf-8", "replace")
     except OSError as error:

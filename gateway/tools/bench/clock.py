@@ -1,4 +1,4 @@
-"""A clock that wakes the event loop in time. The loop's own timers are up to 1 ms late, which is ten times the latency
+"""A clock that wakes the event loop on time. The loop's own timers are up to 1 ms late, which is ten times the latency
 of a fast server."""
 
 import asyncio
@@ -11,16 +11,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The current time, and a wake-up timer."""
+    """The current time and a wake-up timer. `Load` uses it."""
 
     def now(self) -> float:
-        """Return the seconds since some fixed time."""
+        """Return the seconds since a fixed point in time."""
 
     def wake_at(self, when: float) -> None:
-        """Call `awake` at `when`, or immediately if `when` has passed. This replaces the previously set time."""
+        """Call `awake` at `when`, or immediately if `when` has passed. The new time replaces the previous one."""
 
     def start(self, awake: Callable[[], None]) -> None:
-        """Call `awake` at the set times from now on."""
+        """Start calling `awake` at the times that `wake_at` sets."""
 
     def close(self) -> None:
         """Stop calling `awake`."""
@@ -55,8 +55,7 @@ class LoopClock:
 
 
 class TimerClock:
-    """A Clock that uses a timer with a file descriptor (timerfd_create), which is only a few hundredths of a ms
-    late."""
+    """A Clock that uses a file-descriptor timer (timerfd_create), which is only a few hundredths of a ms late."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""Count any number of durations with a bounded error and little memory.
+"""Counts any number of durations with a bounded error and little memory.
 
 The buckets match an HdrHistogram with three significant digits. Each duration below 2048 ns has its own bucket. Above
-2048 ns, each doubling has 1024 buckets of the same width. Therefore a value read from the histogram is at most 1/1024
+2048 ns, each doubling has 1024 buckets of the same width. A value read from the histogram is therefore at most 1/1024
 too large. The HdrHistogram library takes 1.8 us for each value; this module adds values in batches.
 """
 
@@ -11,10 +11,10 @@ from math import ceil
 import numpy as np
 
 HALF = 1024
-"""Number of buckets of one doubling."""
+"""Number of buckets per doubling."""
 RELATIVE_ERROR = 1 / HALF
 LONGEST = 2**43 - 1
-"""Maximum duration, in ns: 2.4 hours. Longer durations count as this duration."""
+"""Maximum duration: 2.4 hours, in ns. Longer durations count as this maximum."""
 
 _BUCKETS = 2 * HALF + (43 - 11) * HALF
 
@@ -35,7 +35,7 @@ class LatencyHistogram:
 
     @property
     def mean(self) -> float:
-        """The mean duration; 0 without durations."""
+        """The mean duration, or 0 if there are no durations."""
         return self.sum / count if (count := self.count) else 0.0
 
     def add(self, seconds: Sequence[float]) -> None:
@@ -56,8 +56,8 @@ class LatencyHistogram:
         self.most = max(self.most, other.most)
 
     def percentile(self, percent: float) -> float:
-        """Return the duration that `percent` of all durations do not exceed, at most RELATIVE_ERROR too large; 0
-        without durations."""
+        """Return the duration that `percent` of all durations do not exceed, or 0 if there are no durations. The result
+        is at most RELATIVE_ERROR too large."""
         count = self.count
         if not count:
             return 0.0
@@ -66,12 +66,13 @@ class LatencyHistogram:
         return min(_upper(place) / 1e9, self.most)
 
     def buckets(self) -> Iterator[tuple[float, float, int]]:
-        """Yield the non-empty buckets: the minimum and the maximum duration of the bucket, and its count."""
+        """Yield the minimum duration, the maximum duration and the count of each nonempty bucket."""
         for place in np.flatnonzero(self.counts).tolist():
             yield _lower(place) / 1e9, _upper(place) / 1e9, int(self.counts[place])
 
     def between(self, low: float, high: float) -> int:
-        """Return the total count of the buckets from `low`'s bucket up to, but not including, `high`'s bucket."""
+        """Return the total count of the buckets from the bucket of `low` (included) to the bucket of `high`
+        (excluded)."""
         first, end = _places(np.array([low, high])).tolist()
         return int(self.counts[first:end].sum())
 

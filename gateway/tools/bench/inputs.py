@@ -1,4 +1,4 @@
-"""Make random inputs for a model from its signature."""
+"""Generates random inputs for a model from its signature."""
 
 import random
 import string
@@ -12,7 +12,7 @@ from gateway.core.types import Tensor, TensorSpec, tensor
 
 LARGEST_INTEGER = 9
 LETTERS = 8
-"""The length of each element of BYTES."""
+"""The length of each BYTES element."""
 
 
 def random_inputs(specs: Iterable[TensorSpec], batch: int | None, seed: int) -> tuple[Tensor, ...]:

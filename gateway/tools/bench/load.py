@@ -1,9 +1,9 @@
-"""Send requests on a schedule or one after the other, and measure them.
+"""Sends requests on a schedule or one after the other, and measures them. `running` starts a Load in each process.
 
-In an open loop, the schedule does not wait for the server. Each request has a scheduled time, and its latency counts
-from this time, even if the generator sends the request late because too many others are in flight. If a server stalls
-for a second, every request of that second shows the stall. In a closed loop, each of `in_flight` clients sends its next
-request after the response to the previous one. If a server stalls, only `in_flight` requests are slow.
+In an open loop, the schedule does not wait for the server. Each request has a scheduled time, from which its latency
+counts, even if the generator sends the request late because too many others are in flight. If a server stalls for a
+second, all requests scheduled in that second show the stall. In a closed loop, each of `in_flight` clients sends its
+next request after the response to the previous one. If a server stalls, only `in_flight` requests are slow.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ Send: TypeAlias = Callable[[], Awaitable[int]]
 
 
 GRACE = 0.05
-"""Seconds after the end in which requests that were due before the end are still sent, because the generator can wake
-late."""
+"""Seconds after the end during which the generator still sends requests that were due before the end, because it can
+wake late."""
 
 
 class CallFailed(Exception):  # noqa: N818 - as the errors of the client
-    """The request got an error, or no response. `status` is short; `str()` returns a sentence."""
+    """The request got an error, or no response. `status` is a short form of the error; `str()` returns a sentence."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
@@ -36,12 +36,12 @@ class CallFailed(Exception):  # noqa: N818 - as the errors of the client
 
 @frozen
 class Plan:
-    """The amount and duration of the load. The load ends after `seconds` or `requests`, whichever is first; None means
-    no limit.
+    """The amount and duration of the load. The load ends after `seconds` or `requests`, whichever comes first; None
+    means no limit.
 
     - `rate`: Requests per second; 0 is a closed loop.
     - `in_flight`: Maximum number of concurrent requests; in a closed loop, the constant number of concurrent requests.
-    - `warmup`: Seconds before the measurement. Requests in this time do not count.
+    - `warmup`: Seconds before the measurement. Requests scheduled during the warm-up do not count.
     - `share`, `shares`: The index of this generator, and the number of generators.
     """
 
@@ -56,7 +56,7 @@ class Plan:
     shares: int = 1
 
     def part(self, share: int, shares: int) -> "Plan":
-        """Return the part of one of several generators, which together generate the load of this plan."""
+        """Return the plan of one of several generators, which together generate the load of this plan."""
         requests = None if self.requests is None else _part(self.requests, share, shares)
         in_flight = _part(self.in_flight, share, shares)
         return Plan(
@@ -77,7 +77,7 @@ def _part(number: int, share: int, shares: int) -> int:
 
 
 class Load:
-    """One run. `measured` is readable during the run, after `Measured.settle`."""
+    """One run. You can read `measured` during the run, after you call `Measured.settle`."""
 
     def __init__(self, plan: Plan, send: Send, clock: Clock, request_bytes: int = 0) -> None:
         self.measured = Measured()
@@ -121,7 +121,7 @@ class Load:
         return self.measured
 
     def stop(self) -> None:
-        """Stop sending, and do not wait for responses. `run` then returns the current measurements."""
+        """Stop sending without waiting for responses. `run` then returns the current measurements."""
         self._is_stopped = True
         if not self._over.done():
             self._over.set_result(None)
@@ -131,13 +131,13 @@ class Load:
         while len(self._tasks) < self._plan.in_flight and (due := self._take()) is not None:
             self._begin(due)
         if len(self._tasks) < self._plan.in_flight and not self._is_over():
-            # If the limit is reached, the request that ends next sends the due request.
+            # If the limit is reached, the due request is sent when the next request ends.
             self._clock.wake_at(self._next)
         self._end_if_idle()
 
     def _schedule(self, start: float) -> None:
-        """Begin the schedule of the warm-up or of the measurement at `start`. The measurement does not catch up on late
-        requests of the warm-up."""
+        """Begin the schedule of the warm-up or the measurement at `start`. The measurement does not catch up on late
+        warm-up requests."""
         plan = self._plan
         self._next = self._from = start
         if plan.rate:
@@ -145,8 +145,7 @@ class Load:
             self._next += next(self._times)
 
     def _take(self) -> float | None:
-        """Return the time for which the next request is scheduled; None if the next request is not due yet, or the run
-        is over."""
+        """Return the scheduled time of the next request, or None if the request is not due yet or the run is over."""
         if self._is_over():
             return None
         now = self._now()

@@ -1,21 +1,21 @@
-"""The measurements of a run."""
+"""The measurements of a run. `Load` fills them, and `report` prints them."""
 
 from gateway.tools.bench.histogram import LatencyHistogram
 
 BATCH = 4096
-"""Number of durations to collect before adding them to a histogram together."""
+"""Number of durations to collect before adding them to a histogram as one batch."""
 
 
 class Measured:
     """The requests of a run, or of several merged runs. The figures exclude requests of the warm-up.
 
-    - `latency`: Durations of successes, from the scheduled time to the complete response.
-    - `service`: Durations of successes, from the time of sending.
-    - `failed`: Durations of errors, from the scheduled time.
+    - `latency`: Durations of successful requests, from the scheduled time to the complete response.
+    - `service`: Durations of successful requests, from the time of sending.
+    - `failed`: Durations of failed requests, from the scheduled time.
     - `lag`: Delays that the generator itself caused, for all requests.
-    - `errors`, `examples`: The number of errors by status, and the text of the first error by status.
+    - `errors`, `examples`: By status, the number of errors and the message of the first error.
     - `waited`: Number of requests that the generator sent late because `in_flight` requests were in flight.
-    - `unsent`: Number of requests that were due before the end and remained unsent for the same reason.
+    - `unsent`: Number of requests that were due before the end and were never sent for the same reason.
     - `cut`: Number of requests in flight when the run was interrupted.
     - `sent_bytes`, `received_bytes`: Size of messages, without HTTP heads and framing.
     - `seconds`: Duration of the measurement.
@@ -74,7 +74,7 @@ class Measured:
         self._lags.append(lag)
 
     def settle(self) -> None:
-        """Count the stored durations. Call this before reading histograms."""
+        """Add the collected durations to the histograms. Call this before you read them."""
         for histogram, kept in (
             (self.latency, self._latencies),
             (self.service, self._services),
@@ -84,8 +84,8 @@ class Measured:
             kept.clear()
 
     def merge(self, other: "Measured", *, at_once: bool) -> None:
-        """Add the measurements of another run, which ran at the same time if `at_once` is set, and otherwise later.
-        Both must be settled."""
+        """Add the measurements of another run. It ran at the same time if `at_once` is set, otherwise later. Both runs
+        must be settled."""
         for name in ("latency", "service", "failed", "lag"):
             getattr(self, name).merge(getattr(other, name))
         for status, number in other.errors.items():

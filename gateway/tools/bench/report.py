@@ -15,7 +15,7 @@ ROWS = 16
 WIDTH = 40
 """Width of the longest bar of a histogram, in characters."""
 LATE = 0.1
-"""The share of the latencies that the generator can cause without a warning."""
+"""The fraction of the latencies that the generator can cause without a warning."""
 BUSY = 0.9
 """The CPU utilization above which the generator is the likely limit."""
 
@@ -31,7 +31,7 @@ class Result:
 
 
 def warnings(result: Result) -> Iterator[str]:
-    """Yield the reasons why the figures are misleading, if any."""
+    """Yield the reasons, if any, why the figures might be misleading."""
     plan, measured = result.plan, result.measured
     latency, lag = measured.latency, measured.lag
     if plan.rate and latency.count and lag.mean > LATE * latency.mean:
@@ -63,7 +63,7 @@ def warnings(result: Result) -> Iterator[str]:
 
 
 def text(results: Sequence[Result], bar: str = "█") -> str:
-    """Return the tables of one or two results, with ratios of the second to the first."""
+    """Return tables for one or two results, with the ratios of the second to the first."""
     blocks = [_table(each, bar) for each in results]
     if len(results) == 2:
         blocks.append(_comparison(*results))
@@ -113,7 +113,8 @@ def _figures(histogram: LatencyHistogram) -> dict[str, float]:
 
 
 def _drawn(histogram: LatencyHistogram, bar: str) -> Iterator[str]:
-    """Yield rows with limits of equal ratio from the minimum to the maximum, and bars for the counts."""
+    """Yield the rows of a histogram, with limits of equal ratio from the minimum to the maximum, and bars for the
+    counts."""
     low, high = max(histogram.least, 1e-6), max(histogram.most, 1e-6)
     rows = ROWS if high > low * (1 + ROWS * RELATIVE_ERROR) else 1
     bounds = [low * (high / low) ** (row / rows) for row in range(rows)]
@@ -145,7 +146,7 @@ def _sorted(measured: Measured) -> list[tuple[str, int]]:
 
 
 def _ms(seconds: float) -> str:
-    """Return milliseconds with three or four significant digits."""
+    """Format seconds as milliseconds with three or four significant digits."""
     ms = seconds * 1e3
     decimals = 0 if ms >= 1000 else max(0, min(3, 3 - int(log(ms, 10)))) if ms >= 1 else 3
     return f"{ms:.{decimals}f}"

@@ -1,4 +1,4 @@
-"""One run against one server, in this process or in several."""
+"""Runs a load against one server, in this process or in several."""
 
 import asyncio
 import multiprocessing
@@ -24,7 +24,7 @@ REPORTS = 0.2
 
 @frozen
 class LoadJob:
-    """A load to run. `timeout` is in seconds; None means no timeout."""
+    """A load to run. `timeout` is the timeout for each request in seconds; None means no timeout."""
 
     server: ServerArguments
     question: Question
@@ -34,19 +34,19 @@ class LoadJob:
 
 
 class Run(Protocol):
-    """A run. Call `prepare` first, then `run`."""
+    """One run. Call `prepare` first, then `run`."""
 
     async def prepare(self) -> None:
         """Encode the request, and send it once.
 
         Raises:
             ClientError: the server is unreachable, or returns an error.
-            ValueError: the request is not repeatable.
+            ValueError: the request cannot be repeated.
             RunFailed: a process failed.
         """
 
     async def run(self) -> Measured:
-        """Send the requests. Raises RunFailed."""
+        """Send the requests. Raise RunFailed if a process fails."""
 
     def stop(self) -> None:
         """Make `run` end immediately with the current measurements."""
@@ -55,7 +55,7 @@ class Run(Protocol):
         """Return the number of requests that have ended, and the number of errors among them."""
 
     async def close(self) -> None:
-        """Close connections and end processes."""
+        """Close the connections and end the processes."""
 
 
 class RunFailed(Exception):  # noqa: N818 - as the errors of the client
@@ -63,7 +63,7 @@ class RunFailed(Exception):  # noqa: N818 - as the errors of the client
 
 
 def run_of(job: LoadJob, processes: int) -> Run:
-    """Return the run of a job."""
+    """Return a run for a job."""
     return LocalRun(job) if processes == 1 else ProcessesRun(job, processes)
 
 
@@ -104,7 +104,7 @@ class LocalRun:
 
 
 class ProcessesRun:
-    """A Run whose plan is divided among several processes."""
+    """A Run that divides its plan among several processes."""
 
     def __init__(self, job: LoadJob, processes: int) -> None:
         self._job = job
@@ -114,7 +114,7 @@ class ProcessesRun:
     async def prepare(self) -> None:
         """Same as in Run. This process sends the first request, so it reports the server's errors."""
         await prepared(self._job.server.checked(), self._job.question, self._job.timeout)
-        # A fork would have this process's event loop and threads.
+        # A fork would inherit this process's event loop and threads.
         context = multiprocessing.get_context("spawn")
         for share in range(self._number):
             here, there = context.Pipe()
@@ -194,12 +194,12 @@ class _Worker:
 def _listen(loop: asyncio.AbstractEventLoop, pipe: "Connection[Any, Any]", act: Callable[[], None]) -> None:
     """Call `act` whenever data is available in the pipe."""
     loop.add_reader(pipe.fileno(), act)
-    os.set_blocking(pipe.fileno(), True)  # the loop has made it non-blocking, which Connection does not expect
+    os.set_blocking(pipe.fileno(), True)  # the loop made it non-blocking, which Connection does not support
 
 
 def _work(job: LoadJob, pipe: "Connection[Any, Any]") -> None:
     """Run one of the processes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the first process stops this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first process stops this one
     uvloop.run(_run_part(job, pipe))
 
 

@@ -1,4 +1,4 @@
-"""The times at which to send requests, in seconds from the start."""
+"""The times at which the load generator sends requests, in seconds from the start."""
 
 import random
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from itertools import count
 from typing import Literal, TypeAlias
 
 Arrivals: TypeAlias = Literal["poisson", "constant"]
-"""`poisson`: at random times, as from many independent clients. `constant`: at equal intervals."""
+"""`poisson`: random times, like requests from many independent clients. `constant`: equal intervals."""
 
 
 def arrivals(kind: Arrivals, rate: float, *, seed: int = 0, share: int = 0, shares: int = 1) -> Iterator[float]:
-    """Yield the times of one of `shares` generators, which together send `rate` requests per second. The iterator does
-    not end."""
+    """Yield the send times of one of `shares` generators, which together send `rate` requests per second. The iterator
+    never ends."""
     if kind == "constant":
         return (each / rate for each in count(share, shares))
     return _poisson(rate / shares, random.Random(f"{seed} {share}"))

@@ -1,8 +1,8 @@
-"""Send requests to the server under load at the lowest possible cost.
+"""Sends requests to the server under load at the lowest possible cost.
 
-The generator converts the request for the model and encodes it once; then it sends the same message repeatedly. A
-response with the bytes of the first response counts as a success without decoding. The generator decodes any other
-response, so it detects errors in every protocol.
+The generator converts the request for the model and encodes it once, and then sends the same message repeatedly. A
+response that equals the first response byte for byte counts as a success without decoding. The generator decodes all
+other responses, so it detects errors in every protocol.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from gateway.tools.bench.load import CallFailed
 
 @frozen
 class Question:
-    """The request to send. If the request has no `inputs`, `batch` rows of random inputs are generated from the model's
+    """The request to send. If `inputs` are missing, `batch` rows of random inputs are generated from the model's
     signature."""
 
     request: Request
@@ -47,11 +47,12 @@ class Encoded:
 
 
 async def prepared(settings: ClientSettings, question: Question, timeout: float | None) -> Encoded:
-    """Return the encoded request, after sending it once.
+    """Send the request once, and return it in encoded form.
 
     Raises:
         ClientError: the server is unreachable, or returned an error.
-        ValueError: the request takes several messages, or inputs are missing and the server does not report them.
+        ValueError: the request needs several messages, or inputs are missing and the server does not report the model's
+            inputs.
     """
     address = settings.place.address
     found: list[Encoded] = []
@@ -73,7 +74,7 @@ async def prepared(settings: ClientSettings, question: Question, timeout: float 
 
 
 def _recording(protocol: Protocol, found: list[Encoded]) -> Protocol:
-    """Return the protocol with an encoder that adds the messages which run a model to `found`."""
+    """Return the protocol with an encoder that records the messages that run a model in `found`."""
 
     def encode_request(request: Request, target: Target) -> Message:
         message = protocol.encode_request(request, target)
@@ -97,8 +98,8 @@ async def _with_inputs(question: Question, server: ModelServer) -> Request:
 
 
 class BenchSender:
-    """Sends a message over `connections` in rotation. Over HTTP, MIP and UM-Bridge, each request in flight has its own
-    connection. `timeout` is in seconds; None means no timeout."""
+    """Sends a message over `connections` connections in rotation. Over HTTP, MIP and UM-Bridge, each request in flight
+    uses its own connection. `timeout` is in seconds; None means no timeout."""
 
     def __init__(self, settings: ClientSettings, encoded: Encoded, timeout: float | None, connections: int) -> None:
         self.request_bytes = bytes_of(encoded.message)

@@ -1,7 +1,8 @@
-"""Entries of a recording: one recorded request with its response, encoded as a line of JSON.
+"""Entries of a recording. An entry is one recorded request with its response, encoded as a line of JSON. `recorder`
+creates entries, `files` reads and writes their lines, and `replaying` uses them.
 
-docs/record-and-replay.md documents the format. Readers ignore unknown members. VERSION is incremented for changes that
-old readers would misunderstand.
+docs/record-and-replay.md documents the format. Readers ignore unknown members. A change that old readers would
+misunderstand increments VERSION.
 """
 
 import math
@@ -35,16 +36,16 @@ FORMAT = "gateway-cassette"
 VERSION = 1
 
 RECORDED = CALLS - {Operation.STREAM}
-"""The operations of requests that are recorded."""
+"""The operations whose requests are recorded."""
 
 _PIECE = 3 * 2**16
 """Number of bytes that are encoded to base64 in one step. Larger pieces would block all other threads for too long. The
-number is a multiple of 3, so base64 texts of pieces can be joined."""
+number is a multiple of 3, so the base64 texts of the pieces can be joined."""
 
 
 class CassetteError(Exception):
-    """The file is not a recording, or has invalid content. The text gives the position, the fault and the expected
-    content."""
+    """The file is not a recording, or its content is invalid. The message states the position, the fault and the
+    expected content."""
 
 
 @frozen
@@ -54,8 +55,10 @@ class Entry:
     - `at`: when the request arrived, in ISO 8601. `seconds`: the time from then until the response was complete.
     - `protocol`: the client's protocol. `listener`, `route`, `backend`: the parts of the gateway that handled the
       request.
-    - `request`: the request as decoded by the codec, before any conversion for a model. `message`: its encoded bytes.
-    - `outcome`: the result in the client's protocol. `reply`: its encoded bytes.
+    - `request` (JSON member `request`): the request as decoded by the codec, before any conversion for a model.
+      `message` (JSON member `request_wire`): the encoded request.
+    - `outcome` (JSON member `reply`): the response or error for the client. `reply` (JSON member `reply_wire`): the
+      encoded response.
     """
 
     at: str
@@ -82,7 +85,7 @@ def entry_line(entry: Entry) -> bytes:
     """Return the line of an entry.
 
     Raises:
-        TypeError: a text is not Unicode, or a number is larger than JSON's writer can write.
+        TypeError: a string is not valid Unicode, or a number is too large for the JSON writer.
     """
     request, outcome = entry.request, entry.outcome
     document = {
@@ -142,7 +145,8 @@ def _tensors(tensors: Sequence[Tensor]) -> list[dict[str, object]]:
 
 
 def _parameters(parameters: Parameters) -> dict[str, object]:
-    """Return the parameters for JSON. JSON has no NaN and no infinities, so the file has {"float": "nan"} instead."""
+    """Return the parameters for JSON. JSON cannot represent NaN and infinities, so the file contains {"float": "nan"}
+    instead."""
     return {
         name: {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in parameters.items()
@@ -241,7 +245,8 @@ _D = TypeVar("_D", bound=BaseModel)
 
 
 def check_header(line: bytes) -> None:
-    """Raise CassetteError if this is not the first line of a recording, or if a newer version wrote it."""
+    """Raise CassetteError if this is not the first line of a recording, or if it states a version other than
+    VERSION."""
     try:
         header = _HeaderDocument.model_validate(orjson.loads(line))
     except ValueError:

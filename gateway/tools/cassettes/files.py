@@ -1,4 +1,4 @@
-"""Read cassette files line by line, and append to them."""
+"""Reads cassette files line by line, and appends to them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,19 +9,20 @@ from gateway.assembly.server_info import INFO
 from gateway.tools.cassettes.entries import CassetteError, Entry, check_header, entry_line, header_line, read_entry
 
 LONGEST_LINE = 2**30
-"""Maximum size of a line in the file, in bytes."""
+"""Maximum length of a line in the file, in bytes."""
 LARGEST_ENTRY = 2**28
-"""Maximum size of a recorded entry with all tensors and messages, in bytes. In base64, an entry of this size is shorter
-than LONGEST_LINE."""
+"""Maximum size of a recorded entry including its tensors and messages, in bytes. Encoded in base64, an entry of this
+size is shorter than LONGEST_LINE."""
 _LONGEST_HEADER = 2**16
 
 
 def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Iterator[tuple[int, Entry]]:
-    """Yield each entry of a recording with its line number. A last line without an end is incomplete, because the
-    recording was interrupted. This function skips the line, and reports it to `on_cut`.
+    """Yield each entry of a recording with its line number. If the last line has no line end, the recording was
+    interrupted. The function skips this incomplete line, and reports it to `on_cut`.
 
     Raises:
-        CassetteError: the file is unreadable, is not a recording, or a line is malformed; the text names file and line.
+        CassetteError: the file is unreadable or is not a recording, or a line is malformed (the message contains file
+            and line).
     """
     number = 1
     try:
@@ -42,8 +43,8 @@ def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Itera
 
 
 class CassetteFile:
-    """A file of recorded requests and responses. New records are appended. Only its owner can read a new file, because
-    it contains client data. If the disk is full, the incomplete record at the end of the file is removed again.
+    """A file of recorded requests and responses. New entries are appended. Only the owner can read a new file, because
+    it contains client data. If the disk is full, the incomplete entry at the end of the file is removed.
 
     Raises:
         CassetteError: the file cannot be opened, or exists and is not a recording.
@@ -64,7 +65,8 @@ class CassetteFile:
             raise CassetteError(f"{path}: {error.strerror}") from error
 
     def _whole_lines(self) -> int:
-        """Move to the end of the last complete line, and cut off the rest. Return the remaining number of bytes."""
+        """Move to the end of the last complete line, and truncate the file there. Return the size that remains, in
+        bytes."""
         if not self._file.seek(0, os.SEEK_END):
             return 0
         self._file.seek(0)
@@ -88,8 +90,8 @@ class CassetteFile:
         """Write an entry, and return True. If the file would exceed `most` bytes, write nothing, and return False.
 
         Raises:
-            OSError: writing failed.
-            TypeError: same as `entry_line`.
+            OSError: writing fails.
+            TypeError: as in `entry_line`.
         """
         line = entry_line(entry)
         if self.size + len(line) > most:

@@ -1,11 +1,11 @@
-"""The recorder of a running gateway's requests and responses, which writes them in a separate thread.
+"""Records the requests and responses of a running gateway. A separate thread writes them to the file.
 
-The recorder runs between a listener and `answer`. It receives a client's message, the decoded Request, the response of
-the route's handler, and the encoded response. On the event loop, it only keeps references to them. If too much data is
-waiting, the recorder drops and counts entries. Recording does not affect clients.
+The recorder runs between a listener and `answer`. It receives a client's message, the decoded Request, the response
+from the route's handler, and the encoded response. On the event loop, it only stores references to them. If too much
+data is waiting, the recorder drops entries and counts them. Recording does not affect clients.
 
-Credentials are not recorded. The recorder stores only the headers and query parameters that codecs read, because any
-other header or parameter could be a key. In messages of byte streams, it removes the credential.
+The recorder stores no credentials. It stores only the headers and query parameters that codecs read, because any other
+header or parameter could contain a key. It removes the credential from messages of byte streams.
 """
 
 import logging
@@ -33,7 +33,8 @@ from gateway.tools.cassettes.files import LARGEST_ENTRY, CassetteFile
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 2**26
-"""Maximum size of tensors and messages that wait for the writer, in addition to one entry of any size, in bytes."""
+"""Maximum total size of entries that wait for the writer, in bytes. A single entry can be larger if no other entry
+waits."""
 
 HEADERS = frozenset(
     {
@@ -48,8 +49,8 @@ QUERY = frozenset({"model", "streaming", "return-ndarray", "errors"})
 
 @frozen
 class Bounds:
-    """The limits of a recording: at most `requests` entries and `size` bytes, with a `share` of the requests for models
-    that match one of the globs in `models`."""
+    """The limits of a recording: at most `requests` entries and `size` bytes, and only a fraction (`share`) of the
+    requests for models that match one of the globs in `models`."""
 
     requests: int
     size: int
@@ -58,7 +59,7 @@ class Bounds:
 
 
 class Recorder:
-    """Writes requests and responses to a recording. `random` returns numbers from 0 to 1, excluding 1.
+    """Writes requests and responses to a recording. `random` returns numbers from 0 (included) to 1 (excluded).
 
     `recorded` counts written entries; `left_out` counts dropped entries, by cause."""
 
@@ -79,7 +80,7 @@ class Recorder:
 
     def tap(self, listener: ListenerSettings, select: Select) -> Exchange:
         """Return the function that a listener calls instead of `answer` to record its messages. All messages are
-        decoded: if only the recorded share were decoded, malformed calls would fail at random."""
+        decoded: if only the recorded messages were decoded, malformed calls would fail at random."""
         listener = replace(listener, relays=frozenset())
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
@@ -92,7 +93,7 @@ class Recorder:
         return exchange
 
     def takes(self, request: Request) -> bool:
-        """Return True if the recorder will record this request once it has a response."""
+        """Return whether the recorder will record this request when the response is available."""
         return (
             request.operation in RECORDED
             and not request.flaw
@@ -100,7 +101,7 @@ class Recorder:
         )
 
     def add(self, entry: Entry, protocol: Protocol) -> None:
-        """Queue an entry for writing. Does not block."""
+        """Queue an entry for writing, without blocking."""
         size = _bytes(entry)
         if self._is_full:
             return
@@ -119,7 +120,7 @@ class Recorder:
             self._end(f"{self._taken} requests are recorded")
 
     def close(self, seconds: float = 10.0) -> None:
-        """Stop recording, and write the waiting entries, for at most this many seconds."""
+        """Stop recording, and spend at most `seconds` on writing the waiting entries."""
         self._is_full = True
         self._entries.put(None)
         self._thread.join(seconds)
@@ -167,7 +168,7 @@ class _Call:
         self._outcome: Outcome | None = None
 
     def select(self, request: Request) -> Destination:
-        """Select like the router. The returned Destination records its response."""
+        """Return the Destination that the router selects, with a handler that also records the response."""
         destination = self._select(request)
         if destination.handler is None or not self._recorder.takes(request):
             return destination
@@ -180,7 +181,7 @@ class _Call:
                 answer = await handler(request)
             except GatewayError as error:
                 if error.status not in NO_ANSWER and error.reason is not Reason.INTERNAL:
-                    # a copy without the traceback, which refers to the request
+                    # a copy without the traceback, which would keep the request in memory
                     self._outcome = GatewayError(error.status, error.reason, error.message)
                 raise
             except DecodeError as error:
@@ -193,7 +194,7 @@ class _Call:
         return handle
 
     async def noted(self, eventual: Awaitable[Message]) -> Message:
-        """Return the encoded response, and record the outcome of the request."""
+        """Return the encoded response, and record the request with its outcome."""
         reply = await eventual
         if self._request is not None and self._outcome is not None:
             seconds = monotonic() - self._began

@@ -1,8 +1,8 @@
-"""Replay a recording: send its requests to a server, and compare the responses with the recorded responses.
+"""Replays a recording: sends its requests to a server, and compares the responses with the recorded responses.
 
-The replay converts each request for the server, and the response to the recorded protocol. Both responses then have the
-same format, whatever the server's protocol is. If `wire` is set, the replay sends the recorded bytes unchanged, and
-decodes the response like the recorded response.
+The replay converts each request for the server, and the response back to the recorded protocol, so both responses have
+the same format, whatever protocol the server speaks. If `wire` is set, the replay sends the recorded bytes unchanged,
+and decodes both responses in the same way.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ class Settings:
     - `in_flight`: Maximum number of concurrent requests.
     - `rate`: Maximum number of requests per second; None means no limit.
     - `seconds`: Timeout for each response.
-    - `models`, `tensors`: The server's model names and tensor names, by the recorded names.
+    - `models`, `tensors`: Maps from recorded model names and tensor names to the server's names.
     - `version`: Replaces the recorded version; None keeps the recorded version.
     - `wire`: True to send the recorded bytes.
     - `by_position`: True to pair outputs by position.
     - `by_value`: True to compare numbers by value, ignoring their datatypes.
-    - `protocols`: The possible protocols of recorded requests.
+    - `protocols`: The protocols that recorded requests can use.
     """
 
     in_flight: int = 1
@@ -61,14 +61,13 @@ class Settings:
 
 @frozen
 class Replayed:
-    """The outcome of sending one recorded request again.
+    """The result of sending one recorded request again.
 
     - `line`: The request's line in the recording. `model`, `operation`, `protocol`: as recorded.
-    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or the reason for the missing
-      response.
+    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or why there is no response.
     - `distances`: The maximum `absolute`, `relative` and `ulp` distances of all elements, including distances within
       the tolerance.
-    - `then`, `now`: Seconds to the recorded response, and to the new response.
+    - `then`, `now`: The latencies of the recorded response and the new response, in seconds.
     """
 
     line: int
@@ -89,13 +88,14 @@ async def replay(
     settings: Settings,
     done: Callable[[Replayed], object] = lambda result: None,
 ) -> list[Replayed]:
-    """Return the results of all entries, in the order of their lines. Call `done` with each result when it is
-    available.
+    """Return the results of all entries, in the order of their lines. `done` is called with each result as soon as it
+    is available.
 
     Raises:
         CassetteError: an entry is malformed.
         NoConnection: the first request could not connect.
-        ValueError: an entry cannot be replayed, because its protocol is unknown, or differs from the server's (`wire`).
+        ValueError: an entry cannot be replayed because its protocol is unknown or, with `wire`, differs from the
+            server's protocol.
     """
     results: list[Replayed] = []
     paced = _paced(iter(entries), settings.rate)
@@ -187,15 +187,14 @@ async def _exchanged(entry: Entry, server: ModelServer) -> tuple[Outcome, Outcom
 
 
 def _sent(message: Message, protocol: Protocol) -> Message:
-    """Return the recorded message, split into the parts that transports of its protocol send."""
+    """Return the recorded message, split into the parts that the protocol's transport sends."""
     if isinstance(protocol.binding, StreamBinding):
         header_size, body = protocol.binding.framing.header_size, message.body
         if len(body) < header_size or protocol.binding.framing.size(body[:header_size]) != len(body) - header_size:
             raise DecodeError("the message's length differs from the length in its header")
         message = replace(message, parts=(body[:header_size], body[header_size:]))
         with_credential = protocol.binding.with_credential
-        # This also splits the message into the parts that the codec for servers would make, which connectors of these
-        # protocols expect.
+        # `with_credential` also splits the message into the parts that connectors of these protocols expect.
         return message if with_credential is None else with_credential(message, b"")
     if isinstance(protocol.binding, GrpcBinding):
         return replace(message, headers=Metadata())
@@ -308,7 +307,7 @@ def _distances(difference: Difference) -> dict[str, float]:
 
 
 def _by_value(expected: Outcome, actual: Outcome) -> tuple[Outcome, Outcome]:
-    """Return both responses. If their datatypes differ, convert all numbers to FP64."""
+    """Return both responses, with all numbers converted to FP64 if the datatypes differ."""
     if not isinstance(expected, Response) or not isinstance(actual, Response):
         return expected, actual
     if sorted(each.datatype for each in expected.outputs) == sorted(each.datatype for each in actual.outputs):

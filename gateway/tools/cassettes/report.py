@@ -1,4 +1,4 @@
-"""The results of a replay as a table, as JSON, and as JUnit XML."""
+"""The results of a replay as a table, as JSON and as JUnit XML."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -18,8 +18,8 @@ UNITS = {"absolute": "abs", "relative": "rel", "ulp": "ulp"}
 
 @frozen
 class ModelSummary:
-    """The results of one model. `then` and `now` are the median latencies of requests with a response, in the recording
-    and in the replay, in seconds; None if every request failed."""
+    """The results for one model. `then` and `now` are the median latencies of requests with a response, in the
+    recording and in the replay, in seconds. They are None if every request failed."""
 
     model: str
     requests: int
@@ -59,7 +59,7 @@ def _summary(model: str, results: Sequence[Replayed]) -> ModelSummary:
 
 
 def table(results: Sequence[Replayed]) -> str:
-    """Return a row for each model, and the first differences."""
+    """Return a table with a row for each model, and the first differences."""
     head = ("model", "requests", "equal", "different", "failed", "largest difference", "then", "now")
     rows = [head, *(_row(each) for each in summaries(results))]
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
@@ -98,7 +98,7 @@ def _formatted(result: Replayed) -> str:
 
 
 def as_json(results: Sequence[Replayed]) -> bytes:
-    """Return one object with `equal`, `different`, `failed`, `models` and `requests`."""
+    """Return a JSON object with `equal`, `different`, `failed`, `models` and `requests`."""
     verdicts = [each.verdict for each in results]
     document = {
         **{each: verdicts.count(each) for each in (EQUAL, DIFFERENT, FAILED)},
@@ -133,7 +133,7 @@ def as_json(results: Sequence[Replayed]) -> bytes:
 
 
 def as_junit(results: Sequence[Replayed]) -> str:
-    """Return JUnit XML with a test case for each request. A difference is a failure; a missing response is an error."""
+    """Return JUnit XML with one test case per request. A difference is a failure; a missing response is an error."""
     counts = {
         "tests": len(results),
         "failures": _count(results, DIFFERENT),
@@ -160,6 +160,6 @@ def _count(results: Iterable[Replayed], verdict: str) -> int:
 
 
 def _printable(text: str) -> str:
-    """Return a text without control characters, because control characters from a server or a file must not reach
-    terminals or XML."""
+    """Return a text without control characters, because terminals and XML must not get control characters from a server
+    or a file."""
     return "".join(each if each.isprintable() else " " for each in text)

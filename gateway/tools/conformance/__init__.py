@@ -1,7 +1,7 @@
-"""Conformance checks: test a model server against the specification of its protocol. For authors of servers.
+"""Conformance checks, with which server developers test a model server against the specification of its protocol.
 
-Each protocol has a file with its checks. The checks make messages without the gateway's codecs: a codec tested against
-itself agrees with its own mistakes.
+Each protocol has a file with its checks. The checks build messages without the gateway's codecs, because a codec tested
+against itself agrees with its own mistakes.
 """
 
 from importlib import import_module
@@ -23,7 +23,7 @@ MODULES = {
 }
 """The module with the checks of each protocol."""
 PACKAGES = ("grpc", "flatbuffers")
-"""The packages of the extra `conformance`."""
+"""The packages that the extra `conformance` installs."""
 
 
 class MissingPackageError(Exception):
@@ -35,7 +35,7 @@ def suite(protocol: str) -> Suite[Any]:
 
     Raises:
         KeyError: the protocol is unknown.
-        MissingPackageError: its checks need a package that is not installed.
+        MissingPackageError: the protocol's checks need a package that is not installed.
     """
     try:
         found: Suite[Any] = import_module(f"gateway.tools.conformance.{MODULES[protocol]}").SUITE

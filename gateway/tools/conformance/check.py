@@ -1,8 +1,8 @@
-"""The common parts of all checks: Suite, Check, verdicts, and `run`. The checks themselves are in one file for each
-protocol; docs/conformance.md, "Add a check", explains how to add one.
+"""The common parts of all checks: Suite, Check, verdicts and `run`. Each protocol has its own file of checks;
+docs/conformance.md, "Add a check", explains how to add one.
 
-A check is a function that sends a few requests to a server under test. It returns if the replies are right. Otherwise
-it calls `fail`, `deviate`, `not_applicable` or `not_tested` with a reason.
+A check is a function that sends a few requests to a server under test. It returns normally if the replies are right.
+Otherwise it calls `fail`, `deviate`, `not_applicable` or `not_tested` with a reason.
 """
 
 import fnmatch
@@ -16,7 +16,7 @@ from gateway.core.frozen import frozen
 from gateway.tools.conformance.inputs import InputSpec
 
 EXCERPT = 400
-"""Maximum length of a message in an outcome, in characters."""
+"""Maximum length of a message in an Outcome, in characters."""
 
 
 class Verdict(StrEnum):
@@ -25,17 +25,17 @@ class Verdict(StrEnum):
     PASS = "pass"
     FAIL = "fail"
     DEVIATES = "deviates"
-    """Clients can work with it, but it differs from the specification, or from most servers."""
+    """Clients can work with the server, but it differs from the specification, or from most servers."""
     NOT_APPLICABLE = "not applicable"
     """The server does not claim the feature under test."""
     NOT_TESTED = "not tested"
-    """The check needs unavailable information, such as a model's inputs."""
+    """The check needs information that is unavailable, such as a model's inputs."""
 
 
 @frozen
 class Options:
-    """The user's options for the server. `model` is empty if the checks choose a model; `timeout` is in seconds for
-    each reply."""
+    """The user's options for the server. If `model` is empty, the checks choose a model. `timeout` is the timeout for
+    each reply, in seconds."""
 
     model: str = ""
     inputs: tuple[InputSpec, ...] = ()
@@ -65,15 +65,15 @@ class Transcript:
 
 
 class Unreachable(Exception):  # noqa: N818 - it ends the run, like SystemExit
-    """No server answers at the address. The text describes the error."""
+    """No server answers at the address. The message describes the error."""
 
 
 class Server(Protocol):
-    """The server under test, as `run` needs it. Each protocol has a subclass with more methods, such as
+    """The server under test, with the methods that `run` needs. Each protocol has a subclass with more methods, such as
     V2GrpcServer."""
 
     def reach(self) -> None:
-        """Raise OSError, or HTTPException, if no server answers at the address."""
+        """Raise OSError or HTTPException if no server answers at the address."""
 
     def close(self) -> None:
         """Close open connections."""
@@ -103,7 +103,7 @@ def not_applicable(reason: str) -> NoReturn:
 
 
 def not_tested(reason: str) -> NoReturn:
-    """End the check: it could not be run."""
+    """End the check: it cannot be run."""
     raise Judgement(Verdict.NOT_TESTED, reason)
 
 
@@ -120,8 +120,8 @@ V = TypeVar("V")
 class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
     """A property that many checks need, computed once, such as the model's metadata or the reply to a plain request.
 
-    If the property is unavailable, the check that uses it first fails. The verdict of the following checks is `not
-    tested`. So the report has each fault once, and only one check waits for a server that does not respond."""
+    If the property is unavailable, the first check that uses it fails, and the verdict of the following checks is `not
+    tested`. So the report shows each fault once, and only one check waits for a server that does not respond."""
 
     def __init__(self, compute: Callable[[Any], V]) -> None:
         self._compute = compute
@@ -144,7 +144,7 @@ class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
 
 @frozen
 class Check(Generic[S]):
-    """A check: `rule` is the specification's rule, `section` its place in the specification; `run` raises a Judgement
+    """A check. `rule` is the specification's rule, and `section` the section that states it. `run` raises a Judgement
     unless the rule holds."""
 
     id: str
@@ -155,7 +155,7 @@ class Check(Generic[S]):
 
 @frozen
 class Outcome:
-    """The outcome of one check; `sent` and `received` are its messages as text, shortened."""
+    """The outcome of one check. `sent` and `received` are its messages as shortened text."""
 
     id: str
     section: str
@@ -176,7 +176,7 @@ class Suite(Generic[S]):
         self.checks: list[Check[S]] = []
 
     def check(self, name: str, section: str, rule: str) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
-        """Add the function that it decorates; `name` is the check's id without the protocol."""
+        """Add the decorated function to the suite. `name` is the check's id without the protocol."""
 
         def add(function: Callable[[S], None]) -> Callable[[S], None]:
             self.checks.append(Check(f"{self.protocol}.{name}", section, rule, function))
@@ -185,7 +185,8 @@ class Suite(Generic[S]):
         return add
 
     def selected(self, pattern: str) -> list[Check[S]]:
-        """Return the checks whose id matches a glob, or has the pattern as a part between dots; all if it is empty."""
+        """Return the checks whose id matches the glob `pattern` or contains it as a part between dots. An empty pattern
+        selects all."""
         globs = (pattern, f"{self.protocol}.{pattern}", f"*.{pattern}", f"*.{pattern}.*", f"{pattern}.*")
         return [each for each in self.checks if not pattern or any(fnmatch.fnmatchcase(each.id, g) for g in globs)]
 
@@ -250,7 +251,7 @@ def _joined(head: str, body: bytes | str) -> str:
 
 
 def readable(body: bytes | str) -> str:
-    """Return the beginning of a message as printable text: UTF-8, or hexadecimal digits."""
+    """Return the beginning of a message as printable text: UTF-8 or hexadecimal digits."""
     if isinstance(body, bytes):
         begins = body[: EXCERPT * 4]
         try:

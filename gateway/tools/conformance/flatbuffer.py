@@ -1,4 +1,4 @@
-"""GraphPipe's messages for the checks, with Google's flatbuffers package, without the gateway's own codec."""
+"""GraphPipe messages for the checks, built with Google's flatbuffers package instead of the gateway's own codec."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ INFER, METADATA = 1, 2
 
 @frozen
 class Described:
-    """An IOMetadata. `shape` is None where it is absent."""
+    """An IOMetadata. `shape` is None if it is absent."""
 
     name: bytes | None
     type: int
@@ -37,7 +37,7 @@ class ModelDescription:
 
 @frozen
 class Output:
-    """A Tensor of a response. `both` if it has data and strings."""
+    """A Tensor in a response. `both` is True if it contains both data and strings."""
 
     type: int
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ def metadata_request() -> bytes:
 def infer_request(
     tensors: Sequence[Sample], inputs: Sequence[str] = (), outputs: Sequence[str] = (), kind: int = INFER
 ) -> bytes:
-    """Return a Request for an inference; `kind` is the number of the union's member, for requests with unknown
+    """Return a Request for an inference. `kind` is the number of the union member, for requests with unknown
     members."""
     builder = flatbuffers.Builder(1024)
     config = builder.CreateString("")
@@ -77,14 +77,14 @@ def infer_request(
 
 
 def read_metadata(body: bytes) -> ModelDescription:
-    """Return the metadata. Raises ValueError, IndexError, TypeError or struct.error if the body is not a
+    """Return the metadata. Raise ValueError, IndexError, TypeError or struct.error if the body is not a
     MetadataResponse."""
     root = _root(body)
     return ModelDescription(tuple(map(_described, _tables(root, 12))), tuple(map(_described, _tables(root, 14))))
 
 
 def read_inferred(body: bytes) -> Inferred:
-    """Return the inference. Raises ValueError, IndexError, TypeError or struct.error if the body is not an
+    """Return the inference. Raise ValueError, IndexError, TypeError or struct.error if the body is not an
     InferResponse."""
     root = _root(body)
     errors = tuple((_scalar(each, 4, number_types.Int64Flags), _string(each, 6) or b"") for each in _tables(root, 6))

@@ -1,4 +1,4 @@
-"""Checks of GraphPipe servers over HTTP. Sections are sections of the GraphPipe specification."""
+"""Checks of GraphPipe servers over HTTP. Section names refer to the GraphPipe specification."""
 
 import struct
 from math import prod
@@ -33,10 +33,10 @@ MALFORMED = (ValueError, IndexError, TypeError, struct.error)
 
 
 class GraphpipeServer(HttpServer):
-    """A server of one model, and the inputs to send to it.
+    """A server with one model, and the inputs to send to it.
 
-    A URL with a path is the model's, and used unchanged. Without a path, the model's path is `/graphpipe/NAME`, like in
-    a gateway, or `/` without a model name. Raises ValueError for a model name together with a URL with a path."""
+    A URL with a path is the URL of the model, and used unchanged. Otherwise, the path is `/graphpipe/NAME`, as in a
+    gateway, or `/` without a model name. Raise ValueError if both a model name and a URL with a path are given."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         super().__init__(address, options, transcript)

@@ -1,4 +1,4 @@
-"""Shared parts of the checks of grps' three protocols: models, and tensors as JSON members or protobuf fields."""
+"""Shared parts of the checks for the three grps protocols: models, and tensors as JSON members or protobuf fields."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ FLAT = {
     "UINT8": "flat_uint8", "INT8": "flat_int8", "INT16": "flat_int16", "INT32": "flat_int32", "INT64": "flat_int64",
     "FP16": "flat_float16", "FP32": "flat_float32", "FP64": "flat_float64", "BYTES": "flat_string",
 }  # fmt: skip
-"""The list of each datatype in a GenericTensor."""
+"""The GenericTensor field with the list for each datatype."""
 DTYPES = {
     "UINT8": "DT_UINT8", "INT8": "DT_INT8", "INT16": "DT_INT16", "INT32": "DT_INT32", "INT64": "DT_INT64",
     "FP16": "DT_FLOAT16", "FP32": "DT_FLOAT32", "FP64": "DT_FLOAT64", "BYTES": "DT_STRING",
@@ -31,14 +31,14 @@ def listed(server_metadata: str) -> list[str]:
 
 
 def first(models: Sequence[str]) -> str:
-    """Return the model to check if --model is not set."""
+    """Return the model that is checked if `--model` is not set."""
     if not models:
         not_tested("the server's metadata lists no models; name one with --model NAME-VERSION")
     return models[0]
 
 
 def described(model_metadata: str) -> list[InputSpec]:
-    """Return the inputs in a model's metadata, if it contains them: grps itself has no signatures."""
+    """Return the inputs in a model's metadata, if the metadata contains them: grps itself has no signatures."""
     document = yaml.safe_load(model_metadata)
     inputs = document.get("inputs") if isinstance(document, dict) else None
     specs = [each for each in inputs or [] if isinstance(each, dict) and {"name", "datatype", "shape"} <= each.keys()]
@@ -64,8 +64,8 @@ def names(server_metadata: str) -> list[str]:
 
 
 def bare(model: str, names: Sequence[str]) -> str:
-    """Return the name in `model`, which can be `name-version`. `names` are the names that the server lists; an unlisted
-    name ends before the last dash that a digit follows."""
+    """Return the name in `model`, which can be `name-version`. `names` are the names that the server lists. An unlisted
+    name ends before the last dash that is followed by a digit."""
     if model in names:
         return model
     listed = [each for each in names if model.startswith(f"{each}-")]
@@ -86,7 +86,7 @@ def generic(tensor: Sample) -> dict[str, Any]:
 
 
 def equal(ours: Values, theirs: Values) -> bool:
-    """Return whether elements are the same; 64-bit integers can be strings, like in protobuf's JSON."""
+    """Return whether the elements are the same. 64-bit integers can be strings, as in protobuf's JSON mapping."""
     return [_comparable(each) for each in ours] == [_comparable(each) for each in theirs]
 
 
@@ -102,8 +102,8 @@ def judge_status(code: int, flag: int, message: str, what: str) -> None:
 def judge_failure(
     code: int, flag: int, message: str, what: str, expected: tuple[int, ...], lenient: bool = False
 ) -> None:
-    """Fail unless a Status says failure, with a message without a traceback. `lenient`: the document does not say that
-    servers must refuse this kind of request."""
+    """Fail unless a Status says failure, with a message that contains no traceback. If `lenient` is True, the document
+    does not require servers to reject this kind of request."""
     if lenient and flag == SUCCESS:
         deviate(f"{what}: accepted with SUCCESS")
     require(flag != SUCCESS, f"{what}: accepted with SUCCESS")

@@ -1,5 +1,5 @@
-"""Checks of grps servers over BRPC: the checks of both RPCs, and the checks of baidu_std's frames. Sections of the
-latter are of brpc's document "baidu_std"."""
+"""Checks of grps servers over brpc: the checks for both RPC transports, and the checks of baidu_std frames, whose
+section names refer to brpc's document "baidu_std"."""
 
 import gzip
 import struct
@@ -16,7 +16,7 @@ SERVICE = "grps.protos.v1.GrpsBrpcService"
 HEADER = struct.Struct(">4sII")
 MAX_BODY = 64 << 20
 ID = (7 << 32) + 2
-"""A correlation id like the ids of real clients: more than 32 bits."""
+"""A correlation id with more than 32 bits, like the ids of real clients."""
 ENOSERVICE, ENOMETHOD, EREQUEST = 1001, 1002, 1003
 
 
@@ -29,7 +29,7 @@ class ReplyFrame:
 
 
 class GrpsBrpcServer(SocketServer, GrpsRpcServer):
-    """A server under test. Each request has its own connection, except in checks about connections."""
+    """A server under test. Each request uses its own connection, except in checks about connections."""
 
     schemes = ("tcp", "brpc")
 
@@ -54,7 +54,7 @@ check = SUITE.check
 
 
 def request(method: str, payload: bytes, attachment: bytes = b"", service: str = SERVICE, **meta: Any) -> bytes:
-    """Return a frame of baidu_std with a request."""
+    """Return a baidu_std frame with a request."""
     named: dict[str, Any] = {"request": {"service_name": service, "method_name": method}, "correlation_id": ID}
     if attachment:
         named["attachment_size"] = len(attachment)
@@ -63,7 +63,7 @@ def request(method: str, payload: bytes, attachment: bytes = b"", service: str =
 
 
 def read(connection: Bytes) -> ReplyFrame:
-    """Return the next frame; the check fails if the connection ends."""
+    """Return the next frame. The check fails if the connection ends."""
     header = connection.read(HEADER.size)
     require(len(header) == HEADER.size, "the connection was closed without a reply")
     magic, size, meta_size = HEADER.unpack(header)
@@ -77,7 +77,7 @@ def read(connection: Bytes) -> ReplyFrame:
 
 
 def answered(reply: ReplyFrame, method: str) -> Any:
-    """Return the GrpsMessage of a reply that must be a success of the RPC."""
+    """Return the GrpsMessage of a reply, in which the RPC itself must have succeeded."""
     error = reply.meta.response
     if error.error_code:
         fail(f"{method}: error_code {error.error_code}, {error.error_text[:120]!r}; expected 0")
@@ -121,7 +121,7 @@ def attachment(server: GrpsBrpcServer) -> None:
     payload = grps_message(**server.fields()).SerializeToString()
     found = answered(server.exchange(request("Predict", payload, b"attached")), "Predict")
     if "attachment" in found.status.msg:
-        return  # a server that does not use it can say so
+        return  # a server can report that it does not use the attachment
     require(outputs(succeeded(found, "with attachment")) == outputs(server.answer), "another reply than without one")
 
 
@@ -188,7 +188,7 @@ def magic(server: GrpsBrpcServer) -> None:
                 meta = message(GRPS, "brpc.policy.RpcMeta").FromString(connection.read(size)[:meta_size])
                 require(meta.response.error_code, "bytes that are not a frame are answered with error_code 0")
         except ConnectionError:
-            pass  # closed with data unread
+            pass  # the server closed the connection with data unread
     succeeded(server.call("CheckLiveness"), "CheckLiveness after bytes that are not a frame")
 
 

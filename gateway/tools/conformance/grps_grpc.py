@@ -1,4 +1,4 @@
-"""Checks of grps servers over gRPC: the checks of both RPCs, and gRPC's own."""
+"""Checks of grps servers over gRPC: the checks for both RPC transports, and the checks of gRPC itself."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Checks of grps servers over HTTP. Sections are headings of grps' document "Interface" (in Chinese)."""
+"""Checks of grps servers over HTTP. Section names are headings of the grps document "Interface" (in Chinese)."""
 
 import json
 from typing import Any
@@ -247,7 +247,7 @@ def chunked(server: GrpsRestServer) -> None:
 
 
 def _status(reply: HttpReply) -> tuple[int, int, str]:
-    """Return code, flag and message of the reply's `status`."""
+    """Return the code, the flag and the message in the reply's `status`."""
     status = reply.object.get("status")
     if not isinstance(status, dict):
         fail(f"HTTP {reply.status}: `status` is missing in {sorted(reply.object)}")
@@ -295,7 +295,7 @@ def _same(expected: dict[str, Any], found: dict[str, Any], what: str) -> None:
 
 
 def _concatenated(body: bytes) -> list[dict[str, Any]]:
-    """Return the JSON objects that follow each other in a body."""
+    """Return the concatenated JSON objects in a body."""
     decoder, text, at, found = json.JSONDecoder(), body.decode(), 0, []
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip())

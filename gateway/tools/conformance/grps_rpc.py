@@ -1,4 +1,5 @@
-"""The shared checks of grps servers over gRPC and over BRPC. Sections are headings of grps' document "Interface"."""
+"""The shared checks of grps servers over gRPC and over brpc. Section names are headings of the grps document
+"Interface"."""
 
 from math import prod
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ class GrpsRpcServer:
     options: Options
 
     def call(self, method: str, **fields: Any) -> Any:
-        """Return the GrpsMessage of the response; the RPC itself must succeed."""
+        """Return the GrpsMessage of the response. The RPC itself must succeed."""
         raise NotImplementedError
 
     def reach(self) -> None:
@@ -86,7 +87,7 @@ def failed(answer: Any, what: str, *codes: int, lenient: bool = False) -> None:
 
 
 def outputs(answer: Any) -> list[tuple[str, str, list[Any]]]:
-    """Return name, dtype and elements of each tensor."""
+    """Return the name, dtype and elements of each tensor."""
     found = []
     for each in answer.gtensors.tensors:
         require(1 <= each.dtype <= len(DTYPES), f"tensor {each.name!r} has the dtype {each.dtype}")
@@ -101,7 +102,7 @@ def outputs(answer: Any) -> list[tuple[str, str, list[Any]]]:
 
 
 def add_checks(suite: Suite[R]) -> None:
-    """Add the checks to the suite of one of the two."""
+    """Add the checks to the suite of one of the two transports."""
     _add_health_and_metadata(suite)
     _add_predictions(suite)
     _add_selection_errors(suite)
@@ -209,10 +210,10 @@ def _add_input_errors(suite: Suite[R]) -> None:
 
 
 def decode(raw: bytes, method: str) -> Any:
-    """Return a GrpsMessage from bytes; the check fails if the bytes are invalid."""
+    """Decode a GrpsMessage. The check fails if the bytes are invalid."""
     answer = grps_message()
     try:
         answer.ParseFromString(raw)
-    except Exception as error:  # protobuf's DecodeError, which its implementations derive from different classes
+    except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
         fail(f"{method}: the reply is no GrpsMessage: {error}")
     return answer

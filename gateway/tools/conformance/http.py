@@ -1,4 +1,4 @@
-"""HTTP for the checks: `http.client` of the standard library, which shares no code with the gateway."""
+"""HTTP for the checks, with the standard library's `http.client`, which shares no code with the gateway."""
 
 import json
 from http.client import HTTPConnection, HTTPSConnection
@@ -9,12 +9,12 @@ from gateway.core.frozen import frozen
 from gateway.tools.conformance.check import Options, Transcript, fail
 
 MAX_BODY = 64 << 20
-"""Maximum size of a reply's body, in bytes."""
+"""Maximum size of a reply body, in bytes."""
 
 
 @frozen
 class HttpReply:
-    """A reply. Names of `headers` are in lower case."""
+    """A reply. The names in `headers` are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -22,7 +22,7 @@ class HttpReply:
 
     @property
     def json(self) -> Any:
-        """Return the body as JSON; the check fails if it is not JSON, including NaN and Infinity."""
+        """Return the body as JSON. The check fails if the body is not valid JSON, which excludes NaN and Infinity."""
         try:
             return json.loads(self.body, parse_constant=_no_json)
         except ValueError as error:
@@ -30,7 +30,7 @@ class HttpReply:
 
     @property
     def document(self) -> Any:
-        """Return the body as JSON; None if it is not JSON."""
+        """Return the body as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.body, parse_constant=_no_json)
         except ValueError:
@@ -46,7 +46,7 @@ class HttpReply:
 
 
 class HttpServer:
-    """The client for a server under test, over HTTP/1.1. Each request has its own connection, except in
+    """A client for the server under test, over HTTP/1.1. Each request uses its own connection, except in
     `kept_alive`."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
@@ -60,7 +60,7 @@ class HttpServer:
         self._transcript = transcript
 
     def reach(self) -> None:
-        """Connect once, and close. Raises OSError if the server is unreachable."""
+        """Connect once, and close the connection. Raise OSError if the server is unreachable."""
         connection = self._connection()
         try:
             connection.connect()
@@ -71,11 +71,12 @@ class HttpServer:
         pass
 
     def get(self, path: str) -> HttpReply:
-        """Return the reply to a GET."""
+        """Return the reply to a GET request."""
         return self.request("GET", path)
 
     def post(self, path: str, document: Any, **headers: str) -> HttpReply:
-        """Return the reply to a POST of JSON, or of unchanged bytes. Underscores in header names become hyphens."""
+        """Return the reply to a POST request with a JSON body, or with unchanged bytes. Underscores in header names
+        become hyphens."""
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
         named = {"Content-Type": "application/json", **{key.replace("_", "-"): each for key, each in headers.items()}}
         return self.request("POST", path, body, named)
@@ -101,12 +102,12 @@ class HttpServer:
             connection.close()
 
     def kept_alive(self, method: str, path: str, body: bytes | None = None) -> tuple[HttpReply, HttpReply | None]:
-        """Return the replies to the same request twice on one connection. The second is None if the server announced,
-        with `Connection: close`, that it would close the connection."""
+        """Send the same request twice on one connection, and return both replies. The second is None if the server
+        announced, with `Connection: close`, that it would close the connection."""
         connection, headers = self._connection(), {} if body is None else {"Content-Type": "application/json"}
         try:
             first = self._exchanged(connection, method, path, body, headers)
-            if connection.sock is None:  # http.client closed it, because the reply said so
+            if connection.sock is None:  # http.client closed the connection, because the reply asked for it
                 return first, None
             connection.auto_open = 0
             return first, self._exchanged(connection, method, path, body, headers)

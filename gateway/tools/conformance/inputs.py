@@ -15,7 +15,7 @@ FORMATS = {
     "BOOL": "?", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
     "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "FP16": "e", "FP32": "f", "FP64": "d",
 }  # fmt: skip
-"""V2's datatypes of fixed size, with the letters of `struct` for their elements."""
+"""The V2 datatypes of fixed size, with the `struct` format characters of their elements."""
 DATATYPES = (*FORMATS, "BYTES")
 MAX_ELEMENTS = 1_000_000
 """Maximum number of elements of a generated input."""
@@ -25,8 +25,8 @@ _SYNTAX = re.compile(r"(?P<name>[^=]*)=(?P<datatype>[A-Z0-9]+)\[(?P<shape>[-0-9,
 
 @frozen
 class InputSpec:
-    """An input of a model. Dimensions of -1 are free. `values` are the values to send, from `--input`; else they are
-    generated."""
+    """An input of a model. A dimension of -1 can have any size. `values` are the values from `--input`; without them,
+    values are generated."""
 
     name: str
     datatype: str
@@ -36,7 +36,7 @@ class InputSpec:
 
 @frozen
 class Sample:
-    """A tensor that checks send."""
+    """A tensor that the checks send."""
 
     name: str
     datatype: str
@@ -45,18 +45,19 @@ class Sample:
 
     @property
     def raw(self) -> bytes:
-        """Return the raw bytes: little-endian, row-major; BYTES with the length in 4 bytes before each element, like in
-        V2."""
+        """Return the raw bytes: little-endian, in row-major order. As in V2, each BYTES element is preceded by its
+        length in 4 bytes."""
         return packed(self.datatype, self.values)
 
     @property
     def nested(self) -> Any:
-        """Return the values as lists in lists, by the shape."""
+        """Return the values as nested lists of this shape."""
         return nest(self.values, self.shape)
 
 
 def sample(spec: InputSpec) -> Sample:
-    """Return a tensor for an input. Free dimensions are 2, but 1 if they are the first of several: one row.
+    """Return a tensor for an input. Dimensions of -1 become 2, except the first of several dimensions, which becomes 1
+    (one row).
 
     Raises:
         ValueError: the input is too large, or its datatype is unknown.
@@ -74,7 +75,7 @@ def sample(spec: InputSpec) -> Sample:
 
 
 def parse_input(text: str) -> InputSpec:
-    """Parse `x=FP64[-1,3]`, or with values `x=FP64[1,3]:0.5,1,2`.
+    """Parse an input such as `x=FP64[-1,3]`, or with values, `x=FP64[1,3]:0.5,1,2`.
 
     Raises:
         ValueError: the text has another format.
@@ -97,14 +98,15 @@ def parse_input(text: str) -> InputSpec:
 
 
 def packed(datatype: str, values: Sequence[Any]) -> bytes:
-    """Return raw bytes: little-endian, row-major; BYTES with the length in 4 bytes before each element."""
+    """Return the raw bytes: little-endian, in row-major order. Each BYTES element is preceded by its length in 4
+    bytes."""
     if datatype == "BYTES":
         return b"".join(struct.pack("<I", len(raw)) + raw for raw in map(as_bytes, values))
     return struct.pack(f"<{len(values)}{FORMATS[datatype]}", *values)
 
 
 def unpacked(datatype: str, raw: bytes) -> Values:
-    """Return the reverse of `packed`; BYTES stay bytes.
+    """Return the elements in raw bytes, the reverse of `packed`. BYTES elements stay bytes.
 
     Raises:
         ValueError: the bytes are not a whole number of elements.
@@ -118,7 +120,7 @@ def unpacked(datatype: str, raw: bytes) -> Values:
 
 
 def nest(values: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Return values as lists in lists, by the shape."""
+    """Return values as nested lists of this shape."""
     if not shape:
         return values[0]
     size = prod(shape[1:])
@@ -126,7 +128,7 @@ def nest(values: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def flat(data: Any) -> Values:
-    """Return the elements of lists in lists."""
+    """Return the elements of nested lists."""
     return [element for each in data for element in flat(each)] if isinstance(data, list) else [data]
 
 

@@ -1,5 +1,5 @@
-"""Protobuf messages for the checks: Google's protobuf package and the descriptors compiled by protoc. The checks do not
-use the gateway's own encoding of frequent messages."""
+"""Protobuf messages for the checks, from Google's protobuf package and descriptors compiled by protoc. The checks do
+not use the gateway's own encoders for frequent messages."""
 
 from functools import cache
 from importlib.resources import files
@@ -16,7 +16,7 @@ GRPC = "transports/grpc/descriptors.binpb"
 
 @cache
 def message(path: str, name: str) -> Any:
-    """Return the class of the message with the full name, from the descriptors in a file of the package."""
+    """Return the class of the message with this full name, from a descriptor file in the package."""
     return message_factory.GetMessageClass(_pool(path).FindMessageTypeByName(name))
 
 

@@ -1,5 +1,6 @@
-"""Checks of MIP servers. Sections are headings of KubeMo's protocol text; numbers that it lacks are from KubeMo's code.
-Inputs are described with --input, because MIP has no metadata: the shapes are the shapes of one example."""
+"""Checks of MIP servers. Section names are headings of KubeMo's protocol description; numbers that are missing there
+come from KubeMo's code. The user describes the inputs with `--input`, because MIP has no metadata. The shapes are the
+shapes of one example."""
 
 import json
 import struct
@@ -43,11 +44,11 @@ class InferenceReply:
 
 
 class MipServer(SocketServer):
-    """A server of one model. Each request has its own connection, like in KubeMo's client."""
+    """A server with one model. Each request uses its own connection, as in KubeMo's client."""
 
     def exchange(self, packet: bytes, finish: bool = False) -> Packet | None:
-        """Return the reply to a packet; None if the server closes without a reply. `finish`: announce that nothing
-        follows."""
+        """Return the reply to a packet, or None if the server closes the connection without a reply. If `finish` is
+        True, the client announces that no more data follows."""
         with self.connection() as connection:
             connection.send(packet)
             if finish:
@@ -61,7 +62,7 @@ class MipServer(SocketServer):
         return [sample(each) for each in self.options.inputs]
 
     def packet(self, examples: int = 1) -> bytes:
-        """Return an inference of this many equal examples."""
+        """Return an inference packet with this many equal examples."""
         row = [_element(each) for each in self.tensors]
         return inference(len(row), examples, row * examples)
 
@@ -75,13 +76,13 @@ check = SUITE.check
 
 
 def inference(inputs: int, size: int, elements: list[tuple[int, bytes]]) -> bytes:
-    """Return an inference request; n-output is 0, like in the requests of KubeMo's client."""
+    """Return an inference request. n-output is 0, as in requests from KubeMo's client."""
     payload = COUNTS.pack(inputs, 0, size) + b"".join(TLV.pack(kind, len(data)) + data for kind, data in elements)
     return HEADER.pack(0, INFERENCE, REQUEST, 0, len(payload)) + payload
 
 
 def read(connection: Bytes) -> Packet | None:
-    """Return the next packet; None if the connection ends."""
+    """Return the next packet, or None if the connection ends."""
     head = connection.read(HEADER.size)
     if len(head) < HEADER.size:
         require(not head, f"{len(head)} bytes, and then the end; a header has {HEADER.size}")

@@ -1,4 +1,4 @@
-"""Outcomes as a table for a terminal, as JUnit's XML and as JSON."""
+"""Outcomes as a table for a terminal, as JUnit XML and as JSON."""
 
 import json
 from collections import Counter
@@ -15,7 +15,7 @@ COLOURS = {
     Verdict.NOT_APPLICABLE: "2",
     Verdict.NOT_TESTED: "36",
 }
-"""As numbers of ANSI escape sequences."""
+"""ANSI color codes."""
 WIDTH = max(map(len, Verdict))
 
 
@@ -35,7 +35,7 @@ class Report:
 
 
 def lines(outcome: Outcome, width: int, colours: bool) -> list[str]:
-    """Return the rows of one check: verdict, id and reason, and for a failure the rule and the messages."""
+    """Return the rows for one check: verdict, id and reason, and for a failure also the rule and the messages."""
     verdict = f"{outcome.verdict:{WIDTH}}"
     if colours:
         verdict = f"\033[{COLOURS[outcome.verdict]}m{verdict}\033[0m"
@@ -49,14 +49,14 @@ def lines(outcome: Outcome, width: int, colours: bool) -> list[str]:
 
 
 def summary(report: Report) -> str:
-    """Return how many checks have each verdict, and how many requests they sent."""
+    """Return a line with the number of checks for each verdict, and the number of requests sent."""
     counts = Counter(each.verdict for each in report.outcomes)
     parts = ", ".join(f"{counts[each]} {each}" for each in Verdict if counts[each]) or "no checks"
     return f"{report.protocol} at {report.address}: {parts}; {report.requests} requests"
 
 
 def as_json(report: Report) -> str:
-    """Return one object with `protocol`, `address`, `requests`, `passed` and `checks`."""
+    """Return a JSON object with `protocol`, `address`, `requests`, `passed` and `checks`."""
     checks = [
         {
             "id": each.id,
@@ -74,8 +74,8 @@ def as_json(report: Report) -> str:
 
 
 def as_junit(report: Report) -> str:
-    """Return JUnit's XML. Checks that are not applicable or not tested are `skipped`; a deviation passes, with its
-    reason in `system-out`, because JUnit has no verdict for it."""
+    """Return JUnit XML. Checks that are not applicable or not tested are `skipped`. A deviation passes, with its reason
+    in `system-out`, because JUnit has no verdict for deviations."""
     skipped = (Verdict.NOT_APPLICABLE, Verdict.NOT_TESTED)
     counts = {
         "tests": len(report.outcomes),
@@ -111,6 +111,6 @@ def _count(outcomes: Sequence[Outcome], *verdicts: Verdict) -> int:
 
 
 def _printable(text: str, also: str = "") -> str:
-    """Return a text without control characters, because terminals and XML must not get a server's control
-    characters."""
+    """Return a text without control characters, because terminals and XML must not get control characters from a
+    server."""
     return "".join(each if each.isprintable() or each in also else " " for each in text)

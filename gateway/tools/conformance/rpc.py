@@ -1,4 +1,4 @@
-"""gRPC for the checks: grpcio, which shares no code with the gateway's own HTTP/2."""
+"""gRPC for the checks, with grpcio, which shares no code with the gateway's own HTTP/2."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ CHANNEL = (
 
 @frozen
 class RpcReply:
-    """`code` is a name such as NOT_FOUND. `messages` are the replies, as bytes."""
+    """The result of a call. `code` is a status name such as NOT_FOUND. `messages` are the replies, as bytes."""
 
     code: str
     details: str
@@ -28,7 +28,7 @@ class RpcReply:
 
 
 class RpcServer:
-    """The client for a server under test, over gRPC."""
+    """A client for the server under test, over gRPC."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         self._place = target(address, "grpc", "http")
@@ -37,14 +37,14 @@ class RpcServer:
         self._channel = grpc.insecure_channel(self._place, CHANNEL)
 
     def reach(self) -> None:
-        """Connect once, and close. Raises OSError if the server is unreachable."""
+        """Connect once, and close the connection. Raise OSError if the server is unreachable."""
         connect(self._place, self.options.timeout).close()
 
     def close(self) -> None:
         self._channel.close()
 
     def send(self, method: str, request: Any) -> RpcReply:
-        """Return the reply to one message, or to bytes that are not a valid message; `method` is
+        """Return the reply to one message, or to bytes that are not a valid message. `method` is
         `/package.Service/Method`."""
         raw = request if isinstance(request, bytes) else request.SerializeToString()
         self._transcript.send(method, repr(raw[:200]) if isinstance(request, bytes) else str(request))

@@ -1,4 +1,4 @@
-"""Addresses and connections of the checks without HTTP."""
+"""Addresses and connections for the checks that do not use HTTP."""
 
 import socket
 
@@ -37,7 +37,7 @@ def connect(place: str, timeout: float) -> socket.socket:
 
 
 class Bytes:
-    """A connection for raw bytes, whose messages are recorded in the transcript."""
+    """A connection for raw bytes. The transcript records its messages."""
 
     def __init__(self, place: str, timeout: float, transcript: Transcript) -> None:
         self._socket = connect(place, timeout)
@@ -65,7 +65,7 @@ class Bytes:
             self._socket.sendall(piece)
 
     def read(self, size: int) -> bytes:
-        """Return exactly this many bytes; fewer if the other side closes before."""
+        """Return this many bytes, or fewer if the server closes the connection first."""
         received = b""
         while len(received) < size and (piece := self._socket.recv(min(size - len(received), 1 << 20))):
             received += piece
@@ -73,7 +73,7 @@ class Bytes:
         return received
 
     def finish(self) -> None:
-        """Send nothing more."""
+        """Announce that no more data follows."""
         self._socket.shutdown(socket.SHUT_WR)
 
 
@@ -81,7 +81,7 @@ class SocketServer:
     """A server under test with connections for raw bytes."""
 
     schemes: tuple[str, ...] = ("tcp",)
-    """The accepted schemes of its address."""
+    """The schemes that an address can use."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         self._place = target(address, *self.schemes)

@@ -1,4 +1,5 @@
-"""Checks of servers with TensorFlow Serving's gRPC services. Sections name a service and its method, or a message."""
+"""Checks of servers with TensorFlow Serving's gRPC services. Section names refer to a service and its method, or to a
+message."""
 
 import struct
 from math import prod
@@ -35,18 +36,18 @@ class TensorFlowServer(RpcServer):
     """A server, one of its models, and the inputs to send to it."""
 
     def ask(self, method: str, **fields: Any) -> RpcReply:
-        """Return the reply of a call that can fail."""
+        """Return the reply to a call that can fail."""
         service = MODELS if method == "GetModelStatus" else PREDICTION
         return self.send(service + method, _message(REQUESTS[method])(**fields))
 
     def decoded(self, method: str, reply: RpcReply) -> Any:
-        """Return the message of a reply that must be OK."""
+        """Return the message of a reply, whose status must be OK."""
         if reply.code != "OK":
             fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
         response = _message(RESPONSES[method])()
         try:
             response.ParseFromString(reply.messages[0])
-        except Exception as error:  # protobuf's DecodeError, which its implementations derive from different classes
+        except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
             fail(f"{method}: the response is not a {RESPONSES[method]}: {error}")
         self.note(response)
         return response
@@ -64,7 +65,7 @@ class TensorFlowServer(RpcServer):
 
     @basis
     def signatures(self) -> Any:
-        """The signatures by their names."""
+        """The signatures by name."""
         found = _message("SignatureDefMap")()
         require("signature_def" in self.metadata.metadata, "`metadata` has no `signature_def`")
         require(self.metadata.metadata["signature_def"].Unpack(found), "`signature_def` is not a SignatureDefMap")
@@ -91,8 +92,8 @@ class TensorFlowServer(RpcServer):
         return found
 
     def predict(self, tensors: list[Sample] | None = None, *, lists: bool = False, **more: Any) -> RpcReply:
-        """Return the reply to inputs in `tensor_content`, or in lists; `more` are other fields, `spec` the fields of
-        ModelSpec."""
+        """Return the reply to inputs in `tensor_content`, or in lists. `more` are additional fields, and `spec` the
+        fields of the ModelSpec."""
         given = self.tensors if tensors is None else tensors
         inputs = {each.name: _proto(each, lists=lists) for each in given}
         spec = {"name": self.model, **more.pop("spec", {})}
@@ -118,7 +119,7 @@ def _number(datatype: str) -> int:
 
 
 def _proto(tensor: Sample, *, lists: bool, values: Values | None = None) -> Any:
-    """Return the TensorProto of a tensor; `values` replaces the tensor's own values."""
+    """Return the TensorProto of a tensor. `values` replaces the tensor's own values."""
     made = message(TENSORFLOW, "tensorflow.TensorProto")(dtype=TYPES[tensor.datatype])
     made.tensor_shape.SetInParent()
     for size in tensor.shape:
@@ -401,7 +402,7 @@ def _is_refused(reply: RpcReply, what: str, *codes: str) -> None:
 
 
 def _outputs(answer: Any) -> dict[str, tuple[str, Values]]:
-    """Return datatype and elements of each output."""
+    """Return the datatype and the elements of each output."""
     require(answer.outputs, "the response has no outputs")
     known = {_number(each): each for each in TYPES}
     found = {}

@@ -1,4 +1,4 @@
-"""Checks of UM-Bridge servers. Sections are headings of the protocol's documentation, "Interface"."""
+"""Checks of UM-Bridge servers. Section names are headings of the protocol's documentation, "Interface"."""
 
 import json
 from typing import Any
@@ -8,9 +8,9 @@ from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import sample
 
 STEP = 1e-6
-"""Step size of the finite differences, relative to the input's size."""
+"""Step size of the finite differences, relative to the input."""
 TOLERANCE = 1e-3
-"""Maximum difference between a derivative and its finite difference, relative to its size."""
+"""Maximum difference between a derivative and its finite-difference estimate, relative to the derivative."""
 UNKNOWN = "no-such-model"
 
 Vector = list[float]
@@ -50,7 +50,7 @@ class UmbridgeServer(HttpServer):
 
     @basis
     def point(self) -> Point:
-        """A vector for each input: the vectors of --input, else 0.25, 0.5, 0.75, ..."""
+        """A vector for each input: the vectors from `--input`, or 0.25, 0.5, 0.75, ..."""
         given = [[float(each) for each in sample(spec).values] for spec in self.options.inputs]
         return given or [[0.25 * (1 + at % 4) for at in range(size)] for size in self.input_sizes]
 
@@ -96,7 +96,7 @@ check = SUITE.check
 def info_version(server: UmbridgeServer) -> None:
     version = server.info.get("protocolVersion")
     require(version is not None, "there is no `protocolVersion`")
-    # The table says String, but the project's clients and servers use a number.
+    # The table in the specification says String, but UM-Bridge's own clients and servers use a number.
     if version == "1.0":
         deviate(
             "`protocolVersion` is a string, as the table says; the Python and C++ clients accept the number 1.0 only"
@@ -243,7 +243,7 @@ def hessian(server: UmbridgeServer) -> None:
         body = {"name": server.model, "config": {}, "input": point, "inWrt": 0, "outWrt": 0, "sens": sens}
         sides.append(server.post("/Gradient", body).object.get("output", []))
     if not all(len(each) == size for each in sides):
-        return  # reported by the checks of the gradient
+        return  # the gradient checks report this fault
     slope = [(more - less) / (2 * STEP) for more, less in zip(*sides, strict=True)]
     _agree(_dot(found, direction), _dot(slope, direction), "vec * (H vec)", "differences of gradients")
 
@@ -376,7 +376,7 @@ def _moved(point: Point, direction: Vector, step: float) -> Point:
 
 
 def _difference(server: UmbridgeServer, direction: Vector) -> Vector:
-    """Return the derivative of output 0 along a direction of input 0, by a central difference."""
+    """Return a central-difference estimate of the derivative of output 0 along a direction of input 0."""
     more, less = (server.evaluate(_moved(server.point, direction, sign * STEP))[0] for sign in (1, -1))
     return [(a - b) / (2 * STEP) for a, b in zip(more, less, strict=True)]
 

@@ -1,5 +1,5 @@
-"""Checks of V1 servers: KServe's V1 protocol, which is TensorFlow Serving's REST API without its versions and columns.
-Sections name the document and its heading."""
+"""Checks of V1 servers: the KServe V1 protocol, which is TensorFlow Serving's REST API without versions and columns.
+Section names consist of the document and a heading."""
 
 import json
 from typing import Any
@@ -56,7 +56,7 @@ class V1RestServer(HttpServer):
 
     @basis
     def rows(self) -> list[Any]:
-        """The instances: plain values for one input, else objects."""
+        """The instances: plain values for a single input, otherwise objects."""
         if any(not each.shape for each in self.tensors):
             not_tested("an input has no dimension for rows; describe it with --input NAME=DATATYPE[ROWS,...]")
         if len(self.tensors) == 1:

@@ -1,5 +1,5 @@
-"""Checks of V2 that are the same over REST and over gRPC. The servers of `v2_rest` and `v2_grpc` speak for them: they
-send the requests, and read the replies. Both modules have a table of these checks with the section and the rule of its
+"""The V2 checks that are the same over REST and gRPC. The server classes of `v2_rest` and `v2_grpc` send the requests
+and read the replies. Both modules contain a table with the section and the rule of each check in their
 specification."""
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ UNKNOWN_VERSION = "987654321"
 
 @frozen
 class V2Output:
-    """An output of a reply, with all its elements."""
+    """An output in a reply, with all its elements."""
 
     datatype: str
     shape: list[int]
@@ -24,7 +24,8 @@ class V2Output:
 
 @frozen
 class V2Answer:
-    """The reply to an inference: `raw` as it came, and whether it has an id at all. `read` returns the outputs."""
+    """The reply to an inference: the reply as received (`raw`), and whether it contains an id. `read` returns the
+    outputs."""
 
     raw: Any
     id: Any
@@ -34,13 +35,13 @@ class V2Answer:
 
     @property
     def outputs(self) -> dict[str, V2Output]:
-        """The outputs by name, in their order; the check fails if they have another form."""
+        """The outputs by name, in the order of the reply. The check fails if they are malformed."""
         return self.read()
 
 
 @frozen
 class V2Inference:
-    """A request of inference; by default for the server's model, with its tensors. An empty id is left out."""
+    """An inference request. By default, it is for the server's model, with its tensors. An empty id is left out."""
 
     tensors: Sequence[Sample] | None = None
     id: str = "1"
@@ -51,8 +52,8 @@ class V2Inference:
 
 
 class V2Speaker(Protocol):
-    """A server under test. `versions` and `described` are in the model's metadata: each input and each output has
-    a name, a datatype and a shape, which can be anything. `plain` is the reply to the inputs alone."""
+    """A server under test. `versions` and `described` come from the model's metadata, in which each input and each
+    output has a name, a datatype and a shape, with unchecked values. `plain` is the reply to the inputs alone."""
 
     model: str
     tensors: list[Sample]
@@ -70,21 +71,21 @@ class V2Speaker(Protocol):
         """Return the reply to a request for a model's metadata, which can be an error."""
 
     def error(self, reply: Any) -> str:
-        """Return the status or the code of an error; empty for a success."""
+        """Return the status or the code of an error, or an empty string for a success."""
 
     def answered(self, reply: Any) -> V2Answer:
-        """Return the V2Answer in a reply that must be a success."""
+        """Return the V2Answer in a reply, which must be a success."""
 
     def check_outputs(self) -> None:
-        """Check that the inputs have a reply with outputs, in any encoding."""
+        """Check that the reply to the inputs contains outputs, in any encoding."""
 
     def refused(self, reply: Any, what: str, *codes: str, lenient: bool = False) -> None:
-        """Check that `reply` is an error in the specification's form, over gRPC with one of `codes`. `lenient`: servers
-        can accept this request."""
+        """Check that `reply` is an error in the specification's form, over gRPC with one of `codes`. If `lenient` is
+        True, servers can accept this request."""
 
 
 def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> list[Sample]:
-    """Return a tensor for each input: from --input, else from the model's metadata."""
+    """Return a tensor for each input, from `--input` or else from the model's metadata."""
     specs = options.inputs or described()
     if not specs:
         not_tested("the model's metadata names no inputs; describe them with --input NAME=DATATYPE[SHAPE]")
@@ -95,7 +96,7 @@ def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> l
 
 
 def same_outputs(expected: V2Answer, found: V2Answer, what: str) -> None:
-    """Check that two answers have the same outputs; `what` is the request of the second."""
+    """Check that two answers contain the same outputs. `what` describes the request for the second."""
     ours, theirs = expected.outputs, found.outputs
     require(ours.keys() == theirs.keys(), f"{what} has the outputs {sorted(theirs)}; the plain one {sorted(ours)}")
     for name, each in ours.items():
@@ -231,7 +232,7 @@ _CHECKS: dict[str, Callable[[V2Speaker], None]] = {
 
 
 def add_checks(suite: Suite[Any], rules: Mapping[str, tuple[str, str]]) -> None:
-    """Add the checks to a suite. `rules` has the section and the rule of each, by its name."""
+    """Add the checks to a suite. `rules` contains the section and the rule of each check, by name."""
     for name, run in _CHECKS.items():
         suite.check(name, *rules[name])(run)
     for datatype in DATATYPES:

@@ -1,4 +1,4 @@
-"""Checks of V2 servers over gRPC. Sections are headings of the Predict Protocol, Version 2."""
+"""Checks of V2 servers over gRPC. Section names are headings of the Predict Protocol, Version 2."""
 
 from collections.abc import Sequence
 from math import prod
@@ -16,28 +16,28 @@ CONTENTS = {
     "INT64": "int64_contents", "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents",
     "UINT64": "uint64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
-"""The typed field of each datatype; FP16 has none."""
+"""The typed field of each datatype. FP16 has no typed field."""
 
 
 class V2GrpcServer(RpcServer):
     """A server, one of its models, and the inputs to send to it."""
 
     def call(self, method: str, **fields: Any) -> Any:
-        """Return the response of a call that must succeed."""
+        """Return the response to a call that must succeed."""
         return self.decoded(method, self.reply(method, **fields))
 
     def reply(self, method: str, **fields: Any) -> RpcReply:
-        """Return the reply of a call that can fail."""
+        """Return the reply to a call that can fail."""
         return self.send(SERVICE + method, message(V2, f"inference.{method}Request")(**fields))
 
     def decoded(self, method: str, reply: RpcReply) -> Any:
-        """Return the message of a reply that must be OK."""
+        """Return the message of a reply, whose status must be OK."""
         if reply.code != "OK":
             fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
         response = message(V2, f"inference.{method}Response")()
         try:
             response.ParseFromString(reply.messages[0])
-        except Exception as error:  # protobuf's DecodeError, which its implementations derive from different classes
+        except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
             fail(f"{method}: the response is not a {method}Response: {error}")
         self.note(response)
         return response
@@ -115,8 +115,8 @@ class V2GrpcServer(RpcServer):
         _outputs(self.plain.raw)
 
     def refused(self, reply: RpcReply, what: str, *codes: str, lenient: bool = False) -> None:
-        """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`. `lenient`: servers can accept this
-        request."""
+        """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`. If `lenient` is True, servers can
+        accept this request."""
         codes = codes or ("INVALID_ARGUMENT", "NOT_FOUND") if lenient else codes or ("INVALID_ARGUMENT",)
         if reply.code == "OK":
             (deviate if lenient else fail)(f"{what}: accepted with OK")
@@ -127,7 +127,7 @@ class V2GrpcServer(RpcServer):
 
 
 _CHOICES = {str: "string_param", int: "int64_param", bool: "bool_param"}
-"""The field of an InferParameter for the type of a value."""
+"""The InferParameter field for each type of a value."""
 
 SUITE = Suite("v2-grpc", V2GrpcServer)
 check = SUITE.check
@@ -197,7 +197,7 @@ RULES = {
     "error.unknown-output": ("GRPC / Inference", "outputs: the requested output tensors"),
     "error.other-datatype": ("GRPC / Model Metadata", "datatype: the tensor data type"),
 }
-"""The section and the rule of each check that `v2` has."""
+"""The section and the rule of each check in `v2`."""
 add_checks(SUITE, RULES)
 
 

@@ -1,4 +1,5 @@
-"""Checks of V2 servers over HTTP (Predict Protocol Version 2; Open Inference Protocol). Sections are its headings."""
+"""Checks of V2 servers over HTTP. Section names are headings of the Predict Protocol, Version 2 (Open Inference
+Protocol)."""
 
 import json
 from math import prod
@@ -25,7 +26,7 @@ class V2RestServer(HttpServer):
 
     @basis
     def model(self) -> str:
-        """The model of --model, else the first model that the server lists as ready: V2 itself cannot list models."""
+        """The model from `--model`, or the first model that the server lists (as ready), through extensions of V2."""
         if self.options.model:
             return self.options.model
         index = self.post("/v2/repository/index", {"ready": True}).document
@@ -210,7 +211,7 @@ RULES = {
     "error.unknown-output": ("Request Output", "name: the name of the output tensor"),
     "error.other-datatype": ("Model Metadata", "datatype: the data-type of the tensor elements"),
 }
-"""The section and the rule of each check that `v2` has."""
+"""The section and the rule of each check in `v2`."""
 add_checks(SUITE, RULES)
 
 
@@ -369,7 +370,7 @@ def _is_healthy(reply: HttpReply) -> None:
     if reply.body:
         if not isinstance(reply.document, dict):
             deviate("the body is not empty, and no JSON object either")
-        # "should be empty" in one text, and an object in the Open Inference Protocol
+        # "should be empty" in one specification, and an object in the Open Inference Protocol
         for key in ("live", "ready"):
             require(reply.document.get(key, True) is True, f"status 200, but `{key}` is {reply.document.get(key)!r}")
 
@@ -412,7 +413,7 @@ def _values(output: dict[str, Any]) -> Values:
 
 
 def _binary_outputs(reply: HttpReply) -> dict[str, tuple[str, Values]]:
-    """Return datatype and elements of each output, whether they came in JSON or after it."""
+    """Return the datatype and the elements of each output, which can be in the JSON or after it."""
     require(reply.status == 200, f"status {reply.status}; expected 200")
     size = int(reply.headers.get(LENGTH, len(reply.body)))
     document = json.loads(reply.body[:size])

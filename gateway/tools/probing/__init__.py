@@ -4,6 +4,6 @@
 - `listing`: Lists a server's models with their signatures (`gateway models`).
 - `live`: Checks whether the routes of a configuration match the backends' servers (`gateway check --live`).
 
-The interpretation of responses (`recognition`, `fit`) and the output (`stanza`, `file`) are pure. `asking` and
-`listing` send the queries.
+Only `asking` and `listing` send queries. The modules that interpret responses (`recognition`, `fit`) and write output
+(`stanza`, `file`) are pure.
 """

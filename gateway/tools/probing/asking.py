@@ -1,4 +1,4 @@
-"""Send the queries of `recognition` to one address. There are few and small queries, which are sent one after the other
+"""Sends the queries from `recognition` to one address. The queries are few and small, and are sent one after the other
 on each transport."""
 
 import asyncio
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 _OK = 200
 MOST_SILENT = 2
-"""Maximum number of queries without a response over one transport, after which the probe stops on this transport."""
+"""Number of consecutive queries without a response after which the probe stops on a transport."""
 
 
 @frozen
 class ServerAccess:
-    """Access to servers in addition to their addresses: headers, credentials, TLS."""
+    """The settings for requests to servers, in addition to their addresses: headers, credentials and TLS."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
     tls: Tls | None = None
 
     def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
-        """Return the access that the gateway itself would use for servers of `backend`, for a client with these headers
-        and this key. The access has the client's headers in `forward_headers`, the backend's own headers, and the
+        """Return the access that the gateway itself would use for servers of `backend`, if a client sends these headers
+        and this key. It contains those client headers that `forward_headers` lists, the backend's own headers, and the
         backend's TLS settings, if any."""
         headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
         headers |= {name: each.get_secret_value() for name, each in backend.headers.items()}
@@ -49,22 +49,22 @@ class ServerAccess:
         return ServerAccess(headers, key, Tls(own.ca, own.certificate, own.key, own.server_name, verify=own.verify))
 
     def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
-        """Return the settings for a client of the candidate. Raises ValueError if a file, a header or the address is
-        wrong."""
+        """Return the client settings for a candidate. Raise ValueError if a file, a header or the address is
+        invalid."""
         return self.settings_for(candidate.address, candidate.protocol.name, ServerKind(flavor))
 
     def settings_for(self, address: str, protocol: str, kind: ServerKind) -> ClientSettings:
-        """Return client settings for the server at `address`; `protocol` is empty if the address names it. Raises
+        """Return the client settings for the server at `address`. `protocol` is empty if the address contains it. Raise
         ValueError, like `settings`."""
         return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 
 class ProbeReply(Enum):
-    """The kind of responses to queries in one protocol."""
+    """The server's reaction to queries in one protocol."""
 
     SPOKEN = "spoken"
     REFUSED = "refused"
-    """The server requires credentials, or other credentials."""
+    """The server requires credentials, or rejects the given credentials."""
     OTHER = "other"
     """The responses do not belong to the protocol, or the connection broke."""
     SILENT = "silent"
@@ -73,13 +73,13 @@ class ProbeReply(Enum):
 
 @frozen
 class FormFinding:
-    """The finding about one protocol, with the reason in words."""
+    """The finding about one protocol, with an explanation."""
 
     candidate: FormCandidate
     heard: ProbeReply
     text: str = ""
     address: str = ""
-    """The address for a backend, if the server uses the protocol."""
+    """The address to use for a backend, if the server uses the protocol."""
     is_response: bool = False
     """True if there was a complete response over the protocol's transport, whatever it contains."""
 
@@ -87,8 +87,8 @@ class FormFinding:
 async def ask_transport(
     candidates: tuple[FormCandidate, ...], access: ServerAccess, seconds: float, model: str, findings: list[FormFinding]
 ) -> None:
-    """Query the protocols of one transport one after the other, with at most `seconds` for each response, and append
-    the results to `findings`. `model` is a model that the server might have."""
+    """Query the protocols of one transport one after the other, and append the results to `findings`. `seconds` is the
+    timeout for each response. `model` is the name of a model that the server might have."""
     silent = 0
     for candidate in candidates:
         if silent >= MOST_SILENT:
@@ -104,9 +104,8 @@ async def ask_transport(
 async def ask_forms(
     place: FormCandidate, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> tuple[FormFinding, ...]:
-    """Return the built-in forms of `protocols` that the server at `place` uses over HTTP, according to its responses.
-    Each path is requested once, with at most `seconds` for each response. After a request without a response, the probe
-    stops."""
+    """Return the built-in forms in `protocols` that the server at `place` uses over HTTP, according to its responses.
+    The probe requests each path once, with a timeout of `seconds`, and stops after a request without a response."""
     connector = connected(access.settings(place))
     replies: dict[str, Message] = {}
 
@@ -119,7 +118,7 @@ async def ask_forms(
     found: list[FormFinding] = []
     try:
         if (await reply(NOWHERE)).status == _OK:
-            return ()  # a web server that has a page for every path
+            return ()  # a web server with a page for every path
         for name in (each for each in EVIDENCE if each in protocols):
             for each in EVIDENCE[name]:
                 message = await reply(each.path)
@@ -139,8 +138,8 @@ async def ask_forms(
 async def _ask(
     candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
 ) -> tuple[FormFinding, int]:
-    """Return the finding about a candidate, and the number of queries without a response, which is at most
-    `patience`."""
+    """Return the finding about a candidate, and the number of queries without a response. `patience` is the maximum
+    number."""
     protocol = candidate.protocol
     try:
         settings = access.settings(candidate)
@@ -185,8 +184,8 @@ async def _one(
 
 
 def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
-    """Return the address for a backend. If the protocol distinguishes servers with a single model by their path, and
-    the server answers at the root without a model name, the server has a single model."""
+    """Return the address to use for a backend. In a protocol in which a path marks a server with a single model, the
+    result ends with `/` if the server answered at the root without a model name."""
     one_at = candidate.protocol.traits.models.one_at
     rooted = f"{candidate.address}/" if "://" in candidate.address else f"http://{candidate.address}/"
     if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):

@@ -21,13 +21,14 @@ _SCHEMES = {
     "http": ("http", False), "https": ("http", True), "grpcs": ("grpc", True), "tcp": ("tcp", False),
     "tcps": ("tcp", True),
 }  # fmt: skip
-"""For each scheme, its transport, and whether the scheme uses TLS."""
+"""The transport of each scheme, and whether the scheme uses TLS."""
 _EXPECTED = "expected HOST:PORT, http[s]://HOST:PORT[/PATH], unix:///PATH or PROTOCOL://HOST:PORT"
 
 
 @frozen
 class FormCandidate:
-    """A protocol that the server at an address might use. The address has the format of backends of this protocol."""
+    """A protocol that the server at an address might use. The address is in the format of backends with this
+    protocol."""
 
     protocol: Protocol
     address: str
@@ -46,15 +47,15 @@ class Candidates:
     tls: bool
     """True if the address requires TLS."""
     open: bool
-    """True if the address names no scheme and no protocol, so the probe also tries TLS."""
+    """True if the address contains neither a scheme nor a protocol, so the probe also tries TLS."""
 
 
 def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = False) -> Candidates:
-    """Return the protocols that are possible for `address`. If `tls` is set, TLS is used even if the address does not
-    request it.
+    """Return the protocols that are possible for `address`. If `tls` is set, the probe uses TLS even if the address
+    does not request it.
 
     Raises:
-        ValueError: the address is invalid; the text gives the fault and the expected format.
+        ValueError: the address is invalid (the message states the fault and the expected format).
     """
     scheme, separator, rest = address.partition("://")
     name, _, _ = scheme.partition(TLS_MARK)

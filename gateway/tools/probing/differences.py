@@ -1,4 +1,4 @@
-"""Find models whose versions or signatures differ between a backend's servers."""
+"""Finds models whose versions or signatures differ between a backend's servers."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,13 +6,13 @@ from gateway.tools.probing.listing import FoundModel, ServerModels
 from gateway.tools.probing.stanza import signature_text
 
 MOST_NAMED = 3
-"""Maximum number of servers that a text names for each version or signature."""
+"""Maximum number of servers that a message lists for each version or signature."""
 
 
 def differences(servers: Mapping[str, ServerModels], *, with_signatures: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield each model that two servers have in different versions or signatures, with a text that describes the
-    difference. `servers` has the models of each server, by the server's address. Servers that do not report versions or
-    signatures are ignored."""
+    """Yield each model whose version or signature differs between two servers, with a description of the difference.
+    `servers` contains the models of each server, by address. Servers that do not report versions or signatures are
+    ignored."""
     models: dict[str, dict[str, FoundModel]] = {}
     for address, found in servers.items():
         for each in found.own:
@@ -27,7 +27,7 @@ def differences(servers: Mapping[str, ServerModels], *, with_signatures: bool = 
 
 
 def _shown(texts: Mapping[str, str]) -> str:
-    """Return each text once, with the servers that have it."""
+    """Return each text once, followed by the servers for which it holds."""
     servers: dict[str, list[str]] = {}
     for at, text in texts.items():
         servers.setdefault(text, []).append(at)

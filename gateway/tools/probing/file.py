@@ -1,4 +1,4 @@
-"""A commented configuration file, made from listeners and from probed servers."""
+"""Writes a commented configuration file from listeners and probed servers."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ HEAD = """\
 #   gateway check --live --config FILE    also queries the servers
 #   gateway serve --config FILE           starts the gateway; reloads the file when it changes
 """
-"""The first lines of a file, which describe it."""
+"""The first lines of the file, which describe it."""
 _AFTER = """\
 # The first matching route is used. Other keys of a route: rewrite, translate, signature, policies.
 """
@@ -25,17 +25,17 @@ admin:                      # /status and the console; keep it on loopback
 
 @frozen
 class WrittenListener:
-    """A listener of the file."""
+    """A listener in the file."""
 
     name: str
     bind: str
     protocols: tuple[str, ...]
     model: str = ""
-    """The model for requests without a model name, or empty."""
+    """The model for requests without a model name; can be empty."""
 
 
 def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...]:
-    """Return listeners for pairs of a protocol and an address. Protocols at the same address share a listener."""
+    """Return listeners for pairs (protocol, address). Protocols at the same address share a listener."""
     at: dict[str, list[str]] = {}
     for protocol, bind in pairs:
         named = at.setdefault(bind, [])
@@ -46,7 +46,7 @@ def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...
 
 
 def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
-    """Return the listeners of the file."""
+    """Return the lines of the file's `listeners` section."""
     lines = ["listeners:                  # where clients connect; several protocols can share an address"]
     for each in listeners:
         protocols = ", ".join(quoted(name) if ":" in name else name for name in each.protocols)
@@ -58,7 +58,8 @@ def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
 def configuration(
     listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend], left: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """Return the text of the file. `left` has the addresses of servers without a backend, each with the reason."""
+    """Return the text of the file. `left` contains the addresses of servers that get no backend, each with the
+    reason."""
     lines = listener_lines(listeners)
     body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")
     comments = "".join("\n" + "\n".join(left_to_write(*each)) + "\n" for each in left)

@@ -1,6 +1,6 @@
-"""Check whether a route matches a model as the server describes the model. This module sends nothing.
+"""Checks whether a route matches the server's description of a model. The module sends no requests.
 
-A mismatch is an error if calls cannot work, and otherwise a warning.
+A mismatch is an error if calls cannot succeed, and otherwise a warning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from gateway.tools.probing.listing import FoundModel, ServerModels
 
 @frozen
 class Misfit:
-    """A mismatch: the location within the route, and the reason."""
+    """A mismatch: its location within the route, and an explanation."""
 
     location: Location
     text: str
@@ -27,7 +27,8 @@ class Misfit:
 
 
 def missing_model(name: str, models: ServerModels, found: FoundModel | None, route_has_rewrite: bool) -> Misfit | None:
-    """Return the error for a model that the server does not have; None if the server has it, or might have it."""
+    """Return the error for a model that the server does not have, or None if the server has the model or might have it.
+    Return a warning if the server lists the model without a signature."""
     names = [each.name for each in models.models if each is not found]
     if found is not None and not found.error:
         return None
@@ -49,7 +50,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def undescribed(name: str, protocol: str) -> Misfit:
-    """Return the warning for a server that reports neither tensors nor readiness of the model `name`, like a
+    """Return the warning for a server that reports neither the tensors nor the readiness of the model `name`, like a
     handwritten V1 server that has only `:predict`. Servers of other protocols can respond in the same way."""
     text = f"the server does not describe {name!r}, so the check cannot confirm that it speaks {protocol}"
     text = f"{text}; if it does, declare the model's tensors by `signature` on the route"
@@ -57,7 +58,7 @@ def undescribed(name: str, protocol: str) -> Misfit:
 
 
 def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Misfit | None:
-    """Return the error for a version that the server does not have; None if the server has it or reports no
+    """Return the error for a version that the server does not have, or None if the server has the version or reports no
     versions."""
     if not version or not model.versions or version in model.versions:
         return None
@@ -68,7 +69,7 @@ def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Mis
 def of_gather(
     model: str, signature: Signature | None, most: int | None, settings: gather.Settings, rows: Rows
 ) -> Misfit | None:
-    """Return the warning for a model for which a policy `gather` has no effect, or makes smaller batches than
+    """Return the warning for a model for which the policy `gather` has no effect, or builds smaller batches than
     configured. `most` is the max_batch_size that the server reports."""
     if most and settings.rows > most:
         text = (
@@ -91,7 +92,7 @@ def of_gather(
 def misfits(
     settings: RouteSettings, declared: Signature | None, told: Signature, clients: Sequence[Protocol]
 ) -> Iterator[Misfit]:
-    """Yield the mismatches between a route, the signature that its server reports, and the protocols of its clients."""
+    """Yield the mismatches between a route, the signature that the server reports, and the clients' protocols."""
     if declared is not None:
         yield from _against_declared("inputs", declared.inputs, told.inputs)
         yield from _against_declared("outputs", declared.outputs, told.outputs)
@@ -131,7 +132,7 @@ def _same_shape(ours: Sequence[int], theirs: Sequence[int]) -> bool:
 
 
 def _unknown_names(settings: RouteSettings, told: Signature) -> Iterator[Misfit]:
-    """Find names in `translate` that the server's model does not have."""
+    """Yield a mismatch for each name in `translate` that the server's model does not have."""
     inputs, outputs = [each.name for each in told.inputs], [each.name for each in told.outputs]
     used = (
         *(("inputs", inputs, ("translate", "rename", "inputs"), each.backend) for each in settings.rename.inputs),
@@ -145,7 +146,7 @@ def _unknown_names(settings: RouteSettings, told: Signature) -> Iterator[Misfit]
 
 
 def _of_client(client: Protocol, settings: RouteSettings, signature: Signature) -> Iterator[Misfit]:
-    """Find tensors that clients of a protocol cannot send or receive."""
+    """Yield a mismatch for each tensor that clients of a protocol cannot send or receive."""
     if settings.images is not None:
         return
     carried = client.traits.wire.datatypes

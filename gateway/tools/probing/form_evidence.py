@@ -1,8 +1,8 @@
-"""Evidence that a server uses a built-in JSON form: responses to GET requests that no other server sends. This module
-sends nothing.
+"""Evidence that a server uses a built-in JSON form: responses to GET requests that no other server sends. `asking`
+sends the requests.
 
-The probe cannot recognize forms whose servers have no distinctive responses. A container for Vertex AI or Hugging Face
-answers 200 at its health path, like any web server. So does a SageMaker container, unless it has AWS's
+The probe cannot recognize forms whose servers send no distinctive responses. A Vertex AI or Hugging Face container
+answers 200 at its health path, like any web server. So does a SageMaker container, unless it contains AWS's
 multi-model-server.
 """
 
@@ -23,19 +23,20 @@ Shows: TypeAlias = Callable[[Message], bool]
 
 @frozen
 class FormEvidence:
-    """A path, and a check whether the response to a GET of this path is typical for servers of the form."""
+    """A path, and a function that returns whether the response to a GET request for this path shows a server of the
+    form."""
 
     path: str
     shows: Shows
 
 
 def _text(pattern: str) -> Shows:
-    """Return a check whether the whole body matches this pattern."""
+    """Return a function that checks whether the whole body matches this pattern."""
     return lambda reply: re.fullmatch(pattern.encode(), bytes(reply.body)[:1000]) is not None
 
 
 def _json(shows: Callable[[Any], bool]) -> Shows:
-    """Return a check whether the body is JSON for which `shows` is True."""
+    """Return a function that checks whether the body is JSON for which `shows` returns True."""
 
     def judged(reply: Message) -> bool:
         try:
@@ -47,7 +48,7 @@ def _json(shows: Callable[[Any], bool]) -> Shows:
 
 
 def _titled(title: str) -> Shows:
-    """Return a check whether the body is an API description with this title."""
+    """Return a function that checks whether the body is an API description with this title."""
     return _json(lambda body: body["info"]["title"] == title)
 
 
@@ -57,9 +58,9 @@ _COG_STATES = ("UNKNOWN", "STARTING", "READY", "BUSY", "SETUP_FAILED", "DEFUNCT"
 
 EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
     "json:torchserve": (_MODEL_SERVER, FormEvidence("/api-description", _titled("TorchServe APIs"))),
-    # AWS's multi-model-server, which containers for SageMaker contain, and on which TorchServe is based
+    # AWS's multi-model-server, which SageMaker containers contain, and on which TorchServe is based.
     "json:sagemaker": (_MODEL_SERVER, FormEvidence("/api-description", _titled("Model Server APIs"))),
-    # /version has the version of MLflow in plain text, and /ping an empty line.
+    # /version returns the MLflow version in plain text, and /ping an empty line.
     "json:mlflow": (FormEvidence("/ping", _text("\n")), FormEvidence("/version", _text(r"[0-9]+(\.[0-9a-z]+)+\n?"))),
     # A model without a health check has the status "not implemented - assuming healthy".
     "json:seldon": (
@@ -84,6 +85,6 @@ EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
         ),
     ),
 }
-"""For each recognizable form, by name, the responses that its servers send, all of which are required."""
+"""The responses that servers of each recognizable form send, by form name. A server must send all of them."""
 SILENT_TOO = frozenset({"json:sagemaker"})
-"""Forms of which only some servers are recognizable."""
+"""Forms for which only some servers are recognizable."""

@@ -1,4 +1,5 @@
-"""The part of `gateway check --live` about `models`: whether the tensors of steps match the models on the servers."""
+"""The part of `gateway check --live` that checks `models`: whether the tensors of graph steps match the models on the
+servers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,8 +28,8 @@ from gateway.tools.probing.asking import ServerAccess
 
 @frozen
 class GraphMisfit:
-    """The reason why a graph is unusable, or (if `is_warning` is set) could not be checked, and the position in the
-    file."""
+    """Explains why a graph is unusable or, if `is_warning` is set, could not be checked. `location` is the position in
+    the file."""
 
     graph: str
     location: Location
@@ -39,8 +40,8 @@ class GraphMisfit:
 async def graph_misfits(
     config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess
 ) -> Mapping[str, GraphMisfit | None]:
-    """Return mismatches by graph name; None for a graph without a mismatch. Metadata for the models of the graph's
-    steps is requested with a client's `access`, within `seconds` for each graph."""
+    """Return the mismatch of each graph by name, or None for a graph without a mismatch. The function requests metadata
+    for the models of the graph's steps with a client's `access`, within `seconds` for each graph."""
     assembly = _assembled(config, protocols)
     await assembly.discovery.start()
     assembly.start()

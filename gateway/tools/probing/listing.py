@@ -1,4 +1,4 @@
-"""Query a server's models, with versions, states and signatures, through `gateway.client`."""
+"""Queries a server's models, with versions, states and signatures, through `gateway.client`."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,8 +12,8 @@ MOST_DESCRIBED = 100
 
 @frozen
 class FoundModel:
-    """One model: its versions, its state (empty if the protocol has no states), and its signature, or in `error` the
-    reason why the signature is missing."""
+    """One model: its versions, its state (empty if the protocol does not report states), and its signature. `error`
+    explains why the signature is missing."""
 
     name: str
     versions: tuple[str, ...] = ()
@@ -25,8 +25,8 @@ class FoundModel:
 
 @frozen
 class ServerModels:
-    """A server's own description of itself and its models. `error` is the reason why the model list is missing.
-    `left_out` is the number of models whose signatures were not queried."""
+    """A server's own description of itself and its models. `error` explains why the model list is missing. `left_out`
+    is the number of models whose signatures were not queried."""
 
     server: ServerInfo | None = None
     models: tuple[FoundModel, ...] = ()
@@ -52,11 +52,11 @@ async def list_models(
     most: int = MOST_DESCRIBED,
     on_progress: Callable[[int, int], None] = lambda done, all: None,
 ) -> ServerModels:
-    """Return the server's models, or the models in `names` if the server has no list. Signatures are queried one after
-    the other; `on_progress` gets the number of completed queries and the total.
+    """Return the server's models, or the models in `names` if the server does not list its models. The function queries
+    signatures one after the other, and calls `on_progress` with the number of completed queries and the total.
 
     Raises:
-        ClientError: ConnectError or Timeout if the server does not respond.
+        ClientError: ConnectError or Timeout, if the server does not respond.
     """
     server = await _server_or_none(client)
     error = ""
@@ -96,7 +96,8 @@ async def _server_or_none(client: AsyncClient) -> ServerInfo | None:
 
 
 def _merged(entries: Sequence[ModelEntry]) -> dict[str, FoundModel]:
-    """Return the models by name, with all versions of each model. The state is the state of the first ready version."""
+    """Return the models by name, with all versions of each model. The model's state is the state of its first ready
+    version."""
     found: dict[str, FoundModel] = {}
     for entry in entries:
         known = found.get(entry.name)

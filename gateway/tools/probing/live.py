@@ -1,5 +1,5 @@
-"""`gateway check --live`: check whether the routes of a configuration match the backends' servers. The check queries
-the models of every fixed endpoint. It serves nothing and runs no model."""
+"""`gateway check --live`: checks whether the routes of a configuration match the backends' servers. The check queries
+the models of every fixed endpoint, but opens no listener and runs no model."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from gateway.tools.probing.listing import ServerModels, list_models
 from gateway.tools.probing.probe import MOST_SECONDS, client, probe
 
 AS_NOBODY = ServerAccess()
-"""A client without headers and keys."""
+"""The access of a client without headers and keys."""
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 _OWN = "a server of `reference`, which starts with the gateway"
@@ -38,7 +38,8 @@ _OWN = "a server of `reference`, which starts with the gateway"
 
 @frozen
 class Row:
-    """One route at one endpoint. `model` is the model's name at the backend; `result` is OK, WARNING or ERROR."""
+    """The result for one route at one endpoint. `model` is the model's name at the backend; `result` is OK, WARNING or
+    ERROR."""
 
     route: str
     backend: str
@@ -60,7 +61,7 @@ class Live:
 
 @frozen
 class Answered:
-    """An endpoint's response. `error` is the reason why it is missing."""
+    """An endpoint's response. `error` explains why the response is missing."""
 
     models: ServerModels
     error: str = ""
@@ -79,9 +80,10 @@ async def check_live(
     access: ServerAccess = AS_NOBODY,
     on_answer: Callable[[], None] = lambda: None,
 ) -> Live:
-    """Query every endpoint and compare. `access` is the access of a gateway client; each backend gets the headers in
-    its `forward_headers`. Each endpoint has `seconds` for each response, and MOST_SECONDS times as long in total. Call
-    `on_answer` for each endpoint that has responded or timed out."""
+    """Query every endpoint, and compare the responses with the routes. `access` is the access of a gateway client; each
+    backend gets the headers in its `forward_headers`. `seconds` is an endpoint's timeout for each response, and
+    MOST_SECONDS times `seconds` its limit in total. `on_answer` is called for each endpoint that has responded or timed
+    out."""
     places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
 
     async def ask(name: str, at: int) -> Answered:
@@ -135,8 +137,8 @@ async def check_live(
 
 
 def _is_elsewhere(name: str, backend: BackendConfig, answer: Answered, all: Sequence[Answered]) -> bool:
-    """Return True if a server that belongs to a backend with `placement` lacks the model, but another server has it
-    now, or the gateway loads it on demand."""
+    """Return True if a server of a backend with `placement` does not have the model, but another server has it now, or
+    the gateway loads it on demand."""
     if backend.placement is None or answer.error or _has(answer, name):
         return False
     is_listed = any(each.name == name for other in all for each in other.models.models)
@@ -150,7 +152,7 @@ def _has(answer: Answered, name: str) -> bool:
 def _differences(
     config: Config, protocols: Mapping[str, Protocol], answers: Mapping[tuple[str, int], Answered]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the backend name, the model, and the text of each difference between servers of one backend."""
+    """Yield the backend name, the model and a description for each difference between servers of one backend."""
     for name, backend in config.backends.items():
         servers = {each.address: answers[name, at].models for at, each in enumerate(backend.endpoints)}
         is_trusted = protocols[backend.protocol].traits.models.trusted_metadata or backend.trust_metadata
@@ -169,7 +171,8 @@ def _row(route: str, backend: str, endpoint: str, model: str, answer: Answered, 
 
 
 def _name(route: RouteConfig) -> str:
-    """Return the backend's name for the route's model; empty if the route matches several models or any model."""
+    """Return the name of the route's model at the backend, or an empty string if the route matches several models or
+    any model."""
     if route.match.model is not None and not wildcards(route.match.model):
         settings = route_settings(route)
         return settings.model if isinstance(settings.model, str) else route.match.model
@@ -250,7 +253,7 @@ async def _undescribed(asked: AsyncClient, models: ServerModels) -> frozenset[st
             except Unsupported:
                 found.add(each.name)
             except ClientError:
-                pass  # the server has an error for this model, so it has the path
+                pass  # the server returns an error for this model, so it has the path
     return frozenset(found)
 
 
@@ -306,9 +309,10 @@ async def _ask(
 async def _other_form(
     config: Config, backend: BackendConfig, at: int, access: ServerAccess, seconds: float, *, is_ready: bool
 ) -> str:
-    """Return the error for an endpoint whose server has the readiness path of the backend's built-in form, but other
-    responses show that it needs a related form, such as `ray-applications` instead of `ray`; otherwise an empty text.
-    Nothing shows how a server that is ready uses the paths below an endpoint with a path."""
+    """Return the error for an endpoint that needs a form related to the backend's built-in form, such as
+    `ray-applications` instead of `ray`, or an empty string. Both forms use the same readiness path, but other responses
+    of the server show the difference. If the endpoint has a path and the server is ready, no response shows the form,
+    and the result is empty."""
     name = backend.protocol
     if name not in EVIDENCE or name in SILENT_TOO or described_form(config, name) is not None:
         return ""
@@ -335,8 +339,8 @@ def _is_own(config: Config, address: str) -> bool:
 async def _other_protocol(
     backend: BackendConfig, at: int, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> str:
-    """Return the error for an endpoint that uses protocols other than the backend's; empty if the probe finds no other
-    protocol."""
+    """Return the error for an endpoint that uses protocols other than the backend's, or an empty string if the probe
+    finds no other protocol."""
     address = backend.endpoints[at].address
     try:
         found = await probe(_for_every_protocol(address), protocols, access, seconds=seconds)
@@ -350,8 +354,8 @@ async def _other_protocol(
 
 
 def _for_every_protocol(address: str) -> str:
-    """Return `address` as HOST:PORT, for which a probe tries every protocol, if it contains only a host and a port;
-    otherwise unchanged."""
+    """Return `address` as HOST:PORT, for which a probe tries every protocol, if the address contains only a host and a
+    port. Otherwise return it unchanged."""
     scheme, separator, rest = address.partition("://")
     plain = rest.rstrip("/")
     return plain if separator and scheme in ("http", "tcp") and "/" not in plain and ":" in plain else address

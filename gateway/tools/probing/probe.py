@@ -1,4 +1,4 @@
-"""Detect the protocols and the models at an address."""
+"""Detects the protocols and the models at an address."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +24,12 @@ from gateway.tools.probing.sockets import connect, speaks_tls
 SECONDS = 2.0
 """Default timeout for each response, in seconds."""
 MOMENT = 0.5
-"""Timeout for the other transports after one of them has answered, in seconds."""
+"""Timeout for the other transports after one transport has answered, in seconds."""
 MOST_SECONDS = 5
 """Time limit for listing the models, as a multiple of the timeout for one response."""
 UNSHOWN = frozenset({"v1-rest"})
-"""Protocols of which some servers have only the paths that run a model, so no response to a probe shows them."""
+"""Protocols that some servers implement with only the paths that run a model, so no response to a probe shows the
+protocol."""
 
 
 class ProbeVerdict(Enum):
@@ -46,7 +47,7 @@ class ProbeVerdict(Enum):
 @frozen
 class Spoken:
     """A protocol that the server uses: the address in the format of backends, the server type (empty if the protocol
-    has only one), and its models."""
+    has only one), and the models."""
 
     protocol: str
     address: str
@@ -56,7 +57,8 @@ class Spoken:
 
 @frozen
 class Probed:
-    """The protocols found at an address. The first protocol in `spoken` supports the most features."""
+    """The result of a probe: the protocols found at an address. The first protocol in `spoken` supports the most
+    features."""
 
     address: str
     verdict: ProbeVerdict
@@ -75,11 +77,11 @@ async def probe(
     names: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Probed:
-    """Detect the protocols at `address`, waiting at most `seconds` for each response. `names` are models to query on
-    servers without a model list. No model runs.
+    """Detect the protocols at `address`, waiting at most `seconds` for each response. `names` are the models to query
+    on servers that do not list their models. The probe runs no model.
 
     Raises:
-        ValueError: the address or a setting is wrong.
+        ValueError: the address or a setting is invalid.
     """
     found = candidates(address, protocols, tls=access.tls is not None)
     access.settings(found.each[0])
@@ -102,7 +104,7 @@ async def probe(
     listed = next((each.models.own[0].name for each in spoken if each.models.own), "")
     others = tuple(each.candidate for each in findings if each.heard is ProbeReply.OTHER)
     if listed and not names and (further := _that_name_models_in_paths(others)):
-        # A server with many models that does not list them in this protocol has listed them in another protocol.
+        # A server with several models that does not list them in this protocol has listed them in another protocol.
         more = await _ask(further, access, seconds, listed, on_progress)
         asked = {each.candidate.protocol.name: each for each in more}
         findings = tuple(asked.get(each.candidate.protocol.name, each) for each in findings)
@@ -114,8 +116,8 @@ async def probe(
 
 
 def stated(found: Probed, names: Sequence[str] = ()) -> Spoken | None:
-    """Return the protocol that the probed address names, with the models `names`, if it is one of UNSHOWN and the
-    server responds over its transport; otherwise None."""
+    """Return the protocol that the probed address states, with the models `names`. Return None unless the protocol is
+    one of UNSHOWN and the server responded over its transport."""
     protocol = named_protocol(found.address)
     heard = next((each for each in found.findings if each.candidate.protocol.name == protocol), None)
     if protocol not in UNSHOWN or heard is None or heard.heard is not ProbeReply.OTHER or not heard.is_response:
@@ -128,8 +130,8 @@ def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandi
 
 
 def _forms(address: str, protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
-    """Return the forms to check for at an address: all built-in forms, or, if the address names a protocol, only that
-    form, if it is one."""
+    """Return the forms to check for at an address: all built-in forms, or, if the address states a protocol, only this
+    protocol, if it is a form."""
     named = named_protocol(address)
     if named in protocols:
         return {named: protocols[named]} if named.startswith(PREFIX) else {}
@@ -139,8 +141,8 @@ def _forms(address: str, protocols: Mapping[str, Protocol]) -> Mapping[str, Prot
 async def _recognised(
     place: FormCandidate, forms: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> tuple[FormFinding, ...]:
-    """Return the forms that the server at `place` uses. A form that the address names, and whose servers cannot be
-    recognized, is assumed if the server is ready."""
+    """Return the forms that the server at `place` uses. If the address states a form whose servers cannot be
+    recognized, the probe assumes this form if the server is ready."""
     name = place.protocol.name
     if not name.startswith(PREFIX) or name in EVIDENCE:
         found = await ask_forms(place, forms, access, seconds)
@@ -155,7 +157,7 @@ async def _recognised(
 
 
 def _is_other_http(finding: FormFinding) -> bool:
-    """Return whether there was an HTTP response that does not belong to the protocol."""
+    """Return whether the server sent an HTTP response that does not belong to the protocol."""
     return finding.candidate.transport == "http" and finding.heard is ProbeReply.OTHER
 
 
@@ -166,8 +168,8 @@ def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
 async def _ask(
     some: Sequence[FormCandidate], access: ServerAccess, seconds: float, model: str, on_progress: Callable[[str], None]
 ) -> tuple[FormFinding, ...]:
-    """Query all candidates, with the transports in parallel. When one transport has answered, the others get only a
-    little more time, because few servers use several transports at an address, and those answer immediately."""
+    """Query all candidates, with the transports in parallel. After one transport has answered, the others get only a
+    little more time: few servers use several transports at one address, and these servers answer immediately."""
     ordered = sorted(some, key=attrgetter("transport"))
     groups = [tuple(group) for _, group in groupby(ordered, key=attrgetter("transport"))]
     on_progress(", ".join(group[0].transport for group in groups))
@@ -208,20 +210,20 @@ async def _described(
 def client(
     protocol: str, address: str, access: ServerAccess, seconds: float, kind: ServerKind = DEFAULT_KIND
 ) -> AsyncClient:
-    """Return a client of one server. Raises ValueError if a setting is wrong."""
+    """Return a client for one server. Raise ValueError if a setting is invalid."""
     return AsyncClient(
         address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, tls=access.tls, kind=kind
     )  # fmt: skip
 
 
 def flavor_of(protocol: Protocol, server: ServerInfo | None) -> str:
-    """Return the server type that the gateway would detect; empty if the protocol has only one."""
+    """Return the server type that the gateway would detect, or an empty string if the protocol has only one."""
     flavors = protocol.traits.servers.flavors
     return flavors.detect(server) if flavors is not None else ""
 
 
 def _rank(protocol: Protocol) -> tuple[bool, ...]:
-    """Return the sort key of protocols: protocols with more features come first."""
+    """Return a sort key that puts protocols with more features first."""
     wire, models = protocol.traits.wire, protocol.traits.models
     return (
         not models.trusted_metadata, wire.untyped, models.versions is None, wire.unnamed, not wire.streams,

@@ -1,9 +1,8 @@
-"""The queries that show whether a server uses a protocol, and the interpretation of the responses. This module sends
-nothing.
+"""The queries that show whether a server uses a protocol, and the interpretation of the responses. `asking` sends the
+queries.
 
-A query is a request for metadata, which runs no model. Because a plain web server answers every request, a response
-shows that the server uses the protocol only if it is a success in that protocol, or an error that no other server
-sends.
+A query is a metadata request, which runs no model. Because plain web servers answer every request, a response shows the
+protocol only if it is a success in that protocol, or an error that no other server sends.
 """
 
 from collections.abc import Iterator
@@ -15,15 +14,15 @@ from gateway.core.protocol import Protocol, StreamBinding, Target
 from gateway.core.types import Answer, Message, Request, ServerInfo
 
 NO_MODEL = "no-such-model"
-"""The model for queries to a server that cannot list its models; the response shows the server type."""
+"""The model name in queries to a server that cannot list its models. The response shows the server type."""
 
 _SUCCESS = 400
-"""HTTP responses with this status and above are errors. Other transports have lower statuses."""
+"""HTTP responses with this status or above are errors. Other transports use lower status numbers."""
 
 
 @frozen
 class ProbeQuestion:
-    """A request, and its bytes."""
+    """A request and its encoded message."""
 
     request: Request
     message: Message
@@ -31,7 +30,7 @@ class ProbeQuestion:
 
 @frozen
 class Evidence:
-    """The evidence in a response. `speaks` is True if the server uses the protocol, `refused` if it requires other
+    """The evidence in a response. `speaks` is True if the server uses the protocol, and `refused` if it requires other
     credentials. `text` describes an unexpected response."""
 
     speaks: bool = False
@@ -40,7 +39,7 @@ class Evidence:
 
 
 def questions(protocol: Protocol, target: Target, model: str = "") -> Iterator[ProbeQuestion]:
-    """Yield the queries for a protocol, the most informative first. `model` is a model that the server
+    """Yield the queries for a protocol, the most informative first. `model` is the name of a model that the server
     might have."""
     for request in _requests(protocol, model):
         try:
@@ -58,7 +57,7 @@ def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
     if not protocol.traits.models.named:
         yield Request(Operation.METADATA, part=part)
     if isinstance(protocol.binding, StreamBinding):
-        # In other protocols the response has no distinctive content: any web server has a page with status 200.
+        # In other protocols, the response has no distinctive content: any web server returns a page with status 200.
         yield Request(Operation.LIVE)
     if protocol.traits.servers.lacks_model is not None:
         yield Request(Operation.MODEL_READY, model or NO_MODEL)
@@ -67,7 +66,7 @@ def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
 def judge(protocol: Protocol, question: ProbeQuestion, reply: Message, target: Target) -> Evidence:
     """Return the evidence in the response to a query."""
     lacks_model = protocol.traits.servers.lacks_model
-    is_guess = question.request.operation is Operation.MODEL_READY  # any web server sends some response
+    is_guess = question.request.operation is Operation.MODEL_READY  # any web server might send this response
     if is_guess and lacks_model is not None and lacks_model(reply, question.request.model):
         return Evidence(speaks=True)
     try:

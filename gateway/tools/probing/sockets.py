@@ -1,4 +1,4 @@
-"""Check whether a server accepts connections at an address, and whether it uses TLS."""
+"""Checks whether a server accepts connections at an address, and whether it uses TLS."""
 
 import asyncio
 import ssl
@@ -13,7 +13,7 @@ _ALPN = ("h2", "http/1.1")
 
 
 async def _open(candidate: FormCandidate, seconds: float, context: ssl.SSLContext | None) -> None:
-    """Connect, with a TLS handshake if there is a context, and close the connection."""
+    """Connect, with a TLS handshake if `context` is given, and close the connection."""
     place = registry.transport(candidate.transport).parse_address(candidate.address)
     async with asyncio.timeout(seconds):
         if getattr(place, "path", ""):
@@ -27,11 +27,11 @@ async def _open(candidate: FormCandidate, seconds: float, context: ssl.SSLContex
 
 
 async def connect(candidate: FormCandidate, seconds: float) -> None:
-    """Connect and close.
+    """Connect, and close the connection.
 
     Raises:
         TransportError: no server accepts connections at the address.
-        ValueError: the address is wrong.
+        ValueError: the address is invalid.
     """
     try:
         await _open(candidate, seconds, None)
@@ -41,7 +41,7 @@ async def connect(candidate: FormCandidate, seconds: float) -> None:
 
 
 async def speaks_tls(candidate: FormCandidate, seconds: float) -> bool:
-    """Return whether a TLS handshake succeeds, with any certificate."""
+    """Return whether a TLS handshake succeeds. Any certificate is accepted."""
     try:
         await _open(candidate, seconds, client_context(verify=False, alpn=_ALPN))
     except OSError:

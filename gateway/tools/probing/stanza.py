@@ -12,12 +12,12 @@ from gateway.tools.probing.listing import FoundModel, ServerModels
 from gateway.tools.probing.probe import Spoken
 
 MOST_ROUTES = 20
-"""Maximum number of models with separate routes; servers with more models get one route for all models."""
+"""Maximum number of models with separate routes. A server with more models gets one route for all models."""
 
 
 @frozen
 class WrittenBackend:
-    """A backend of the file: its name, and the server that was probed."""
+    """A backend in the file: its name, and the probed server."""
 
     name: str
     spoken: Spoken
@@ -33,7 +33,8 @@ def backend_name(spoken: Spoken, taken: Sequence[str] = ()) -> str:
 
 
 def stanza(backends: Sequence[WrittenBackend]) -> str:
-    """Return `backends:` and `routes:` for these servers. Each model gets a route to the first server that has it."""
+    """Return the `backends` and `routes` sections for these servers. Each model gets a route to the first server that
+    has the model."""
     lines = ["backends:"]
     for each in backends:
         lines += _backend(each)
@@ -123,7 +124,8 @@ def _signature_to_edit() -> Iterator[str]:
 
 
 def left_to_write(address: str, why: str) -> list[str]:
-    """Return comments for a server that the probe did not recognize, to edit and move to `backends` and `routes`."""
+    """Return commented-out YAML for a server that the probe did not recognize. The user edits it and moves it to
+    `backends` and `routes`."""
     return [
         f"# TODO: no backend for {printable(address)[:160]}: {printable(why)[:500]}",
         "# With the right protocol, or with `protocol: json` and a `form`, add it to `backends` and `routes`:",
@@ -133,7 +135,7 @@ def left_to_write(address: str, why: str) -> list[str]:
 
 
 def signature_text(model: FoundModel) -> str:
-    """Return the signature as text: `x FP64[-1,3] -> y FP64[-1,1]`; empty if unknown."""
+    """Return the signature as text, such as `x FP64[-1,3] -> y FP64[-1,1]`, or an empty string if it is unknown."""
     signature = model.signature
     if signature is None or not (signature.inputs or signature.outputs):
         return ""
@@ -141,7 +143,7 @@ def signature_text(model: FoundModel) -> str:
 
 
 def tensors(specs: Sequence[TensorSpec]) -> str:
-    """Return tensors as text: `x FP64[-1,3], k INT32[1]`."""
+    """Return tensors as text, such as `x FP64[-1,3], k INT32[1]`."""
     return ", ".join(map(str, specs))
 
 
@@ -155,7 +157,7 @@ def _protocol(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return `text` as a YAML scalar, in which `${` is not a reference to an environment variable."""
+    """Return `text` as a YAML scalar in which `${` does not refer to an environment variable."""
     return in_yaml(text).replace("${", "$${")
 
 

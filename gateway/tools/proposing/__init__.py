@@ -1,2 +1,2 @@
-"""Proposes forms (JSON over HTTP, described by data) from examples of requests and responses. Pure, except `files`,
-which reads the examples."""
+"""Proposes forms (descriptions of JSON APIs over HTTP) from example requests and responses, for `gateway init`. Only
+`files`, which reads the examples, does I/O."""

@@ -11,12 +11,12 @@ SCALARS = (str, int, float, bool)
 
 
 class IrregularArrayError(ValueError):
-    """The arrays are not one tensor; the text says why."""
+    """The arrays cannot be one tensor (the message says why)."""
 
 
 @frozen
 class SeenArray:
-    """The arrays at one position: their datatype, and the shape of each example."""
+    """The arrays at one position: their datatype, and the shape in each example."""
 
     datatype: Datatype
     shapes: tuple[Shape, ...]
@@ -28,10 +28,10 @@ class SeenArray:
 
 
 def seen(arrays: Sequence[Any]) -> SeenArray:
-    """Return the common datatype and the shapes of nested lists of scalars (or scalars, of shape []).
+    """Return the common datatype and the shapes of nested lists of scalars. A scalar counts as an array of shape [].
 
     Raises:
-        IrregularArrayError: they are ragged, have different ranks, or mix numbers with texts or null.
+        IrregularArrayError: the arrays are ragged, have different ranks, or mix numbers with strings or null.
     """
     shapes = [_shape(each) for each in arrays]
     full = [each for each in shapes if 0 not in each] or shapes
@@ -51,7 +51,7 @@ def scalars(array: Any) -> Iterator[Any]:
 
 
 def datatype_of(elements: Sequence[Any]) -> Datatype:
-    """Return the datatype of elements. Raises IrregularArrayError if they have no common datatype."""
+    """Return the datatype of elements. Raise IrregularArrayError if they have no common datatype."""
     kinds = {type(each) for each in elements}
     if kinds <= {int}:
         return Datatype.INT64 if kinds else Datatype.FP64

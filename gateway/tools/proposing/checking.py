@@ -1,4 +1,4 @@
-"""Check a proposed form: use it to read the examples, write them, and read the result."""
+"""Checks a proposed form: uses it to read the examples, to write them, and to read the result."""
 
 import json
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from gateway.core.types import JSON_HEADERS, Message, Request, Response, Tensor,
 from gateway.tools.proposing.form import Example, NoProposalError
 
 _AS_PYTHON = Translate(nan="literal")
-"""How Python servers write and read NaN."""
+"""The form in which Python servers read and write NaN."""
 
 
 def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
-    """Check that the tensors of every example stay the same after reading, writing and reading again.
+    """Check that the tensors of every example are the same after reading, writing and reading again.
 
     Raises:
-        NoProposalError: an example differs; the text names the example and the difference.
+        NoProposalError: the tensors of an example change (the message states the example and the difference).
     """
     for number, example in enumerate(examples, 1):
         try:
@@ -38,7 +38,7 @@ def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
 
 
 class _DifferenceError(Exception):
-    """Tensors that changed by writing and reading them."""
+    """Writing and reading changed a tensor."""
 
 
 def _request(protocol: Protocol, path: str, body: Any) -> Request:
@@ -55,14 +55,14 @@ def _response(protocol: Protocol, body: Any, request: Request) -> Response:
 
 
 def _in_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return request inputs as they are sent to the server. If the server takes one row per call, the inputs lack the
-    dimension that counts rows."""
+    """Return request inputs in the form that the server gets. If the server takes one row per call, the dimension that
+    counts rows is removed."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=each.shape[1:]) for each in tensors) if is_row else tuple(tensors)
 
 
 def _of_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return the outputs of a call to the server as they are sent to clients."""
+    """Return the outputs of a call in the form that clients get."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=(1, *each.shape)) for each in tensors) if is_row else tuple(tensors)
 
@@ -74,4 +74,4 @@ def _compare(read: Sequence[Tensor], again: Sequence[Tensor]) -> None:
 
 
 def _bytes(value: Any) -> bytes:
-    return json.dumps(value).encode()  # unlike other JSON writers, it writes NaN, like the servers of these examples
+    return json.dumps(value).encode()  # unlike other JSON writers, it writes NaN, as the servers in the examples do

@@ -11,18 +11,18 @@ from gateway.tools.proposing.form import Example
 from gateway.tools.proposing.text import ProposedServer
 
 DEFAULT_ENDPOINT, DEFAULT_PATH = "http://127.0.0.1:5000", "/predict"
-"""The address and path in Flask's tutorials for serving models."""
+"""The address and path that Flask tutorials use for serving models."""
 
 
 class ExampleError(ValueError):
-    """The file or URL is unusable; the text names it and the reason."""
+    """The file or URL is unusable (the message contains it and the reason)."""
 
 
 def read_examples(paths: Sequence[Path]) -> list[Example]:
-    """Return the examples in pairs of files. Each pair has the body of a request and the body of its response, as JSON.
+    """Return the examples in pairs of files. Each pair consists of a request body and its response body, as JSON.
 
     Raises:
-        ExampleError: a file is unreadable or is not JSON, or a file has no partner.
+        ExampleError: a file is unreadable or is not JSON, or the number of files is odd or zero.
     """
     if not paths or len(paths) % 2:
         count = "1 file" if len(paths) == 1 else f"{len(paths)} files"
@@ -47,7 +47,8 @@ def _read(path: Path) -> Any:
 
 
 def server_at(url: str) -> ProposedServer:
-    """Return the server and the path in the URL of the requests; a guess if the URL is empty. Raises ExampleError."""
+    """Return the server and the path in the request URL, or a guess if the URL is empty. Raise ExampleError for an
+    unusable URL."""
     if not url:
         return ProposedServer(DEFAULT_ENDPOINT, DEFAULT_PATH, is_guess=True)
     parts = urlsplit(url)

@@ -1,12 +1,12 @@
-"""Propose a form from examples of requests and responses: determine tensors, rows, constant values and variable values.
+"""Proposes a form from example requests and responses: determines tensors, rows, constant values and variable values.
 
 | seen | proposed |
 |---|---|
-| arrays of numbers, texts or flags | a tensor, `$x` |
+| arrays of numbers, strings or booleans | a tensor, `$x` |
 | a list of objects | rows, `[{a: $a, b: $b}, ...]` |
 | a list of equally long lists, whose columns have different types | rows, `[[$a, $b], ...]` |
 | a shape and a flat list | `$x|shape`, `$x|flat` |
-| single values, where nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
+| single values, if nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
 | single values as inputs and no rows in outputs, or a flat list as input and a single value as output | `batch: each` |
 | single values in addition to tensors | parameters in requests, `$_` in responses; constants if always equal |
 | `id`, `model`, `version`, `index` and similar | `$id`, `$model`, `$version`, `$index` |
@@ -39,7 +39,7 @@ _MAIN = frozenset(
         "score", "answer", "y", "embedding", "embeddings",
     }
 )  # fmt: skip
-"""Keys whose value is the input or the output if the body has several single values instead of arrays."""
+"""Keys whose value is the input or the output if the body contains several single values instead of arrays."""
 _ASIDE = frozenset(
     {
         "status", "message", "success", "ok", "error", "code", "time", "took", "took_ms", "latency", "latency_ms",
@@ -47,16 +47,16 @@ _ASIDE = frozenset(
         "metrics", "usage", "meta", "metadata", "object", "type", "kind", "version", "finish_reason",
     }
 )  # fmt: skip
-"""Keys of responses whose single values are information about the call, and not outputs."""
+"""Response keys whose single values are information about the call, not outputs."""
 
 
 class NoProposalError(ValueError):
-    """No form can be proposed from the examples; the text names the position and the reason."""
+    """No form can be proposed from the examples (the message states the position and the reason)."""
 
 
 @frozen
 class Example:
-    """The values of the bodies of one request and its response."""
+    """The decoded bodies of one request and its response."""
 
     request: Any
     reply: Any
@@ -66,7 +66,7 @@ class Example:
 class ProposedForm:
     """A form that matches the examples.
 
-    - `tensors`: Datatype and shape of each tensor, by name.
+    - `tensors`: The datatype and shape of each tensor, by name.
     - `takes_one_row`: The gateway must call the server once for each row (`batch: each`).
     - `notes`: Comments for the user, by position in the templates, such as `("request", "features")`.
     """
@@ -79,10 +79,10 @@ class ProposedForm:
 
 
 def propose(examples: Sequence[Example]) -> ProposedForm:
-    """Return the form for the examples.
+    """Return a form for the examples.
 
     Raises:
-        NoProposalError: an array is ragged or has mixed types, the examples differ in structure, or a body has no
+        NoProposalError: an array is ragged or has mixed types, the examples differ in structure, or a body contains no
             tensor.
     """
     taken: set[str] = set()
@@ -100,8 +100,9 @@ def propose(examples: Sequence[Example]) -> ProposedForm:
 
 @frozen
 class _Found:
-    """A tensor in a body: the arrays at one position of all examples, within `rows` nested lists of rows. `counts` has
-    the length of the outermost list in each example. `is_single` is True if the tensor always has one element."""
+    """A tensor in a body: the arrays at one position in all examples, inside `rows` nested lists of rows. `counts`
+    contains the length of the outermost list in each example. `is_single` is True if the tensor always has one
+    element."""
 
     name: str
     seen: SeenArray
@@ -127,21 +128,21 @@ class _Found:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The first dimension in each example; empty for a single value."""
+        """The first dimension in each example. Empty for a single value."""
         if self.is_single:
             return ()
         return self.counts if self.rows else tuple(shape[0] for shape in self.seen.shapes if shape)
 
 
 def _varying(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> set[str]:
-    """Return the tensors whose first dimension counts rows, because it equals the first dimension of a tensor on the
-    other side in all examples."""
+    """Return the names of the tensors whose first dimension counts rows: in all examples, it equals the first dimension
+    of a tensor in the other direction."""
     of_inputs, of_outputs = ({each.lengths for each in side if each.lengths} for side in (inputs, outputs))
     return {each.name for each in (*inputs, *outputs) if each.lengths in of_inputs & of_outputs}
 
 
 def _takes_one_row(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> bool:
-    """Return True if a call holds one row: the inputs are single values, or the outputs are single values and the
+    """Return whether a call contains one row: the inputs are single values, or the outputs are single values and the
     inputs are flat lists."""
     of_values = all(each.is_single for each in inputs) and not any(each.rows for each in outputs)
     of_lists = all(each.is_one_row for each in inputs) and all(each.is_single for each in outputs)
@@ -149,7 +150,7 @@ def _takes_one_row(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> bool:
 
 
 class _Body:
-    """The requests or the responses of the examples. `taken` has the names of the other side's tensors."""
+    """The requests or the responses in the examples. `taken` contains the tensor names that are already in use."""
 
     def __init__(self, side: str, bodies: Sequence[Any], taken: set[str]) -> None:
         self._side = side
@@ -169,7 +170,7 @@ class _Body:
     # --- values ---
 
     def _template(self, values: Sequence[Any], place: Place, rows: int) -> Template:
-        """Return the template for the values at `place` in all examples, within `rows` nested lists of rows."""
+        """Return the template for the values at `place` in all examples, inside `rows` nested lists of rows."""
         if all(isinstance(each, dict) for each in values):
             return self._object(values, place, rows)
         if all(isinstance(each, list) for each in values):
@@ -201,19 +202,19 @@ class _Body:
         return self._collapsed(members, place)
 
     def _collapsed(self, members: dict[str, Template], place: Place) -> Template:
-        """Return `$_` for an object of a response if all its members are dropped."""
+        """Return `$_` for an object in a response if all its members are dropped."""
         if self._side == "response" and len(place) > 1 and all(each == "$_" for each in members.values()):
             return self._anything(place, "read and dropped")
         return members
 
     def _is_incidental(self, template: Template, *, is_new: bool) -> bool:
-        """Return whether a member of an object can be missing, judging by its template."""
+        """Return whether an object member can be missing, according to its template."""
         if is_new:
             return False
         return template in ("$_", "$id", "$params") or (isinstance(template, str) and template.startswith("$param."))
 
     def _with_shape(self, values: Sequence[dict[str, Any]], flat: str, place: Place, rows: int) -> Template:
-        """Return the template of an object such as `{shape: [2, 2], values: [1, 2, 3, 4]}`."""
+        """Return the template for an object such as `{shape: [2, 2], values: [1, 2, 3, 4]}`."""
         if rows:
             raise NoProposalError(f"{_shown(place)}: an array with its shape cannot be a part of rows")
         name = self._name(place)
@@ -242,7 +243,7 @@ class _Body:
         return f"${found.name}"
 
     def _items(self, values: Sequence[Any], place: Place, rows: int) -> str:
-        """Return the template of a list, or of one element without a list around it."""
+        """Return the template for a list, or for one element without a list around it."""
         arrays = [each if isinstance(each, list) else [each] for each in values]
         seen = self._seen(arrays, place)
         found = _Found(self._name(place), seen, rows, self._counts if rows else (), is_list_or_single=True)
@@ -274,7 +275,7 @@ class _Body:
         return self._parameter(place) if self._side == "request" else self._anything(place, "read and dropped")
 
     def _word(self, key: str | int, values: Sequence[Any], rows: int) -> str:
-        """Return the placeholder for a value with this key, such as `$id`; otherwise empty."""
+        """Return the placeholder for a value with this key, such as `$id`, or an empty string."""
         is_text = all(isinstance(each, str) for each in values)
         if rows:
             return "$index" if key in _INDEXES and all(type(each) is int for each in values) else ""
@@ -285,7 +286,7 @@ class _Body:
         return "$version" if is_text and key in _VERSIONS else ""
 
     def _single(self, values: Sequence[Any], place: Place, rows: int) -> str:
-        """Return the template of a tensor with one element, or with one element per row."""
+        """Return the template for a tensor with one element, or with one element per row."""
         name, datatype = self._name(place), self._seen(values, place).datatype
         if rows:
             self._add(_Found(name, SeenArray(datatype, ((),)), rows, self._counts), place)
@@ -326,7 +327,7 @@ class _Body:
             self.notes[place] = f"{', '.join(list(shapes)[:4])} {what} {where}"
 
     def _name(self, place: Place) -> str:
-        """Return a name for the tensor at `place`, made from the nearest key."""
+        """Return a name for the tensor at `place`, derived from the nearest key."""
         keys = [_safe(each) for each in place[1:] if isinstance(each, str)]
         base = keys[-1] if keys else ("x" if self._side == "request" else "y")
         if len(place) > 1 and isinstance(place[-1], int):
@@ -342,7 +343,7 @@ class _Body:
 
 
 def _safe(key: str) -> str:
-    """Return a tensor name made from `key`."""
+    """Return a tensor name derived from `key`."""
     name = "".join("_" if each in "|$* \t\r\n" else each for each in key) or "x"
     return (
         f"{name}_" if name in ("any", "param", "params", "id", "model", "version", "index", "message", "code") else name
@@ -366,7 +367,7 @@ def _has_array(value: Any, key: str = "") -> bool:
 
 
 def _keys_of_scalars(value: Any) -> Iterator[str]:
-    """Yield the keys of single values, outside of lists."""
+    """Yield the keys of single values outside lists."""
     if isinstance(value, dict):
         for key, each in value.items():
             if isinstance(each, dict):
@@ -385,8 +386,8 @@ def _holds_objects(items: Sequence[Any]) -> bool:
 
 
 def _columns(items: Sequence[Any]) -> int:
-    """Return the number of columns of `items` if they are equally long lists of single values whose types differ;
-    otherwise 0."""
+    """Return the number of columns if `items` are equally long lists of single values with different types, otherwise
+    0."""
     if not all(isinstance(each, list) and each and all(isinstance(one, SCALARS) for one in each) for each in items):
         return 0
     lengths = {len(each) for each in items}
@@ -399,7 +400,7 @@ def _columns(items: Sequence[Any]) -> int:
 
 
 def _flat(values: Sequence[dict[str, Any]]) -> str:
-    """Return the key of the flat list whose number of elements matches `shape` next to it; otherwise empty."""
+    """Return the key of the flat list whose number of elements matches the member `shape`, or an empty string."""
     keys = {frozenset(each) for each in values}
     if len(keys) != 1 or len(values[0]) != 2 or "shape" not in values[0]:
         return ""

@@ -1,4 +1,4 @@
-"""The text of a configuration with a proposed form, a backend, listeners, a route, and comments."""
+"""Writes a commented configuration with a proposed form, a backend, listeners and a route."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,13 +11,13 @@ from gateway.tools.probing.stanza import quoted
 from gateway.tools.proposing.form import Place, ProposedForm, Template
 
 _PLAIN = re.compile(r"[A-Za-z_$/][A-Za-z0-9_.$|/-]*(\?)?")
-"""Scalars that YAML reads as the same text, even within brackets."""
+"""Scalars that YAML reads as the same text, even inside brackets."""
 _FLOW_WIDTH = 90
 
 
 @frozen
 class ProposedServer:
-    """The address of the server of the examples, and the path of the requests."""
+    """The address of the server in the examples, and the path of the requests."""
 
     endpoint: str
     path: str
@@ -28,7 +28,7 @@ class ProposedServer:
 def configuration(
     name: str, form: ProposedForm, server: ProposedServer, listeners: Sequence[WrittenListener], examples: int
 ) -> str:
-    """Return the text of a configuration file. Clients of `listeners` reach the server as the model `name`."""
+    """Return the text of a configuration file, in which clients of `listeners` reach the server as the model `name`."""
     said = "1 example" if examples == 1 else f"{examples} examples"
     guess = "  # guessed: change it to the server's address" if server.is_guess else ""
     lines = [
@@ -58,7 +58,7 @@ _V1_PATH = re.compile(r".*/v1/models/[^/]+:predict")
 
 
 def _ready_protocol(form: ProposedForm, server: ProposedServer) -> Iterator[str]:
-    """Yield a comment if the examples are in a protocol of the gateway."""
+    """Yield a comment if the examples use a protocol that the gateway already supports."""
     members = ((form.request, "instances"), (form.response, "predictions"))
     is_v1 = all(isinstance(template, dict) and key in template for template, key in members)
     if is_v1 and _V1_PATH.fullmatch(server.path) is not None:
@@ -84,8 +84,7 @@ def _form(name: str, form: ProposedForm, server: ProposedServer) -> Iterator[str
 
 
 def _member(key: str, template: Template, place: Place, form: ProposedForm, indent: int) -> Iterator[str]:
-    """Yield the lines of one member. Each member of an object gets a separate line; all other values are in
-    brackets."""
+    """Yield the lines of one member. Each member of an object gets its own line; all other values are in brackets."""
     margin = " " * indent
     if isinstance(template, dict) and template:
         yield f"{margin}{_scalar(key)}:{_comment(form, place)}"
@@ -115,7 +114,7 @@ def _rows(key: str, row: Template, place: Place, form: ProposedForm, indent: int
 
 
 def _bare(key: str) -> str:
-    """Return the key in the examples for a key of a template."""
+    """Return the key in the examples that corresponds to a template key."""
     key = key.removesuffix("?")
     return key[1:] if key.startswith("$$") else key
 
@@ -142,6 +141,6 @@ def _comment(form: ProposedForm, place: Place) -> str:
 
 
 def _comment_below(form: ProposedForm, place: Place) -> str:
-    """Return the first note about a value within brackets, whose members have no separate lines."""
+    """Return the first note about a value inside brackets, whose members have no lines of their own."""
     below = (text for at, text in form.notes.items() if at[: len(place)] == place)
     return next((f"  # {text}" for text in below), "")

@@ -1,2 +1,2 @@
-"""The overview of a running gateway for `gateway top`: polls the gateway's counts (`watching`), computes rates and
+"""`gateway top`, the overview of a running gateway: polls the gateway's counts (`watching`), computes rates and
 latencies of the last seconds (`window`), and shows them as rows (`rows`) on a terminal (`screen`)."""

@@ -1,4 +1,4 @@
-"""The rows as texts, for tables and for the screen, and as JSON."""
+"""Formats the rows as text, for tables and for the screen, and as JSON."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from gateway.tools.top.window import WindowFigures
 
 NONE = "-"
 HEAD = ("rate", "failed", "rejected", "median", "99 %", "in flight", "waiting", "state")
-"""The column heads for the texts of `cells`."""
+"""The column heads for the result of `cells`."""
 SORTED = dict(
     zip(("rate", "failed", "rejected", "median", "slowest", "in-flight", "waiting", "state"), HEAD, strict=True)
 )
-"""The head of the column that each key of `rows.SORTS` sorts; `name` sorts the first column."""
+"""The head of the column that each key in `rows.SORTS` sorts by; `name` sorts by the first column."""
 
 
 def cells(row: OverviewRow) -> tuple[str, ...]:
-    """Return the texts of a row, one for each column in HEAD."""
+    """Return the cells of a row as text, one for each column in HEAD."""
     figures = row.figures
     return (
         rate(figures.rate), share(figures.failed), share(figures.rejected_share), seconds(figures.quantile(0.5)),
@@ -44,7 +44,7 @@ def condition(seen: GatewayOverview) -> str:
 
 
 def as_json(seen: GatewayOverview) -> dict[str, Any]:
-    """Return the overview as JSON. Rates are per second, times in seconds; unknown values are null."""
+    """Return the overview as JSON. Rates are per second, and times are in seconds. Unknown values are null."""
     whole = {
         "version": seen.version,
         "state": condition(seen),

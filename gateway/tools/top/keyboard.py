@@ -1,4 +1,4 @@
-"""Keys pressed at a terminal, one at a time, without Enter."""
+"""Reads key presses from a terminal, one at a time, without Enter."""
 
 import os
 import select
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 END = "q"
-"""The key that stands for the closing of the terminal."""
+"""The key that is returned when the terminal closes."""
 
 Pressed = Callable[[float], str]
 """Returns the characters typed within this many seconds; empty if no key was pressed."""
@@ -16,8 +16,8 @@ Pressed = Callable[[float], str]
 
 @contextmanager
 def keyboard() -> Iterator[Pressed]:
-    """Read keys from standard input when they are pressed, without showing them. Without a terminal, and on Windows,
-    keys are not read."""
+    """Read keys from standard input when they are pressed, without showing them. Without a terminal, and on Windows, no
+    keys are read."""
     if os.name != "posix" or not sys.stdin.isatty():
         yield _nothing
         return
@@ -31,7 +31,7 @@ def keyboard() -> Iterator[Pressed]:
     try:
         yield lambda seconds: _typed(terminal, seconds)
     finally:
-        # Otherwise, typed characters that were not read would go to the shell.
+        # Otherwise, unread characters would go to the shell.
         termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
@@ -54,7 +54,7 @@ def _typed(terminal: int, seconds: float) -> str:
         return END
     if not typed:
         return END
-    return "" if typed.startswith("\x1b") else typed  # arrows and other keys that send several characters
+    return "" if typed.startswith("\x1b") else typed  # arrow keys and other keys that send several characters
 
 
 def _nothing(seconds: float) -> str:

@@ -13,9 +13,9 @@ _WORST_FIRST = (DOWN, DEGRADED, UNKNOWN, OK)
 
 @frozen
 class OverviewRow:
-    """A line of the overview. `about` has details in addition to the name; `facts` has these details as JSON.
-    `in_flight` and `waiting` are None if the gateway does not count them. `level` is OK, DEGRADED, DOWN or UNKNOWN.
-    `state` is the health in a word or two; it is empty for rows without health."""
+    """A row of the overview. `about` contains details in addition to the name; `facts` contains the same details as
+    JSON. `in_flight` and `waiting` are None if the gateway does not count them. `level` is OK, DEGRADED, DOWN or
+    UNKNOWN. `state` describes the health in a word or two; it is empty for rows without health."""
 
     kind: str
     name: str
@@ -30,8 +30,8 @@ class OverviewRow:
 
 @frozen
 class GatewayOverview:
-    """The current activity of a gateway. `seconds` is the period of rates and latencies; 0 before the second reading.
-    `shedding` is the same as in `/api/traffic`."""
+    """The current activity of a gateway. `seconds` is the period that rates and latencies cover; 0 before the second
+    reading. `shedding` is the same as in `/api/traffic`."""
 
     version: str
     ready: bool
@@ -43,19 +43,19 @@ class GatewayOverview:
     rows: tuple[OverviewRow, ...]
 
     def of(self, kind: str) -> list[OverviewRow]:
-        """Return the rows of a kind."""
+        """Return the rows of this kind."""
         return [each for each in self.rows if each.kind == kind]
 
 
 def overview(topology: Mapping[str, Any], traffic: Mapping[str, Any], window: TrafficWindow) -> GatewayOverview:
-    """Return the overview for a response of `/api/topology` and a response of `/api/traffic`. `window` ends with the
-    latter."""
+    """Return the overview for responses from `/api/topology` and `/api/traffic`. The last reading in `window` is
+    `traffic`."""
     return GatewayOverview(
         version=topology["version"],
         ready=traffic["ready"],
         shedding=traffic["shedding"],
         seconds=window.seconds,
-        # a path without a listener has calls of graph steps, which count only at their backends
+        # calls without a listener are graph steps, which count only at their backends
         all=_by(window, topology, lambda way: "all" if way[0] else None)("all"),
         in_flight=sum(each["in_flight"] for each in traffic["listeners"].values()),
         waiting=sum(each["waiting"] for each in traffic["backends"].values()),
@@ -101,7 +101,7 @@ def _routes(topology: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> 
 
 
 def _conditions(match: Mapping[str, Any]) -> str:
-    """Return the conditions of a route in one line, the model first."""
+    """Return the conditions of a route on one line, the model first."""
     model = [str(match["model"])] if "model" in match else []
     others = [f"{name} {_value(value)}" for name, value in match.items() if name != "model"]
     return ", ".join([*model, *others]) or "every request"
@@ -152,7 +152,7 @@ def _endpoints(traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -
 
 
 def _level(figures: WindowFigures) -> str:
-    """Return the level of a listener or a route. Listeners and routes have no health check, so the level is based on
+    """Return the level of a listener or a route. Listeners and routes have no health checks, so the level is based on
     the errors in the window."""
     if not figures.requests:
         return UNKNOWN
@@ -166,8 +166,8 @@ def _level_of_endpoint(endpoint: Mapping[str, Any]) -> str:
 
 
 def _level_of_backend(states: Sequence[str], starts_servers: bool) -> str:
-    """Return the level of a backend by the states of its endpoints. A backend that starts servers when calls need them
-    is healthy without endpoints."""
+    """Return the level of a backend, based on the states of its endpoints. A backend that starts servers when calls
+    need them is healthy without endpoints."""
     if not states and starts_servers:
         return UNKNOWN
     if all(each == DOWN for each in states):
@@ -188,7 +188,7 @@ SORTS: dict[str, Callable[[OverviewRow], Any]] = {
     "state": lambda row: _WORST_FIRST.index(row.level),
     "name": lambda row: row.name,
 }
-"""Sort keys for rows, with the largest or worst rows first. Equal rows keep the order of the configuration."""
+"""The sort keys for rows. The largest or worst rows come first; equal rows keep the order of the configuration."""
 
 
 def ordered(rows: Sequence[OverviewRow], key: str, *, is_reversed: bool = False) -> list[OverviewRow]:

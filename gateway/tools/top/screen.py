@@ -1,4 +1,4 @@
-"""The overview on a terminal: the screen for a given number of columns and lines, and the keys."""
+"""Draws the overview for a terminal of a given size, and handles the keys."""
 
 from collections.abc import Sequence
 
@@ -15,14 +15,14 @@ from gateway.tools.top.watching import Seen
 STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
 SORTED_STYLE = "not dim bold underline"
 NAME_WIDTH = 14
-"""Minimum width of a name, in columns. On narrow terminals, the figures are cut before the name."""
+"""Minimum width of a name, in columns. On narrow terminals, the figures are truncated before the name."""
 WIDE = 100
-"""Minimum width for a separate column with client errors. The text above the table always has them."""
+"""Minimum terminal width for a separate column with client errors. The text above the table always shows them."""
 
 
 @frozen
 class View:
-    """The selection of rows: `kind` is one of KINDS or empty for all; `sort` is a key of SORTS."""
+    """The selection and order of rows. `kind` is one of KINDS, or empty for all kinds; `sort` is a key of SORTS."""
 
     kind: str = ""
     sort: str = "rate"
@@ -35,7 +35,7 @@ class View:
 
 
 def after_key(view: View, key: str) -> View | None:
-    """Return the view after a key was pressed; None if the key ends the program. Other keys change nothing."""
+    """Return the view after a key press, or None if the key ends the program. Unknown keys change nothing."""
     if key == "q":
         return None
     if key == "s":
@@ -57,7 +57,7 @@ def drawn(url: str, seen: Seen, view: View, width: int, height: int) -> Renderab
     tables = {kind: ordered(seen.overview.of(kind), view.sort, is_reversed=view.is_reversed) for kind in view.kinds}
     free = (
         height - len(above) - 1 - len(tables) - 1
-    )  # minus the column heads, the titles of kinds, and the line with keys
+    )  # without the column heads, the titles of kinds and the line with keys
     shown = _allotted([len(rows) for rows in tables.values()], free)
     table = _table(view, width)
     for (kind, rows), lines in zip(tables.items(), shown, strict=True):
@@ -75,7 +75,7 @@ def _keys(view: View, seconds: float) -> Text:
 
 
 def _allotted(lengths: Sequence[int], lines: int) -> list[int]:
-    """Distribute the `lines` among the tables as equally as possible; each table needs as many lines as its length."""
+    """Distribute `lines` among the tables as equally as possible. Each table needs as many lines as its length."""
     got = [0] * len(lengths)
     while lines > 0 and any(has < length for has, length in zip(got, lengths, strict=True)):
         at = min((at for at, length in enumerate(lengths) if got[at] < length), key=got.__getitem__)
@@ -108,7 +108,7 @@ def _notes(seen: Seen) -> list[Text]:
 
 
 def _table(view: View, width: int) -> Table:
-    """Return an empty table; the head of the sorted column is underlined."""
+    """Return an empty table, with the head of the sorted column underlined."""
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, width=width, header_style="dim")
     by = SORTED.get(view.sort, "name")
     head = Text("name", SORTED_STYLE if by == "name" else "")
@@ -137,5 +137,5 @@ def _cells(row: OverviewRow, width: int) -> list[Text]:
 
 
 def _cut(text: str, style: str = "") -> Text:
-    """Return a text of one line that is truncated at the edge of the terminal. Markup in the text has no effect."""
+    """Return a one-line text that is truncated at the edge of the terminal. Markup in the text has no effect."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")

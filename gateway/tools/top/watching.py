@@ -1,4 +1,4 @@
-"""Query a gateway's overview, once or periodically."""
+"""Queries a gateway's overview, once or periodically."""
 
 import time
 from collections.abc import Callable
@@ -25,8 +25,8 @@ class WatchedGateway:
         self._time = 0.0
 
     def read(self) -> GatewayOverview:
-        """Return the current overview. Its rates cover the time since earlier readings, but at most the window. Raises
-        AdminPortError."""
+        """Return the current overview. Its rates cover the time since earlier readings, but at most the window. Raise
+        AdminPortError if a request fails."""
         try:
             return self._read()
         except (KeyError, TypeError, ValueError) as error:
@@ -36,7 +36,7 @@ class WatchedGateway:
     def _read(self) -> GatewayOverview:
         traffic, now = self._traffic(self._time)
         if self._started not in (None, traffic["started"]):
-            traffic, now = self._traffic(0.0)  # a new process, whose counts are all new
+            traffic, now = self._traffic(0.0)  # a new process, whose counts begin again
             self.restarts += 1
             self._window.clear()
             self._topology_tag = ""
@@ -53,8 +53,8 @@ class WatchedGateway:
 
 @frozen
 class Seen:
-    """The last known state of a gateway. `trouble` is the reason why it does not respond now; `overview` is then the
-    last known overview. `restarted` is when the last restart was detected."""
+    """The last known state of a gateway. If the gateway does not respond, `trouble` explains why, and `overview` is the
+    last known overview. `restarted` is the time at which the last restart was detected."""
 
     overview: GatewayOverview
     at: datetime

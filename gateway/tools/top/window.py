@@ -1,4 +1,4 @@
-"""Rates and latencies of the last seconds, computed from the counts in `/api/traffic`."""
+"""Computes the rates and latencies of the last seconds from the counts in `/api/traffic`."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -7,16 +7,16 @@ from typing import Any, TypeAlias, TypeVar
 from gateway.core.frozen import frozen
 
 SECONDS = 10.0
-"""The length of the window in seconds, as in the console."""
+"""The length of the window, in seconds. The console uses the same length."""
 
 Way: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; empty if a request did not reach them."""
+"""The path of a request: listener, route, backend and endpoint. An element is empty if the request did not reach it."""
 K = TypeVar("K", bound=Hashable)
 
 
 @frozen
 class WayCounts:
-    """The requests on one path since the gateway started. `latencies` has their number by bucket, as in
+    """The requests on one path since the gateway started. `latencies` is their number by latency bucket, as in
     `/api/traffic`."""
 
     requests: int
@@ -30,7 +30,7 @@ NOTHING = WayCounts(0, 0, 0, {})
 
 @frozen
 class CountsReading:
-    """The counts of all paths at a time, in seconds on the gateway's clock."""
+    """The counts of all paths at `time`, which is in seconds on the gateway's clock."""
 
     time: float
     counts: Mapping[Way, WayCounts]
@@ -64,32 +64,32 @@ class WindowFigures:
 
     @property
     def rate(self) -> float | None:
-        """Requests per second; None without a window."""
+        """Requests per second; None if the window is empty."""
         return self.requests / self._seconds if self._seconds else None
 
     @property
     def error_rate(self) -> float | None:
-        """Requests per second that ended with a server error; None without a window."""
+        """Requests per second that ended with a server error; None if the window is empty."""
         return self.errors / self._seconds if self._seconds else None
 
     @property
     def failed(self) -> float | None:
-        """The share of requests that ended with a server error, from 0 to 1; None if there were no requests."""
+        """The fraction of requests that ended with a server error; None if there were no requests."""
         return self.errors / self.requests if self.requests else None
 
     @property
     def rejected_rate(self) -> float | None:
-        """Requests per second that ended with a client error; None without a window."""
+        """Requests per second that ended with a client error; None if the window is empty."""
         return self.rejected / self._seconds if self._seconds else None
 
     @property
     def rejected_share(self) -> float | None:
-        """The share of requests that ended with a client error, from 0 to 1; None if there were no requests."""
+        """The fraction of requests that ended with a client error; None if there were no requests."""
         return self.rejected / self.requests if self.requests else None
 
     def quantile(self, part: float) -> float | None:
-        """Return the latency, in seconds, that this part of the requests did not exceed, as an estimate within its
-        bucket; None if there were no requests."""
+        """Return the latency, in seconds, that this fraction of the requests did not exceed, or None if there were no
+        requests. The latency is interpolated within its bucket."""
         wanted = part * sum(self._latencies)
         if not wanted:
             return None
@@ -105,19 +105,19 @@ class WindowFigures:
 
 
 class TrafficWindow:
-    """The readings of the last SECONDS."""
+    """The readings from the last SECONDS."""
 
     def __init__(self) -> None:
         self._readings: deque[CountsReading] = deque()
 
     def clear(self) -> None:
-        """Begin again, for example after a restart of the gateway."""
+        """Remove all readings, for example after a restart of the gateway."""
         self._readings.clear()
 
     def take(self, time: float, changed: Iterable[Mapping[str, Any]]) -> None:
-        """Add the paths of a response of `/api/traffic`: all paths, or the paths that have changed since the previous
-        reading. After a pause that is longer than the window, the window starts again, because the distribution over
-        the pause is unknown."""
+        """Add a reading from `/api/traffic`, with all paths, or with the paths that changed since the previous reading.
+        After a pause longer than the window, the window starts again, because the distribution over the pause is
+        unknown."""
         known = dict(self._readings[-1].counts) if self._readings else {}
         for each in changed:
             known[each["listener"], each["route"], each["backend"], each["endpoint"]] = _counts(each)
@@ -133,7 +133,7 @@ class TrafficWindow:
         return self._readings[-1].time - self._readings[0].time if self._readings else 0.0
 
     def figures(self, key: Callable[[Way], K | None], bounds: Sequence[float]) -> dict[K, WindowFigures]:
-        """Return the figures by the key of each path. Paths whose key is None are left out."""
+        """Return the figures for each key. `key` returns the key of a path, or None to leave the path out."""
         found: dict[K, WindowFigures] = {}
         if not self._readings:
             return found
@@ -144,7 +144,7 @@ class TrafficWindow:
                 continue
             if under not in found:
                 found[under] = WindowFigures(self.seconds, bounds)
-            # if a path is missing in the first reading, its counts began later, at 0
+            # if the first reading does not contain a path, its counts began later, at 0
             found[under].add(first.counts.get(way, NOTHING), after)
         return found
 

@@ -26,7 +26,7 @@ _METAS = {
     name: RpcMeta(request={"service_name": SERVICE, "method_name": name}, compress_type=0).SerializeToString()
     for name in METHODS
 }
-"""The meta of a request for each method, without the correlation id and the fields of `context`."""
+"""The request meta for each method, without the correlation id and the fields that `context` adds."""
 
 
 def encode_request(request: Request, target: Target) -> Message:
@@ -34,7 +34,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
     Raises:
         GatewayError: the errors of `client.encode_request` of the parent folder. UNIMPLEMENTED if the method does not
-            exist. RESOURCE_EXHAUSTED if the request is larger than a frame can be.
+            exist; RESOURCE_EXHAUSTED if the request exceeds the maximum frame size.
     """
     name = backend_method(request.operation)
     if name not in METHODS:
@@ -50,7 +50,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def request_meta(method: str, request: Request) -> bytes:
-    """Return the meta of a request for a method, without the correlation id."""
+    """Return the request meta for a method, without the correlation id."""
     meta: bytes = _METAS[method]
     if request.record.of_listener.forwards and (fields := request_fields(request.record, request.span)):
         meta = with_request_fields(meta, fields)

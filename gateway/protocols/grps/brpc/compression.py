@@ -1,6 +1,6 @@
 """Compression and checksums of payloads (`compress_type`, `checksum_type`).
 
-The checksum covers the payload in the frame, compressed or not. brpc never compresses attachments. snappy and CRC-32C
+The checksum covers the payload in the frame, compressed or not. brpc never compresses attachments. Snappy and CRC-32C
 need libraries that the extra `brpc` installs; gzip and zlib are in Python's standard library.
 """
 
@@ -32,7 +32,7 @@ _PIECE_SIZE = 2**20
 _PAYLOAD = "the payload"
 
 _SNAPPY_RATIO = 22
-"""Maximum compression ratio of snappy, whose densest element takes 3 bytes and copies 64."""
+"""Maximum compression ratio of Snappy: its densest element takes 3 bytes and copies 64."""
 
 
 def _take_any(size: int) -> None:
@@ -40,8 +40,8 @@ def _take_any(size: int) -> None:
 
 
 def is_compressed(message: Message) -> bool:
-    """Return True if `inflate` can decompress the payload. Return False for an error response, whose payload is
-    ignored."""
+    """Return whether `inflate` can decompress the payload. The result is False for an error response, because clients
+    ignore its payload."""
     if not is_whole(message):
         return False
     try:
@@ -54,7 +54,7 @@ def is_compressed(message: Message) -> bool:
 def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _take_any) -> Message:
     """Return a compressed frame with its payload decompressed and its checksum verified.
 
-    Before `inflate` allocates memory, it calls `take` with the number of additional bytes.
+    Before the function allocates memory, it calls `take` with the number of additional bytes.
 
     Raises:
         DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
@@ -68,7 +68,7 @@ def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _tak
         frame.meta.ClearField(field)
     meta = frame.meta.SerializePartialToString()
     inflated += frame.attachment
-    inflated[:0] = meta  # this happens in place, because joining would need twice the memory
+    inflated[:0] = meta  # in place, because joining would need twice the memory
     header = HEADER.pack(MAGIC, len(inflated), len(meta))
     return Message(parts=(header, inflated), peer=message.peer, received=message.received)
 
@@ -77,8 +77,8 @@ def verify_checksum(frame: Frame) -> None:
     """Compare the payload, still compressed, with its checksum if it has one.
 
     Raises:
-        DecodeError: they differ, the checksum type is unknown, or its library is not installed. Servers add checksums
-            only on request, so the gateway never ignores a checksum.
+        DecodeError: the checksum does not match, its type is unknown, or its library is not installed. Servers add
+            checksums only on request, so the gateway never ignores a checksum.
     """
     meta = frame.meta
     if not meta.checksum_type:
@@ -93,7 +93,7 @@ def verify_checksum(frame: Frame) -> None:
 
 
 def _masked_crc32c(buffers: list[memoryview]) -> bytes:
-    """Return the checksum in its wire format, which is big-endian and masked as in LevelDB."""
+    """Return the checksum in its wire format: big-endian, and masked as in LevelDB."""
     library, crc = _required(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
     for piece in _pieces(buffers):
         crc = library.extend(crc, piece)
@@ -147,7 +147,7 @@ def _required(library: ModuleType | None, what: str) -> ModuleType:
     """Return `library`.
 
     Raises:
-        DecodeError: the library is not installed. The error says that `what` needs it.
+        DecodeError: the library is not installed. The message says that `what` needs it.
     """
     if library is None:
         raise DecodeError(f'{what} needs a library that is not installed here: pip install "modelglot[brpc]"')

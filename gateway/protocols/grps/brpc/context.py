@@ -3,9 +3,9 @@
     request_id              x-request-id; if it is missing, the digits of log_id
     trace_id, span_id       the lower half of the trace id, and the parent id, of a sampled traceparent
 
-brpc's client writes its own span's ids into a request, and its server uses the three numbers unchanged as the span
-of the server. So span_id is the span that the request belongs to, and parent_span_id the parent of that span. A server
-records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
+brpc's client writes the ids of its own span into a request, and brpc's server uses these three numbers unchanged for
+its own span. So span_id is the span that the request belongs to, and parent_span_id is the parent of that span. A
+server records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
 """
 
 from gateway.core.errors import DecodeError
@@ -20,7 +20,7 @@ _BITS = 0xFFFFFFFFFFFFFFFF
 """A mask, because protobuf writes a negative int64 as the unsigned number with the same bits."""
 _LARGEST_LOG_ID = 2**63 - 1
 
-# Keys of fields of RpcRequestMeta.
+# The keys of RpcRequestMeta's fields.
 _LOG_ID = b"\x18"
 _TRACE_ID = b"\x20"
 _SPAN_ID = b"\x28"
@@ -33,8 +33,7 @@ _ID = ID_HEADER.encode()
 def read_headers(message: Message) -> Headers:
     """Return the request id and the trace in a client's frame, as headers.
 
-    Return no headers if the frame has no readable meta. A trace id of 64 bits is the lower half of a trace id of 128
-    bits."""
+    Return no headers if the meta is unreadable. A 64-bit trace id becomes the lower half of a 128-bit trace id."""
     if len(message.parts[0]) < HEADER.size:
         return NO_HEADERS
     try:
@@ -51,8 +50,8 @@ def read_headers(message: Message) -> Headers:
 
 
 def request_fields(record: Record, span: Span | None) -> bytes:
-    """Return the fields that a backend request in `span` gets from its record, in the order of their numbers. If the id
-    is a number within the range of log_id, it is also in log_id, which brpc's servers write into their logs."""
+    """Return the meta fields for a backend request in `span`, taken from its record, in ascending field order. If the
+    request id is a number within the range of log_id, log_id contains it too, because brpc's servers log that field."""
     identifier = record.id if record.telling.forwards else ""
     fields = b""
     if identifier.isdecimal() and str(number := int(identifier)) == identifier and number <= _LARGEST_LOG_ID:

@@ -1,6 +1,6 @@
 """Errors of grps over brpc: in the GrpsMessage of a response, or in the meta of its frame as a brpc error number.
 
-For clients, the gateway uses the meta for errors that occur before it reads a GrpsMessage.
+The gateway reports an error to a client in the meta if the error occurs before it reads a GrpsMessage.
 """
 
 import re
@@ -62,16 +62,16 @@ _REASONS: dict[int, Reason] = {
 
 # --- To clients ---
 
-# The listener is stopping. In this case, brpc's own server sends ELOGOFF, and its clients retry on another server. Or
-# the gateway is overloaded, or the client is not authenticated. In these cases, the gateway does not read the message
-# to select the error.
+# Errors that the gateway always reports in the meta, without reading the message. NOT_READY: the listener is stopping;
+# brpc's own server sends ELOGOFF, and its clients retry on another server. Otherwise, the gateway is overloaded or the
+# client is not authenticated.
 _OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED, Reason.UNAUTHENTICATED)
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the response that reports `error`.
 
-    The error is in a GrpsMessage if the client's message was readable, otherwise in the meta."""
+    If the client's message was readable, the response reports the error in a GrpsMessage, otherwise in the meta."""
     if request is None and error.reason in _OF_THE_LISTENER:
         return _in_meta(error, message)
     correlation = _correlation_if_readable(message) if request is None else correlation_of(request)
@@ -84,7 +84,8 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 def _correlation_if_readable(message: Message) -> bytes | None:
     """Return the correlation field for the response to a frame whose payload is a GrpsMessage.
 
-    Return None for any other frame. The error of a frame with a GrpsMessage is about the content of the message."""
+    Return None for any other frame. If the frame contains a GrpsMessage, the error concerns the content of the
+    message."""
     if not is_whole(message) or is_compressed(message):
         return None
     try:
@@ -125,8 +126,8 @@ def _code(error: GatewayError, asked: Protobuf) -> int:
 
 
 def _is_unknown_service(asked: Protobuf) -> bool:
-    """Return whether a request names an unknown service. brpc's server sends ENOSERVICE only if the service's name has
-    no dot; for any other name it sends ENOMETHOD."""
+    """Return whether a request calls an unknown service. brpc's server sends ENOSERVICE only if the service name
+    contains no dot; for any other name, it sends ENOMETHOD."""
     name = decode_text(asked.request.service_name)
     return "." not in name and name not in SERVICES
 
@@ -135,7 +136,7 @@ def _is_unknown_service(asked: Protobuf) -> bool:
 
 _LOGOFF_VARINT = varint(ELOGOFF)
 _PREFIX = re.compile(r"(\[[^\]]*\])*\[E\d+\]\s*")
-"""The prefix of a server's error text, such as `[127.0.0.1:8000][E1002]`.
+"""The prefix of a server's error message, such as `[127.0.0.1:8000][E1002]`.
 
 It consists of the server's address and the error number."""
 
@@ -149,16 +150,16 @@ def backend_error(meta: Protobuf) -> GatewayError:
 
 
 def stopping_error(message: Message) -> GatewayError | None:
-    """Return the error of a response with ELOGOFF, or None for other responses. A brpc server that is stopping sends
-    ELOGOFF for requests that it has not started."""
+    """Return the error in a response with ELOGOFF, or None for other responses. A stopping brpc server sends ELOGOFF
+    for requests that it has not started."""
     header, body = message.parts
     if _LOGOFF_VARINT not in bytes(body[: meta_size(header)]):
-        return None  # this is the usual case, which needs no parsing of the meta
+        return None  # the usual case: the meta is not parsed
     meta = read_meta(message)
     return backend_error(meta) if meta.response.error_code == ELOGOFF else None
 
 
 def reason_headers(meta: Protobuf) -> Headers:
-    """Return the Reason that another gateway put into `user_fields`, as the header that other transports use."""
+    """Return the Reason that another gateway wrote to `user_fields`, as the header that other transports use."""
     reason = meta.user_fields.get(REASON_HEADER)
     return Headers([(REASON_HEADER.encode(), decode_text(reason).encode())]) if reason else NO_HEADERS

@@ -1,6 +1,6 @@
-"""baidu_std frames, which consist of a header, RpcMeta, payload and attachment.
+"""baidu_std frames: header, RpcMeta, payload and attachment.
 
-The module also handles the correlation id in the meta.
+The module also reads and writes the correlation id in the meta.
 """
 
 from struct import Struct
@@ -16,7 +16,7 @@ HEADER = Struct("!4sII")
 MAGIC = b"PRPC"
 _MAX_BODY_SIZE = 0xFFFFFFFF
 
-# Keys of fields that the gateway writes without protobuf's library.
+# The keys of the fields that the gateway writes without the protobuf library.
 _CORRELATION_ID = b"\x20"  # of RpcMeta
 _REQUEST = b"\x0a"  # of RpcMeta
 _ATTACHMENT_SIZE = b"\x28"  # of RpcMeta
@@ -34,11 +34,11 @@ class Frame:
 
 
 def body_size(header: Buffer) -> int:
-    """Return the body_size in `header`. Raises DecodeError if `header` is not a baidu_std header."""
+    """Return the body_size in `header`. Raise DecodeError if `header` is not a baidu_std header."""
     magic, body, meta = HEADER.unpack(header)
     if magic != MAGIC:
         raise DecodeError(f"magic {magic!r}, expected {MAGIC!r}: this is Apache brpc's baidu_std")
-    # brpc's server never responds to such a frame, because it waits for another of its protocols to recognize it.
+    # brpc's server never responds to such a frame, because it waits until another of its protocols recognizes it.
     if meta > body:
         raise DecodeError(f"meta_size {meta} is larger than body_size {body}, which includes the meta")
     assert isinstance(body, int)
@@ -55,19 +55,19 @@ def meta_size(header: Buffer) -> int:
 def is_whole(message: Message) -> bool:
     """Return whether `message` is a complete frame.
 
-    The result is False for an oversized frame (the transport keeps only header and meta) and for bytes that are not a
-    frame."""
+    The result is False for bytes that are not a frame, and for an oversized frame, of which the transport keeps only
+    the header and the meta."""
     header, body = message.parts
     return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
 
 
 def oversized(message: Message, limit: int) -> str:
-    """Return the error text for a frame larger than `limits.message`."""
+    """Return the error message for a frame larger than `limits.message`."""
     return f"a message of {body_size(message.parts[0])} bytes is larger than limits.message, {limit} bytes"
 
 
 def read_meta(message: Message) -> Protobuf:
-    """Return the RpcMeta of a frame. Raises DecodeError if the meta is not an RpcMeta."""
+    """Return the RpcMeta of a frame. Raise DecodeError if the meta is not an RpcMeta."""
     header, body = message.parts
     return parse(RpcMeta, body[: meta_size(header)])
 
@@ -87,9 +87,9 @@ def read_frame(message: Message) -> Frame:
 
 
 def credential(message: Message) -> Headers:
-    """Return the credential that a client's Authenticator put into the meta, as an Authorization header.
+    """Return the credential that a client's Authenticator wrote to the meta, as an Authorization header.
 
-    The credential either has a scheme, or is only a key or token."""
+    The credential is a key or token, with or without a scheme."""
     try:
         text = bytes(read_meta(message).authentication_data)
     except DecodeError:
@@ -100,11 +100,12 @@ def credential(message: Message) -> Headers:
 
 
 def with_credential(message: Message, authorization: bytes) -> Message:
-    """Return a request frame, as written or as received, with a credential in the field that brpc's Authenticator uses.
+    """Return a request frame (written by the gateway or received) with a credential in the field that brpc's
+    Authenticator uses.
 
     The credential includes its scheme. An empty `authorization` removes the credential."""
     header, *payload = message.parts
-    if len(header) == HEADER.size:  # the frame is as transports receive it, with the meta in the second part
+    if len(header) == HEADER.size:  # a received frame, with the meta in the second part
         size, body = meta_size(header), memoryview(payload[0])
         written, payload = body[:size], [body[size:], *payload[1:]]
     else:
@@ -127,7 +128,7 @@ def attachment_parameters(frame: Frame) -> Parameters:
 def with_attachment(
     meta: bytes, payload: tuple[Buffer, ...], parameters: Parameters
 ) -> tuple[bytes, tuple[Buffer, ...]]:
-    """Return a serialized RpcMeta and the bytes after it, with the attachment in `parameters` if there is one."""
+    """Return a serialized RpcMeta and the bytes after it, including the attachment if `parameters` contain one."""
     if ATTACHMENT not in parameters:
         return meta, payload
     attachment = str(parameters[ATTACHMENT]).encode("latin-1")
@@ -135,12 +136,12 @@ def with_attachment(
 
 
 def attachment_field(size: int) -> bytes:
-    """Return the size of an attachment as the field of RpcMeta, or no bytes for a size of 0."""
+    """Return the RpcMeta field that states an attachment's size, or no bytes for a size of 0."""
     return _ATTACHMENT_SIZE + varint(size) if size else b""
 
 
 def behind_meta(message: Message) -> memoryview:
-    """Return the payload and the attachment of a whole frame."""
+    """Return the payload and the attachment of a complete frame."""
     header, body = message.parts
     return memoryview(body)[meta_size(header) :]
 
@@ -159,23 +160,25 @@ def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float |
     return Message(parts=(HEADER.pack(MAGIC, body, len(meta)) + meta, *payload), deadline=deadline)
 
 
-# --- The correlation id, an int64 that a client chooses and that its response repeats ---
+# --- The correlation id, an int64 that the client chooses and the response repeats ---
 
 
 def correlation_field(correlation_id: int) -> bytes:
-    """Return the field of RpcMeta. Protobuf writes a negative int64 as the unsigned number with the same bits."""
+    """Return the RpcMeta field with the correlation id. Protobuf writes a negative int64 as the unsigned number with
+    the same bits."""
     return _CORRELATION_ID + varint(correlation_id & 0xFFFFFFFFFFFFFFFF)
 
 
 def read_correlation_id(message: Message) -> int:
-    """Return a frame's correlation id, or 0 if the meta has no id. Raises DecodeError if the meta is not an RpcMeta."""
+    """Return a frame's correlation id, or 0 if the meta has no id. Raise DecodeError if the meta is not an RpcMeta."""
     correlation_id = read_meta(message).correlation_id
     assert isinstance(correlation_id, int)
     return correlation_id
 
 
 def with_correlation_id(message: Message, correlation_id: int, seconds_left: float | None) -> Message:
-    """Return a request of `client.encode_request` with a correlation id, and with `timeout_ms` if it has a deadline."""
+    """Return a request from `client.encode_request` with a correlation id, and with `timeout_ms` if the request has a
+    deadline."""
     prefix, *payload = message.parts
     meta = bytes(prefix[HEADER.size :])
     if seconds_left is not None:
@@ -185,7 +188,7 @@ def with_correlation_id(message: Message, correlation_id: int, seconds_left: flo
 
 
 def with_request_fields(meta: bytes, fields: bytes) -> bytes:
-    """Return `meta`, which begins with its request part, with more fields at the end of this part."""
+    """Return `meta`, which begins with its request part, with `fields` appended to this part."""
     size, start = read_varint(meta, len(_REQUEST))
     end = start + size
     return b"".join((_REQUEST, varint(size + len(fields)), meta[start:end], fields, meta[end:]))

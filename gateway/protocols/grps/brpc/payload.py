@@ -11,15 +11,15 @@ from gateway.protocols.grps.schema import GrpsMessage
 
 _PROTOBUF = 0
 _JSON = (1, 2)
-"""The content types of brpc's own JSON mapping and of protobuf's. brpc 1.17 accepts both in requests.
+"""The content types of brpc's own JSON mapping and protobuf's JSON mapping. brpc 1.17 accepts both in requests.
 
-Its responses are always protobuf."""
+Its responses are always in protobuf."""
 
 
 def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
     """Return `frame`, the frame of `message`, with its payload decompressed and its checksum verified.
 
-    If decompression takes long, the transport has already done both.
+    For a payload that takes long to decompress, the transport has already done both.
 
     Raises:
         DecodeError, GatewayError: the errors of `compression.inflate`.
@@ -34,7 +34,8 @@ def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
 
 
 def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
-    """Return the GrpsMessage in a frame that is not compressed. Errors call its tensors `role` (input, output).
+    """Return the GrpsMessage in an uncompressed frame. `role` (input, output) is the word for its tensors in error
+    messages.
 
     Raises:
         DecodeError: the payload is not a GrpsMessage, or its content_type is unknown.
@@ -49,8 +50,8 @@ def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a frame that are parsed, as counted by `parsed_size` of `protobuf.message`. The
-    whole frame counts if the message is not plain protobuf, is compressed or has a checksum."""
+    """Return the number of bytes of a frame that must be parsed, as counted by `protobuf.message.parsed_size`. If the
+    message is not plain protobuf, is compressed or has a checksum, the whole frame counts."""
     body = message.parts[1]
     if not is_whole(message):
         return len(body)

@@ -29,8 +29,9 @@ _PREDICT = backend_method(INFER)
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """Return the request of an inference, or None if the gateway must decode the frame: for a malformed frame, another
-    method, a payload that is not plain protobuf, or a missing model name on a listener with a default model."""
+    """Return the request of an inference. Return None if the gateway must decode the frame because it is malformed,
+    calls another method, has a payload that is not plain protobuf, or contains no model name although the listener has
+    a default model."""
     frame = _plain_frame(message)
     if frame is None or _operation(frame.meta) is not INFER:
         return None
@@ -43,7 +44,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _plain_frame(message: Message) -> Frame | None:
-    """Return a whole frame whose payload is protobuf without compression and checksum.
+    """Return the parts of a complete frame whose payload is uncompressed protobuf without a checksum.
 
     Return None for any other frame."""
     if not is_whole(message):
@@ -67,7 +68,7 @@ def request(message: Message, request: Request, target: Target) -> Message:
     """Return the frame to a server. The connector adds the correlation id.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED if the request is larger than a frame can be.
+        GatewayError: RESOURCE_EXHAUSTED if the request exceeds the maximum frame size.
     """
     assert request.origin is not None
     _, attachment = request.origin.parts

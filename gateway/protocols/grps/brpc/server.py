@@ -60,8 +60,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the response, which is never compressed, to a request that `decode_request` returned.
 
     Raises:
-        GatewayError: the errors of `server.encode_response` of the parent folder; RESOURCE_EXHAUSTED if the response is
-            larger than a frame can be.
+        GatewayError: the errors of `server.encode_response` of the parent folder; RESOURCE_EXHAUSTED if the response
+            exceeds the maximum frame size.
     """
     payload = write_message(server.encode_response(answer, request, translate))
     meta = SUCCESS + correlation_of(request)
@@ -71,6 +71,6 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def correlation_of(request: Request) -> bytes:
-    """Return the correlation id of a request, as the field of the response's meta."""
+    """Return the field with a request's correlation id, for the meta of the response."""
     assert request.origin is not None
     return bytes(request.origin.parts[0])

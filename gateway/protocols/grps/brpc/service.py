@@ -1,4 +1,4 @@
-"""GrpsBrpcService: its names, its methods, and the method that a frame calls."""
+"""GrpsBrpcService: the names of the service, its methods, and the method that a frame calls."""
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.operations import Operation
@@ -7,13 +7,13 @@ from gateway.protocols.grps import schema
 
 SERVICE = "grps.protos.v1.GrpsBrpcService"
 SERVICES = frozenset({SERVICE, "GrpsBrpcService"})
-"""Names of the service. Real servers also accept their services' names without the package."""
+"""The names of the service. Real servers also accept the name without its package."""
 
 METHODS = {name: operation for name, operation in schema.METHODS.items() if operation is not Operation.STREAM}
 """The methods.
 
-PredictStreaming is missing, because grps has it only over gRPC. PredictByHttp belongs to the service, but real servers
-never respond to it over baidu_std."""
+PredictStreaming is missing because grps offers it only over gRPC. PredictByHttp is missing because real servers never
+respond to it over baidu_std."""
 
 
 def read_operation(meta: Protobuf) -> Operation:
@@ -37,7 +37,7 @@ def read_operation(meta: Protobuf) -> Operation:
 
 
 def decode_text(text: str | bytes) -> str:
-    """Return a string of the meta.
+    """Return a string field of the meta as text.
 
-    A proto2 string can be invalid UTF-8. In that case, protobuf's library returns it as bytes."""
+    A proto2 string can be invalid UTF-8. In that case, the protobuf library returns bytes."""
     return text if isinstance(text, str) else text.decode(errors="replace")

@@ -1,5 +1,5 @@
-"""grps over gRPC. GrpsMessage is the request and the response of every method of `grps.protos.v1.GrpsService`.
+"""grps over gRPC. Every method of `grps.protos.v1.GrpsService` takes and returns a GrpsMessage.
 
-The `path` and the `pattern` of a Message are the full method name, `/grps.protos.v1.GrpsService/Predict`.
-PredictStreaming takes one request, and responds with any number of messages.
+The `path` and the `pattern` of a Message are the full method name, such as `/grps.protos.v1.GrpsService/Predict`.
+PredictStreaming takes one request, and returns any number of messages.
 """

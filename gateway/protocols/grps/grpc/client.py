@@ -13,18 +13,18 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the message of a request to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps has no such method, or the payload is an ndarray; INVALID_ARGUMENT naming a
-            parameter or an input that the message cannot carry.
+        GatewayError: UNIMPLEMENTED if grps does not have the method, or the payload is an ndarray; INVALID_ARGUMENT if
+            the message cannot represent a parameter or an input (the message says which).
     """
     path = f"/{GRPC_SERVICE}/{backend_method(request.operation)}"
     return call(path, write_message(client.encode_request(request)))
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's Answer to `request`, or one message of its stream.
+    """Return the backend's Answer to `request`, or one message of a stream.
 
     Raises:
-        DecodeError: the reply is not a grps response.
+        DecodeError: the response is not a grps response.
         GatewayError: the error that the response reports, in its message or by the status of the call.
     """
     if reply.status:

@@ -1,4 +1,4 @@
-"""Errors of grps over gRPC, which are messages of calls that succeed. Only on the upstream side can calls fail."""
+"""Errors of grps over gRPC: messages of calls that succeed. Calls can fail only on the upstream side."""
 
 from gateway.core.errors import GatewayError, error_fields
 from gateway.core.types import Headers, Message, Request

@@ -17,8 +17,8 @@ _OPERATIONS = {method: operation for operation, method in _METHODS.items()}
 def head(message: Message, listener: ListenerSettings) -> Head | None:
     """Return the request of an inference.
 
-    Return None if the gateway must decode the message because the message is malformed, calls another method, or names
-    no model although the listener has a default model."""
+    Return None if the gateway must decode the message because it is malformed, calls another method, or contains no
+    model name although the listener has a default model."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -34,7 +34,7 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client, or one message of its stream. Return None if the gateway must decode it.
+    """Return the response to the client, or one message of a stream. Return None if the gateway must decode it.
 
     Raises:
         GatewayError: the error that the response reports, in its message or by the status of the call.

@@ -24,6 +24,6 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the response to a request that `decode_request` returned, or one message of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that the response cannot carry.
+        GatewayError: INVALID_ARGUMENT if the response cannot represent an output (the message says which).
     """
     return reply(NO_HEADERS, write_message(server.encode_response(answer, request, translate)))

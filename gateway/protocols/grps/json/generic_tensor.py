@@ -1,4 +1,4 @@
-"""Tensors in JSON: the tensors of `gtensors`, with their elements in the list for their dtype, and `ndarray`."""
+"""Tensors in JSON: `ndarray`, and the tensors of `gtensors`, each with its elements in the list for its dtype."""
 
 from math import prod
 from reprlib import repr as shown
@@ -21,7 +21,7 @@ NDARRAY = "ndarray"
 _ALIASES = {"flat_double": "flat_float64"}
 """A list name from the specification's example.
 
-Real servers ignore this list, and report success for the tensor without data."""
+Real servers ignore this list, treat the tensor as one without data, and report success."""
 
 _ELEMENTS = tuple(dtype.member for dtype in DTYPES.values())
 _MEMBERS = spellings(("name", "dtype", "shape", *_ELEMENTS), _ALIASES)
@@ -32,13 +32,14 @@ ARRAYS: dict[str, ArrayForm] = dict.fromkeys((*spellings(_ELEMENTS, _ALIASES), N
 _DATATYPES: dict[object, Datatype] = {
     word: datatype for datatype, dtype in DTYPES.items() for word in (dtype.number, dtype.name)
 }
-"""The datatypes by each valid `dtype`, which is the number or the name."""
+"""The datatype for each valid `dtype`, which is a number or a name."""
 
 
 def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
     """Return the tensors of a message's `gtensors`.
 
-    `role` is the name of the tensors in errors (input, output). `limit` is the maximum size of each tensor, in bytes.
+    `role` (input, output) is the word for the tensors in error messages. `limit` is the maximum size of each tensor, in
+    bytes.
 
     Raises:
         DecodeError: the member is not a list of tensors, has elements that do not match `dtype` or `shape`, or has an
@@ -83,7 +84,7 @@ _NO_ELEMENTS = Array(b"", (0,))
 
 
 def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
-    """Return the only list of `entry` that is not empty. Raises DecodeError if it is not the list of `datatype`."""
+    """Return the only nonempty list of `entry`. Raise DecodeError if it is not the list for `datatype`."""
     expected, elements = DTYPES[datatype].member, _NO_ELEMENTS
     for member in _ELEMENTS:
         array = entry.get(member, _NO_ELEMENTS)
@@ -102,8 +103,8 @@ def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
 def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
     """Raise DecodeError if `count` elements do not fill `shape`.
 
-    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes, because the two bytes of `0,` become
-    eight bytes of FP64."""
+    Raise GatewayError (RESOURCE_EXHAUSTED) if the tensor exceeds `limit` bytes: the two bytes of `0,` become eight
+    bytes of FP64."""
     if count != prod(shape):
         raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
     size = count * (datatype.size or 4)
@@ -126,8 +127,8 @@ def _raw(array: Array, datatype: Datatype, what: str) -> Buffer:
 
 
 def read_ndarray(array: Array) -> Tensor:
-    """Return the tensor of a message's `ndarray`: lists of numbers, nested by its shape. Raises DecodeError if they
-    contain anything except numbers."""
+    """Return the tensor in a message's `ndarray`, which is lists of numbers, nested by its shape. Raise DecodeError if
+    they contain anything except numbers."""
     values = array.values
     if isinstance(values, bytes) or values.dtype.kind == "b":
         raise DecodeError("ndarray must hold numbers alone")
@@ -138,7 +139,7 @@ def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
     """Return a tensor of `gtensors`, without members that have their default value.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for NaN or an infinity, if `nan` is `error`. The text names the tensor as `what`.
+        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`. The message calls the tensor `what`.
     """
     dtype = DTYPES[tensor.datatype]
     entry: Entry = {"name": tensor.name} if tensor.name else {}
@@ -163,5 +164,5 @@ def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
 
 
 def write_ndarray(tensor: Tensor, nan: str) -> object:
-    """Return a message's `ndarray`. Raises the same errors as `write_tensor`."""
+    """Return a message's `ndarray`. Raise the same errors as `write_tensor`."""
     return json.numbers(tensor.array, nan, f"output {tensor.name or 0!r}")

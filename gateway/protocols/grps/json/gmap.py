@@ -1,7 +1,7 @@
 """`gmap` in JSON.
 
-Bytes are base64, int64 is a string, and NaN and infinities are strings. As protobuf requires, base64 is accepted in
-both alphabets of RFC 4648, with or without padding.
+Bytes are base64; int64, NaN and infinities are strings. As protobuf requires, the reader accepts base64 in both
+alphabets of RFC 4648, with or without padding.
 """
 
 import re
@@ -33,7 +33,7 @@ def read_gmap(maps: object) -> tuple[Tensor, ...]:
     """Return the entries of a message's `gmap`.
 
     Raises:
-        DecodeError: a map is unknown, or a value cannot be in its map. The text names the map and the key.
+        DecodeError: a map is unknown, or a value is invalid for its map. The message contains the map and the key.
     """
     if not isinstance(maps, dict):
         raise DecodeError("gmap must be an object of maps")
@@ -51,7 +51,7 @@ def _read_map(name: str, entries: object) -> Iterator[Tensor]:
 
 
 def _plain(value: object) -> object:
-    """Return `value` as a Python value. Under a key such as `flat_int32` or `ndarray`, the JSON reader returned an
+    """Return `value` as a Python value. For a key such as `flat_int32` or `ndarray`, the JSON reader returned an
     Array."""
     if not isinstance(value, Array) or value.shape:
         return value
@@ -75,7 +75,7 @@ _STANDARD = str.maketrans("-_", "+/")
 
 
 def read_base64(value: object, what: str) -> bytes:
-    """Return the bytes of a base64 string. Raises DecodeError naming `what` if the value is anything else."""
+    """Return the bytes of a base64 string. Raise DecodeError, with `what` in the message, for any other value."""
     text = _string(value, what)
     try:
         return b64decode(text.translate(_STANDARD) + "=" * (-len(text) % 4), validate=True)
@@ -99,7 +99,7 @@ def write_gmap(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, obj
     """Return a message's `gmap`, without empty maps.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for NaN or an infinity, if `nan` is `error`. The text names the key.
+        GatewayError: INVALID_ARGUMENT for NaN or an infinity if `nan` is `error`. The message contains the key.
     """
     maps: dict[str, dict[str, object]] = {}
     for name, key, value in gmap.entries(tensors):

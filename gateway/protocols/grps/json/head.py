@@ -1,9 +1,10 @@
 """Finds the head of a GrpsMessage in JSON without decoding its data.
 
-The head is the model's name in a request, and whether a response reports success.
+The head is the model name in a request, and the success or failure status in a response. `rest/relay.py` needs only the
+head.
 
-A body with many numbers is not parsed. Instead, the module searches it, at memory speed, for the few characters and
-words that would change its meaning.
+The module does not parse a large body. Instead, it searches the body, at memory speed, for the few characters and words
+that would change its meaning.
 """
 
 import re
@@ -17,7 +18,7 @@ from gateway.core.words import find_byte, has_any, has_byte
 
 
 class _Named(Struct):
-    """The member of a GrpsMessage that names the model."""
+    """The member of a GrpsMessage that contains the model name."""
 
     model: str | UnsetType = UNSET
 
@@ -34,24 +35,25 @@ _LAST = re.compile(rb',[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n
 _SUCCESS = re.compile(
     rb'\s*\{\s*"status"\s*:\s*\{\s*"code"\s*:\s*200\s*,\s*"msg"\s*:\s*"OK"\s*,\s*"status"\s*:\s*"SUCCESS"\s*\}\s*[,}]'
 )
-"""The beginning of almost every response of both servers and of the gateway."""
+"""The beginning of almost every response from both servers and the gateway."""
 
-# Each word with the position of a letter that is rare in bodies.
+# Each word is paired with the position of a letter in it that is rare in bodies.
 _MODEL = (b'"model"', 1)
 _ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
-"""Members that the gateway reads and a real server skips: names in lowerCamelCase, and the specification's own name of
+"""Members that the gateway reads and a real server skips: names in lowerCamelCase, and the specification's own name for
 `flat_float64`."""
 _STRINGS = 64
-"""Maximum number of strings of a body for which checking each for an alias costs less than searching the body."""
+"""Maximum number of strings in a body for which checking each string for an alias costs less than searching the
+body."""
 _BARE = ((b"NaN", 0), (b"Infinity", 7))
-"""Numbers that real servers do not read without quotes."""
+"""Numbers that real servers read only in quotes."""
 
 _ESCAPE = re.compile(rb"\\u00[2-7]")
-"""Escapes that can represent a letter of a member's name."""
+"""Escapes that can represent a letter of a member name."""
 
 
 def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
-    """Return the model's name in a client's message. Return an empty name if the message has no `model`.
+    """Return the model name in a client's message. Return an empty name if `model` is missing.
 
     Return None if the gateway must decode the message, because
 
@@ -74,7 +76,8 @@ def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
 
 
 def _found(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
-    """Return the name if the body names the model first, last, or not at all, and has nothing that changes the meaning.
+    """Return the name if `model` is the first or last member, or is missing, and nothing in the body changes its
+    meaning.
 
     Return None if finding the name needs parsing."""
     view, name = memoryview(body), b""
@@ -82,7 +85,7 @@ def _found(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
         view, name = view[found.end() :], found[1]
     elif found := _LAST.search(bytes(view[-_END:])):
         view, name = view[: found.start() - len(found.string)], found[1]
-    rest = bytes(view) if len(view) <= LARGE else view  # bytes are searched in one call, a view piece by piece
+    rest = bytes(view) if len(view) <= LARGE else view  # one call searches bytes; a view needs several
     # Text with a backslash can look like a member.
     if has_byte(rest, b"\\") or has_any(rest, (_MODEL, (member, len(member) // 2), *_BARE)) or _has_alias(rest):
         return None
@@ -101,7 +104,7 @@ def _has_alias(body: Buffer) -> bool:
 
 
 def _parsed(body: bytes, member: bytes, flags: int) -> bytes | None:
-    """Return the same result as `find_model`."""
+    """Parse the body, and return the same result as `find_model`."""
     if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS.search(body):
         return None
     if body.count(_MODEL[0]) > 1 or body.count(member) > flags:

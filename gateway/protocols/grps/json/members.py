@@ -1,5 +1,5 @@
-"""The members of JSON objects. As protobuf requires, every member has two spellings: the name in `grps.proto`, and the
-same name in lowerCamelCase."""
+"""The members of JSON objects. As protobuf requires, the reader accepts two spellings of every member: the name in
+`grps.proto`, and the same name in lowerCamelCase."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ def lower_camel_case(name: str) -> str:
 
 
 def spellings(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the name of each member by all of its JSON spellings. `aliases` are additional spellings."""
+    """Return a map from every JSON spelling to the member's name. `aliases` are additional spellings."""
     known = {name: name for name in names} | dict(aliases or {})
     return {lower_camel_case(spelling): name for spelling, name in known.items()} | known
 
@@ -24,11 +24,11 @@ def read_members(
 ) -> dict[str, Any]:
     """Return the members of `entry` by their names in `grps.proto`.
 
-    The result omits members with the value null, which means the default. If `more` is True, it also omits members that
-    are not `known`.
+    The result omits members with the value null, which means the default. If `more` is True, the result also omits
+    members that are not `known`.
 
     Raises:
-        DecodeError: a member is not `known`, or is given in two spellings.
+        DecodeError: a member is not `known`, or occurs in two spellings.
     """
     members: dict[str, Any] = {}
     for key, value in entry.items():
@@ -47,12 +47,12 @@ def read_members(
 
 
 def read_integer(value: object) -> object:
-    """If `value` is an integer in protobuf's JSON mapping, which includes integers in quotes or as `2.0`, return it as
-    an int. Otherwise return `value`."""
+    """Return `value` as an int if it is an integer in protobuf's JSON mapping, which allows quotes and the form `2.0`.
+    Otherwise return it unchanged."""
     if isinstance(value, str) and len(value) <= _LONGEST and value.isascii() and value.removeprefix("-").isdigit():
         return int(value)
     return int(value) if type(value) is float and value.is_integer() else value
 
 
 _LONGEST = 20
-"""Maximum characters of a 64-bit integer."""
+"""Maximum length of a 64-bit integer, in characters."""

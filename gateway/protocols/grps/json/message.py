@@ -32,14 +32,15 @@ _FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, s
 def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unless: str = "") -> GrpsMessage:
     """Return the message in `body`.
 
-    - `role`: The name of its tensors in errors (input, output).
+    - `role`: The word for its tensors in error messages (input, output).
     - `flag`: An additional member of a message that requests a stream.
-    - `unless`: The text that explains how to request a stream. If it is set, a message with `flag` is rejected.
+    - `unless`: An explanation of how to request a stream. If it is set, the reader rejects a message with `flag`, and
+      the error contains this explanation.
 
     Raises:
         DecodeError: the body is not JSON, or not a GrpsMessage. For example, it has data in two members, an unknown
-            member instead of data or in the data, a member of a wrong type, or a tensor whose elements do not match its
-            dtype and shape.
+            member (in the data, or instead of it), a member of the wrong type, or a tensor whose elements do not match
+            its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED if a tensor exceeds the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)
@@ -49,7 +50,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
     document = json.read(unquote(body), ARRAYS, values=limits.json_values, literals=True)
     if unless and document.get(flag) not in (None, False):
         raise DecodeError(f"member {flag!r} does not request a stream; use {unless}")
-    # A message with data or a status can have additional members that only other programs know.
+    # A message with data or a status can contain additional members for other programs.
     more = any(_MEMBERS.get(key, "model") != "model" for key in document)
     document = read_members(document, _MEMBERS | {flag: flag}, "the message", more=more)
     members = [key for key in _READERS if key in document]
@@ -66,7 +67,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
 
 
 def check_json(body: Buffer, limits: Limits) -> None:
-    """Raise DecodeError if `body` is not JSON. Its members are not checked."""
+    """Raise DecodeError if `body` is not JSON. The function does not check its members."""
     json.read(unquote(bytes(body)), ARRAYS, values=limits.json_values, literals=True)
 
 
@@ -92,11 +93,11 @@ def _read_str_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
 
 
 def _read_bin_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    """Return base64 in a response.
+    """Return the bytes of a response's base64 bin_data.
 
-    The Python server writes empty bin_data in this form. Otherwise, servers send the bytes as the body."""
+    The Python server writes only empty bin_data in this form. Otherwise, servers send the bytes as the body."""
     if role == "input":
-        raise DecodeError("bin_data should use application/octet-stream format.")  # this is the text of both servers
+        raise DecodeError("bin_data should use application/octet-stream format.")  # the message of both servers
     return (payload.bin_data(read_base64(value, "bin_data")),)
 
 
@@ -124,11 +125,11 @@ def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> 
     """Return the JSON text, in parts, of a message with any payload except bin_data.
 
     - `nan` (`translate.nan`): How NaN and infinities are written.
-    - `role`: The name of the tensors in errors (input, output).
+    - `role`: The word for the tensors in error messages (input, output).
     - `flag`: An additional member with the value true.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that JSON cannot carry.
+        GatewayError: INVALID_ARGUMENT if JSON cannot represent a tensor (the message says which).
     """
     document: Entry = {flag: True} if flag else {}
     if grps.status is not None:

@@ -1,7 +1,7 @@
-"""Removes the quotes around numbers. Servers print int64 in quotes, like proto3, and also NaN and infinities.
+"""Removes the quotes around numbers. Servers write int64, NaN and infinities in quotes, as in proto3's JSON mapping.
 
 The quotes are removed from the JSON text before the parser reads it, so the parser can read lists directly into arrays.
-A large text is processed in steps, because all other threads wait while one C call scans it.
+A large text is processed in steps, because a single C call blocks all other threads while it scans the text.
 """
 
 import re
@@ -12,7 +12,8 @@ _SMALL = 8192
 """Maximum size of a text for which one call of `bytes.find` is the fastest, in bytes."""
 
 _STEP = 2**18
-"""Number of bytes that one call scans or copies. Finding a word in 64 MiB takes 50 ms, matching a pattern 0.1 s."""
+"""Number of bytes that one call scans or copies. In 64 MiB, finding a word takes 50 ms, and matching a pattern takes
+0.1 s."""
 
 _LIST = re.compile(rb'"flat_?(?![sS]tring)[A-Za-z0-9]++"[ \t\r\n]*+:[ \t\r\n]*+\[')
 _IN_NUMBERS = b"0123456789+-.eE \t\r\n"
@@ -28,7 +29,7 @@ def unquote(body: bytes) -> bytes:
     find = body.find if len(body) <= _SMALL else partial(_find, body)
     pieces, kept, at = [], 0, 0
     while (key := find(b'"flat', at)) >= 0:
-        # A match is a key, not text in a string: in a string, a backslash would precede the second quote.
+        # A match is always a key: inside a string, a backslash would precede the second quote.
         match = _LIST.match(body, key)
         at = match.end() if match else key + 1
         if match:
@@ -40,12 +41,12 @@ def unquote(body: bytes) -> bytes:
                 kept = at
     is_ndarray = find(b'"ndarray"') >= 0
     body = b"".join([*pieces, body[kept:]]) if pieces else body
-    # without these letters, the list has no NaN and no Infinity
+    # without these letters, the list contains neither NaN nor Infinity
     return _unquote_ndarray(body) if is_ndarray and (b"N" in body or b"I" in body) else body
 
 
 def _find(body: bytes, word: bytes, at: int = 0) -> int:
-    """Return the result of `body.find`, but search in steps, for a word that begins with a quote.
+    """Return the result of `body.find` for a word that begins with a quote, but search in steps.
 
     The search up to the next quote needs no steps, because finding one byte takes a tenth of the time of finding a
     word."""
@@ -60,7 +61,7 @@ def _find(body: bytes, word: bytes, at: int = 0) -> int:
 def _unquote_list(body: bytes, start: int, end: int) -> bytes:
     """Return the elements of one list of numbers without quotes.
 
-    The quotes are around all elements, or else only around NaN and infinities."""
+    Either all elements are in quotes, or only NaN and infinities are."""
     if end - start > _STEP:
         return _unquote_in_steps(body, start, end)
     elements = body[start:end]
@@ -70,14 +71,14 @@ def _unquote_list(body: bytes, start: int, end: int) -> bytes:
 def _unquote_in_steps(body: bytes, start: int, end: int) -> bytes:
     spans = list(_spans(body, start, end))
     if any(to - at > 2 * _STEP for at, to in spans):
-        return body[start:end]  # one element is longer than any number
+        return body[start:end]  # an element that is longer than any number
     if all(_are_quoted(body[at:to]) for at, to in spans):
         return b",".join([body[at:to].translate(None, b'"') for at, to in spans])
     return b",".join([_unquote_words(body[at:to]) for at, to in spans])
 
 
 def _spans(body: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each part of a list. Parts have about _STEP bytes and are split at commas."""
+    """Yield the start and the end of each part of a list. The parts take about _STEP bytes and end at commas."""
     while (comma := body.find(b",", start + _STEP, end)) >= 0:
         yield start, comma
         start = comma + 1

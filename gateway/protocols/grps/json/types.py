@@ -1,10 +1,10 @@
-"""Types for a GrpsMessage with gtensors, with the names of `grps.proto`. `Raw` is the text of a tensor's elements.
+"""Types for a GrpsMessage with gtensors, with the names in `grps.proto`. `Raw` is the text of a tensor's elements.
 
     {"gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1.5, 2.5]}]}}
 
-The typed reader decodes a message that has only these members, in the form that the gateway writes.
-`message.read_message` decodes every other message, for example with another payload, with numbers in quotes, or with
-members that are accepted but never written. Both readers return the same value.
+The typed reader decodes a message that contains only these members, in the form that the gateway writes.
+`message.read_message` decodes every other message, for example one with another payload, numbers in quotes, or members
+that the gateway accepts but never writes. Both readers return the same value.
 """
 
 import re
@@ -23,7 +23,7 @@ from gateway.protocols.grps.schema import GrpsMessage, Payload
 
 
 class GenericTensor(Struct):
-    """`GenericTensor` without INT64, which is in quotes, and without FP16, which rounding affects most."""
+    """`GenericTensor`, except INT64 (written in quotes) and FP16 (most affected by rounding)."""
 
     dtype: str
     name: str | UnsetType = UNSET
@@ -44,7 +44,7 @@ class GenericTensors(Struct):
 
 
 class SuccessStatus(Struct):
-    """`Status` of a success, with all its members."""
+    """The `Status` of a success, with all its members."""
 
     code: int
     msg: str
@@ -72,7 +72,7 @@ _ELEMENTS = re.compile(rb'"(flat_[a-z0-9]++)"')
 def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
     """Return the message in `text`, or None if the typed reader might not read all of it.
 
-    In a large message, the elements of the first tensor's member are cut out."""
+    In a large message, the text of the first tensor's elements is cut out before parsing."""
     if b"gtensors" not in text:
         return None
     elements = _ELEMENTS.search(text) if len(text) > CUT_FROM else None
@@ -88,7 +88,7 @@ def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
 
 
 def _tensor(entry: GenericTensor, limits: Limits) -> Tensor:
-    """Return the tensor of `entry`. Raises DecodeError if its form is not the form that the gateway writes."""
+    """Return the tensor of `entry`. Raise DecodeError if its form is not the form that the gateway writes."""
     datatype, member = _DATATYPES.get(entry.dtype, (Datatype.BYTES, ""))
     elements = getattr(entry, member, UNSET)
     others = sum([getattr(entry, other) is not UNSET for _, other in _DATATYPES.values()])

@@ -1,6 +1,6 @@
-"""GrpsMessage as protobuf, which is the message of gRPC and the payload of brpc.
+"""GrpsMessage as protobuf: the message of gRPC calls, and the payload of brpc frames.
 
-The gateway finds the fields in the buffer without upb, protobuf's C library. Lists of FP32 and FP64 in large messages
-are therefore not copied, and are separate parts of outgoing messages. Integers are converted in bulk
+The gateway finds the fields in the buffer without upb, protobuf's C library. It therefore does not copy FP32 and FP64
+lists of large messages, and sends them as separate parts. Integers are converted in bulk
 (`gateway.core.protobuf.integers`).
 """

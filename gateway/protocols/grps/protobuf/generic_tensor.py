@@ -2,7 +2,7 @@
 
 The module reads a tensor without copying it from the buffer, and writes a tensor around the tensor's own data.
 
-The elements are in the field of the dtype:
+The field for the dtype contains the elements:
 
 | datatypes  | field                                                                              |
 |------------|------------------------------------------------------------------------------------|
@@ -11,8 +11,8 @@ The elements are in the field of the dtype:
 | integers   | packed varints                                                                     |
 | BYTES      | one field for each element                                                         |
 
-As protobuf's encoding requires, the reader accepts packed and single elements, and packed lists in several pieces. The
-writer writes packed lists in one piece.
+As the protobuf encoding requires, the reader accepts packed and single elements, and packed lists in several pieces.
+The writer writes each packed list in one piece.
 """
 
 from collections.abc import Iterable
@@ -53,11 +53,10 @@ _MEMBERS = {ELEMENTS[datatype]: dtype.member for datatype, dtype in DTYPES.items
 _BY_NUMBER = {dtype.number: datatype for datatype, dtype in DTYPES.items()}
 
 _WIDTHS = {datatype: max(datatype.size, 4) for datatype in DTYPES if datatype.kind is Kind.FLOAT}
-"""Number of bytes of an element in the message, for elements of fixed size. FP16 elements are float32
-in the message."""
+"""Size of an element in the message, in bytes, for elements of fixed size. FP16 elements are sent as float32."""
 
 _SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
-"""The wire type of a single element that is not packed. Fields that are not listed have VARINT."""
+"""The wire type of an element that is not packed. For other fields, the wire type is VARINT."""
 
 _FIELDS = TensorFields(
     {
@@ -82,17 +81,18 @@ _LENGTH = Struct("<I")
 # --- Reading ---
 
 _UNKNOWN = [b"\x00"]
-"""The occurrences of a dtype that is left out."""
+"""The occurrences of a missing dtype."""
 
 
 def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> Tensor:
     """Return the tensor in `message`.
 
-    FP32 and FP64 data in one piece are slices of it. Errors use `position` to name a tensor without a name.
+    FP32 and FP64 data in one piece are slices of `message`. Error messages identify a tensor without a name by
+    `position`.
 
     Raises:
-        DecodeError: `message` is not a GenericTensor, has elements in the list of another dtype, has a number of
-            elements that does not match the shape, or has an element out of the datatype's range.
+        DecodeError: `message` is not a GenericTensor, has elements in the list for another dtype, has a number of
+            elements that does not match its shape, or has an element outside its datatype's range.
         GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `allowance`.
     """
     what = f"tensor {position}"
@@ -110,12 +110,12 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
         raise DecodeError(f"{what}: dtype is {dtype}, expected one of {expected}")
     pieces = lists.pop(ELEMENTS[datatype], ())
     if lists or (count and datatype is not BYTES):
-        # Real servers do not check this, and run the model without elements.
+        # Real servers do not check this, and run the model without the elements.
         filled, own = _MEMBERS[next(iter(lists), _FIELDS.strings)], DTYPES[datatype]
         raise DecodeError(f"{what}: {filled} is filled, but {own.name} takes {own.member}")
     shape = read_shape(dimensions, what)
     elements = prod(shape)
-    # for BYTES only the length prefixes, because the tensor has more bytes only if the message has them
+    # for BYTES only the length prefixes: all other bytes of the tensor are in the message
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if datatype in _WIDTHS:
@@ -139,7 +139,7 @@ def _narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
     """Return FP32 numbers as FP16 in raw form.
 
     Raises:
-        DecodeError: a number cannot be represented exactly as FP16. The text names the first such number.
+        DecodeError: FP16 cannot represent a number exactly. The message contains the first such number.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         narrowed = wide.astype("<f2")
@@ -156,15 +156,15 @@ _KEYS = {datatype: key(number) for datatype, number in ELEMENTS.items()}
 _DTYPE_FIELDS = {datatype: bytes((DTYPE << 3, dtype.number)) for datatype, dtype in DTYPES.items()}
 _TENSOR_KEY = key(1)
 _SHORT_STRINGS = [_KEYS[Datatype.BYTES] + varint(size) for size in range(128)]
-"""Key and length of an element of BYTES, by its size."""
+"""The key and the length of a BYTES element, by its size."""
 
 
 def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
-    """Return the GenericTensorData of `tensors` in parts, the first of them small, and its size in bytes. FP32 and FP64
-    data are separate parts, without a copy.
+    """Return the GenericTensorData of `tensors` in parts, of which the first is small, and its size in bytes. FP32 and
+    FP64 data are separate parts, which are not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that grps cannot carry.
+        GatewayError: INVALID_ARGUMENT if grps cannot represent a tensor (the message says which).
     """
     parts: list[Buffer] = []
     written, total = b"", 0
@@ -183,7 +183,7 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
 
 
 def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes:
-    """Return the parts of a tensor before its elements, which take `size` bytes.
+    """Return the part of a tensor before its elements, which take `size` bytes.
 
     For packed lists, this includes the key and the length."""
     head = write_text(NAME, name, f"the name of tensor {name!r}") if name else b""
@@ -196,9 +196,9 @@ def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes
 
 
 _write_short_head = lru_cache(256)(_write_head)
-"""Clients send few names, datatypes and shapes. The cache saves 1 us for each tensor."""
+"""The cache works because clients send few distinct names, datatypes and shapes. It saves 1 us for each tensor."""
 _SHORT = 256
-"""Maximum characters of a name that is cached."""
+"""Maximum length of a cached name, in characters."""
 
 
 def _write_dimension(dimension: int) -> bytes:

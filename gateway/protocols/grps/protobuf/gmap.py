@@ -1,4 +1,4 @@
-"""GenericMapData: an entry of a map is a message with a key (1) and a value (2)."""
+"""GenericMapData. Each map entry is a message with the fields key (1) and value (2)."""
 
 from collections.abc import Iterable
 from struct import Struct
@@ -22,7 +22,7 @@ _S_S = 1
 _LENGTH = Struct("<I")
 
 _MAPS = MappingProxyType(dict(enumerate(MAPS.items(), 1)))
-"""Name and datatype of each map by field number."""
+"""The name and datatype of each map, by field number."""
 _NUMBERS = {datatype: number for number, (_, datatype) in _MAPS.items()}
 _WIRE_TYPES = {
     datatype: {Kind.BYTES: LENGTH, Kind.FLOAT: I64 if datatype.size == 8 else I32}.get(datatype.kind, VARINT)
@@ -33,13 +33,13 @@ _SCALAR_KEYS = {datatype: bytes((_VALUE << 3 | wire_type,)) for datatype, wire_t
 _DEFAULTS = {
     datatype: b"\x00" if wire_type == VARINT else bytes(datatype.size) for datatype, wire_type in _WIRE_TYPES.items()
 }
-"""The default value of an entry without a value, in wire format."""
+"""The value of an entry that omits its value, in wire format."""
 
 
 def read_gmap(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
     """Return the entries of a GenericMapData.
 
-    Each entry is a tensor `[1]`. If two entries of a map have the same key, the last one counts, as in protobuf.
+    Each entry becomes a tensor `[1]`. If two entries of a map have the same key, the last entry counts, as in protobuf.
 
     Raises:
         DecodeError: the message is not a GenericMapData.
@@ -77,7 +77,7 @@ def _read_entry(entry: Buffer, number: int, allowance: MessageAllowance) -> Tens
 
 
 def _read_value(value: Buffer, datatype: Datatype, what: str) -> Buffer:
-    """Return a value in the raw form of a Tensor."""
+    """Return a value in a Tensor's raw form."""
     if datatype is Datatype.BYTES:
         return b"".join((_LENGTH.pack(len(value)), value))
     return read_integers(value, datatype, 1, what) if _WIRE_TYPES[datatype] == VARINT else value

@@ -1,4 +1,4 @@
-"""GrpsMessage and its Status. The reader does not copy fields out of the buffer, whatever the size of the message."""
+"""GrpsMessage and its Status. The reader never copies fields out of the buffer."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
         if member:
             if wire_type != LENGTH:
                 check_wire_type(wire_type, LENGTH, member.value)
-            # The last member of a oneof counts. Several pieces of a submessage are concatenated.
+            # The last member of a oneof counts. Several occurrences of a submessage are concatenated.
             if payload is not member or payload not in _SUBMESSAGES:
                 data.clear()
             data.append(message[begin:end])
@@ -91,13 +91,13 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
 
 
 _MOST_FIELDS = 32
-"""Maximum number of fields of a message whose head the gateway reads without decoding the rest. A GrpsMessage has three
-fields, but every field can occur several times."""
+"""Maximum number of fields in a message whose head the gateway reads without decoding the rest. A GrpsMessage defines
+three fields, but every field can occur several times."""
 
 
 class MessageHead(NamedTuple):
-    """The fields that the gateway can read without decoding the data of a message. `model` is empty if the message
-    lacks a model name."""
+    """The fields of a message that the gateway can read without decoding the data. `model` is empty if the message
+    contains no model name."""
 
     model: str
     status: GrpsStatus | None
@@ -109,7 +109,8 @@ def read_head(body: Buffer) -> MessageHead | None:
 
     Return None if the whole message must be decoded because it is malformed or has an ndarray.
 
-    Like protobuf's own readers, the function takes the last of several models, and merges several statuses."""
+    Like protobuf's own readers, the function uses the last of several model fields, and merges several status
+    fields."""
     model, has_data = b"", False
     status: bytes | None = None
     try:
@@ -167,8 +168,8 @@ _READERS: dict[Payload, Callable[[Buffer, MessageAllowance], tuple[Tensor, ...]]
 
 
 def check_message(body: Buffer) -> None:
-    """Raise DecodeError if `body` is not a GrpsMessage, because a field, including fields of a tensor or a map, ends
-    after the end of its message. Values, and fields after the first 100,000, are not checked."""
+    """Raise DecodeError if `body` is not a GrpsMessage: a field, also of a tensor or a map, reaches past the end of its
+    message. The function checks neither values nor fields after the first 100,000."""
     message, remaining = memoryview(body), [_MAX_CHECKED_FIELDS]
     for outer in _at_most(remaining, fields(message)):
         if outer.wire_type == LENGTH and _PAYLOADS.get(outer.number) in (Payload.GTENSORS, Payload.GMAP):
@@ -193,7 +194,7 @@ _COPIED_FIELDS = frozenset(ELEMENTS[datatype] for datatype in RAW)
 
 
 def parsed_size(body: Buffer) -> int:
-    """Return the number of bytes of a GrpsMessage that are parsed: all bytes except packed FP32 and FP64 elements,
+    """Return the number of bytes of a GrpsMessage that must be parsed: all bytes except packed FP32 and FP64 elements,
     which are at most copied. Counting stops above LARGE."""
     size = 0
     try:
@@ -202,7 +203,7 @@ def parsed_size(body: Buffer) -> int:
             if size > LARGE:
                 break
     except DecodeError:
-        pass  # the decoder raises the same error, equally early
+        pass  # the decoder raises the same error at the same point
     return size
 
 
@@ -232,11 +233,12 @@ def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
 def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
     """Return `message` in parts.
 
-    The data of FP32 and FP64 tensors, bin_data and str_data are separate parts, without a copy. The message comes from
-    `client.encode_request` or `server.encode_response`, so its payload can hold the tensors.
+    The data of FP32 and FP64 tensors, bin_data and str_data are separate parts, which are not copied. The message comes
+    from `client.encode_request` or `server.encode_response`, so its payload can hold the tensors.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that grps cannot carry; UNIMPLEMENTED for an ndarray.
+        GatewayError: INVALID_ARGUMENT if grps cannot represent a tensor (the message says which); UNIMPLEMENTED for an
+            ndarray.
     """
     head = b"" if message.status is None else write_field(_STATUS, _write_status(message.status))
     if message.model:
@@ -269,7 +271,8 @@ _WRITERS: dict[Payload, Callable[[Sequence[Tensor]], tuple[Parts, int]]] = {
     Payload.NDARRAY: _refuse_ndarray,
     Payload.GMAP: _write_gmap,
 }
-"""The writers by payload. Each returns the payload in parts, the first of them small, and its size in bytes."""
+"""The writer of each payload. It returns the payload in parts, of which the first is small, and the payload's size in
+bytes."""
 
 
 # --- Status ---
@@ -278,8 +281,8 @@ _CODE, _MSG, _FLAG = 1, 2, 3
 
 
 def _read_status(message: Buffer) -> GrpsStatus:
-    """Return the Status in `message`, including flags that the schema does not define. Raises DecodeError if `message`
-    is not a Status."""
+    """Return the Status in `message`. The flag can be a number that the schema does not define. Raise DecodeError if
+    `message` is not a Status."""
     if message == _OK:
         return OK
     code, text, flag = 0, "", UNKNOWN
@@ -297,7 +300,7 @@ def _read_status(message: Buffer) -> GrpsStatus:
 
 
 def _int32(number: int) -> int:
-    """Return a varint as protobuf reads an int32, which is its lowest 32 bits, signed."""
+    """Return a varint as protobuf reads an int32: its lowest 32 bits, signed."""
     return (number + 2**31) % 2**32 - 2**31
 
 
@@ -306,11 +309,11 @@ def _write_status(status: GrpsStatus) -> bytes:
 
 
 def _write_members(status: GrpsStatus) -> bytes:
-    """Return the members, except values that are 0 or empty, which protobuf leaves out."""
+    """Return the members. Like protobuf, omit values that are 0 or empty."""
     code = bytes((_CODE << 3,)) + varint(status.code % 2**64) if status.code else b""
     text = write_field(_MSG, status.text.encode("utf-8", "replace")) if status.text else b""
     return code + text + (bytes((_FLAG << 3,)) + varint(status.flag % 2**64) if status.flag else b"")
 
 
 _OK = _write_members(OK)
-"""The status of almost every response, which is written once."""
+"""The status of almost every response, encoded once."""

@@ -13,7 +13,7 @@ NAN: Nan = "string"
 """The default form of NaN and infinities, for routes without `translate.nan`."""
 
 OCTETS = Headers(((b"content-type", OCTETS_TYPE.encode()),))
-""" "exact match, parameters not stripped": both servers reject a type with parameters."""
+""""exact match, parameters not stripped": both servers reject a content type with parameters."""
 
 
 def media_type(content_type: str) -> str:
@@ -22,15 +22,15 @@ def media_type(content_type: str) -> str:
 
 
 def stream_headers(content_type: str) -> Headers:
-    """Return the headers of a stream to a client."""
+    """Return the headers of a stream that the gateway sends to a client."""
     return Headers(((b"content-type", content_type.encode("latin-1")),)) if content_type else OCTETS
 
 
 def stream_type(answer: Answer) -> str:
     """Return the content type of the stream from the backend with `answer`.
 
-    If the server speaks grps, its operator has configured the type ("res_content_type"), and clients depend on it. The
-    result is empty if the type is unknown or is the usual type."""
+    The operator of a grps server can configure the type ("res_content_type"), and clients can depend on it. The result
+    is empty if the type is unknown or is the usual type."""
     origin = answer.origin if isinstance(answer, Response) else None
     return origin.content_type if isinstance(origin, BackendMessage) else ""
 
@@ -41,7 +41,7 @@ def begins_object(body: Buffer) -> bool:
 
 
 def bin_data_message(body: Buffer) -> GrpsMessage:
-    """Return the message of a body of bytes."""
+    """Return the message for a body that is bin_data."""
     return GrpsMessage(payload=Payload.BIN_DATA, tensors=(payload.bin_data(bytes(body)),))
 
 

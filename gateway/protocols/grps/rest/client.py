@@ -1,4 +1,4 @@
-"""The upstream side of grps over HTTP. The Python and C++ servers differ more than the specification says."""
+"""grps over HTTP, upstream side. The Python and C++ servers differ more than the specification says."""
 
 from functools import partial
 
@@ -31,15 +31,16 @@ from gateway.protocols.grps.schema import GrpsMessage, Payload, backend_method
 DEFAULT_CONTROL = StreamControl()
 
 _MAX_ERROR_SIZE = 2**20
-"""Maximum size of a response with type `application/octet-stream` that can be a JSON error, in bytes."""
+"""Maximum size of an `application/octet-stream` response that can be a JSON error, in bytes."""
 
 
 def encode_request(request: Request, target: Target, control: StreamControl = DEFAULT_CONTROL) -> Message:
     """Return the message of a request to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps has no such method; INVALID_ARGUMENT naming a parameter or an input that the
-            message cannot carry, or for a stream of bytes that must be requested in a JSON body.
+        GatewayError: UNIMPLEMENTED if grps does not have the method; INVALID_ARGUMENT if the message cannot represent a
+            parameter or an input (the message says which), or for a stream of bytes that must be requested in a JSON
+            body.
     """
     grps = client.encode_request(request)
     asks_in_body = control.mode == BODY and request.operation is Operation.STREAM
@@ -60,12 +61,13 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
 def asked(
     request: Request, control: StreamControl, headers: Headers, parts: tuple[Buffer, ...], model: str = ""
 ) -> Message:
-    """Return the message with this body, with `model` in the query if it is not empty.
+    """Return a request message with the body `parts`. `model` goes into the query if it is not empty.
 
-    A stream is requested in the query or in a header.
+    For a stream, the query or a header contains the key of `control`, unless the body does.
 
     Raises:
-        GatewayError: UNIMPLEMENTED if grps has no such method; INVALID_ARGUMENT if the name is not UTF-8.
+        GatewayError: UNIMPLEMENTED if grps does not have the method; INVALID_ARGUMENT if the model name cannot be
+            encoded as UTF-8.
     """
     method, path = METHOD_PATHS[backend_method(request.operation)]
     mode = (control.mode or QUERY) if request.operation is Operation.STREAM else ""
@@ -76,10 +78,10 @@ def asked(
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's Answer to `request`, or one message of its stream.
+    """Return the backend's Answer to `request`, or one message of a stream.
 
     Raises:
-        DecodeError: the reply is not a grps response.
+        DecodeError: the response is not a grps response.
         GatewayError: the error that the response reports.
     """
     is_stream = request.operation is Operation.STREAM
@@ -93,7 +95,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _with_content_type(answer: Answer, reply: Message) -> Answer:
-    """Return `answer`, one message of a stream, with the stream's content type if it is not the usual one."""
+    """Return `answer`, one message of a stream, with the stream's content type if this is not the usual type."""
     content_type = reply.headers.get("content-type")
     if content_type in ("", OCTETS_TYPE) or not isinstance(answer, Response):
         return answer
@@ -103,12 +105,12 @@ def _with_content_type(answer: Answer, reply: Message) -> Answer:
 
 
 def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessage:
-    """Return the message of a response, or of one message of a stream.
+    """Return the GrpsMessage in a response, or in one message of a stream.
 
-    Servers let users configure the content type, so the type does not distinguish JSON from bytes.
+    Users can configure a server's content type, so the type does not distinguish JSON from bytes.
 
     Raises:
-        DecodeError: the reply is not a GrpsMessage.
+        DecodeError: the response is not a GrpsMessage.
         GatewayError: the error of a response that has an HTTP status of 400 or above and is not a GrpsMessage.
     """
     if reply.status == 200 and (is_stream or media_type(reply.headers.get("content-type")) == OCTETS_TYPE):
@@ -125,16 +127,16 @@ def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessa
 
 
 def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
-    """Return the message of a body with type `application/octet-stream`: bin_data, unless the body is a GrpsMessage in
-    JSON. In a stream, the GrpsMessage can be any message. Outside of streams, it can only be an error, for which the
-    C++ server repeats the request's content type."""
+    """Return the message in an `application/octet-stream` body: bin_data, unless the body is a JSON GrpsMessage. In a
+    stream, this can be any message. Outside a stream, it can only be an error, because the C++ server sends errors with
+    the request's content type."""
     if not begins_object(body) or not (is_stream or len(body) <= _MAX_ERROR_SIZE):
         return bin_data_message(body)
     try:
         grps = read_message(body, "output", limits)
     except (DecodeError, GatewayError):
-        # A large body is not parsed a second time, because a body that the first reader rejected could be made to
-        # exhaust the memory.
+        # A large body that the first reader rejected is not parsed again, because it could be crafted to exhaust
+        # memory.
         if is_stream and (len(body) > _MAX_ERROR_SIZE or _is_grps_message(body)):
             raise
         return bin_data_message(body)
@@ -143,8 +145,8 @@ def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
 
 
 def _is_grps_message(body: Buffer) -> bool:
-    """Return whether a JSON object that could not be decoded was meant as a GrpsMessage, because a member that only a
-    GrpsMessage has is an object."""
+    """Return whether an undecodable JSON object was meant to be a GrpsMessage: it contains an object under a key that
+    only a GrpsMessage uses."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Errors of grps-rest: a JSON GrpsMessage to clients, and any body from backends."""
+"""Errors of grps-rest. Clients get a JSON GrpsMessage; backends can send any body."""
 
 import re
 
@@ -14,9 +14,9 @@ _MAX_TEXT_SIZE = 8192
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`, or the last message of a stream, also for `passthrough`.
+    """Return the response, or the last message of a stream, that reports `error`. `passthrough` routes use it too.
 
-    The HTTP status is the code in the body, unless a model chose a code that is not an HTTP error."""
+    The HTTP status is the code in the body, unless a model chose a code that is not an HTTP error status."""
     grps = failure(error)
     assert grps.status is not None
     headers = Headers((*JSON_HEADERS.raw, *error_fields(error)))

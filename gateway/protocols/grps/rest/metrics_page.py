@@ -1,4 +1,4 @@
-"""The metrics page, and the series that it draws, which are request results per second."""
+"""The metrics page, and the series that it plots: request results per second."""
 
 from html import escape
 from importlib.resources import files
@@ -20,11 +20,11 @@ _NAMES = {
     Metric.CPU_USAGE: "*cpu_usage(%)",
     Metric.MEMORY_USAGE: "*mem_usage(%)",
 }
-"""The grps names of the series."""
+"""The names of the series in grps."""
 
 
 def encode_response(answer: Answer, request: Request) -> Message:
-    """Return the page, or the series in the query.
+    """Return the page, or the series that the query selects.
 
     Raises:
         GatewayError: NOT_FOUND if the series is unknown.

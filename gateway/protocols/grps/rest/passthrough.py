@@ -1,5 +1,5 @@
-"""Routes with `passthrough: true` ("customized HTTP"), whose requests and responses have bodies that only the model
-understands.
+"""Routes with `passthrough: true` ("customized HTTP"). Only the model understands the bodies of their requests and
+responses.
 """
 
 from gateway.core.operations import Operation
@@ -8,21 +8,20 @@ from gateway.core.types import Answer, Buffer, Headers, Message, Request, Respon
 from gateway.protocols.grps.rest.urls import read_model
 
 HTTP_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-""" "any" of the C++ server"""
+""""any" in the C++ server"""
 
 _FORWARDED_HEADERS = frozenset((b"content-type", b"accept"))
-"""The headers that describe the body. The gateway does not forward a client's other headers, above all its
-credentials."""
+"""The headers that describe the body. The gateway forwards no other client headers, in particular no credentials."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request of a client, which is always a stream. Raises DecodeError for an invalid query."""
+    """Return the client's Request, which is always for a stream. Raise DecodeError for an invalid query."""
     # "customized HTTP can only specify the model in the query"
     return Request(Operation.STREAM, read_model(message.query) or listener.model, origin=message)
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """Return the client's message, without the headers that are not forwarded."""
+    """Return the client's message, with only the headers that the gateway forwards."""
     message = request.origin
     assert message is not None
     headers = Headers([each for each in message.headers.raw if each[0] in _FORWARDED_HEADERS])
@@ -30,26 +29,26 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's response, or one piece of its body, undecoded."""
+    """Return the backend's response, or one piece of its body, without decoding it."""
     return Response(origin=reply)
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the backend's response. It keeps the header `connection`, because the transport needs this header to find
-    the names of the connection headers that it removes."""
+    """Return the backend's response. The response keeps the `connection` header, which tells the transport which
+    hop-by-hop headers to remove."""
     assert isinstance(answer, Response)
     assert answer.origin is not None
     return answer.origin
 
 
 def wants_stream(message: Message) -> bool:
-    """Return True, so bodies are not collected."""
+    """Return True, so the gateway does not collect bodies."""
     return True
 
 
 class PieceCutter:
-    """Splits a body into the pieces in which it arrives. A body without bytes is one empty piece, which signals the
-    response."""
+    """Splits a body into the pieces in which it arrives. An empty body becomes one empty piece, so the response
+    starts."""
 
     _has_come = False
 
@@ -63,5 +62,5 @@ class PieceCutter:
         return []
 
     def end(self) -> list[Buffer]:
-        """Return the empty piece of a body without bytes."""
+        """Return the empty piece if the body was empty."""
         return [] if self._has_come else [b""]

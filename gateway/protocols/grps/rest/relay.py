@@ -1,5 +1,5 @@
-"""Relay of inferences from a grps-rest client to a grps-rest server, without decoding them (`core.protocol.Relay`).
-Both sides must use the same way to request streams."""
+"""Relay of inferences from a grps-rest client to a grps-rest server, without decoding them (`core.protocol.Relay`). The
+client and the server must request streams in the same way."""
 
 from functools import lru_cache, partial
 
@@ -24,7 +24,7 @@ _HEADERS = {JSON_TYPE: JSON_HEADERS, OCTETS_TYPE: OCTETS}
 def head(message: Message, listener: ListenerSettings, control: StreamControl) -> Head | None:
     """Return the request of an inference.
 
-    Return None if the gateway must decode it, because the path is another one, the client requests an ndarray, or
+    Return None if the gateway must decode the request, because it has another path, the client requests an ndarray, or
     `find_model` returns None.
 
     Raises:
@@ -46,19 +46,19 @@ def head(message: Message, listener: ListenerSettings, control: StreamControl) -
 
 
 def _is_octets(message: Message) -> bool:
-    """Return whether a client's body is the bytes of bin_data."""
+    """Return whether a client's body is bin_data."""
     return media_type(message.headers.get("content-type")) == OCTETS_TYPE
 
 
 def request(message: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
     """Return the message to a server.
 
-    Return None if the client's message requests a stream and the request does not, or the reverse."""
+    Return None if only one of the client's message and `request` asks for a stream."""
     asks = request.operation is STREAM
     if asks is not control.asks(message, read_query(message.query, control.key)):
         return None
     headers = OCTETS if _is_octets(message) else JSON_HEADERS
-    # A name in the query is used if the message has none. If the message has a name, both names are the same.
+    # The server uses the name in the query if the message contains no name. If it does, both names are the same.
     return asked(request, control, headers, message.parts, model_and_version(request))
 
 
@@ -66,7 +66,7 @@ def request(message: Message, request: Request, target: Target, control: StreamC
 
 
 def reply(reply: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """Return the response to the client, or one message of its stream. Return None if the gateway must decode it.
+    """Return the response to the client, or one message of a stream. Return None if the gateway must decode it.
 
     Raises:
         DecodeError, GatewayError: the errors of `client.decode_response`.
@@ -84,7 +84,7 @@ def reply(reply: Message, request: Request, target: Target, control: StreamContr
 def _reply_headers(reply: Message, request: Request, control: StreamControl) -> Headers | None:
     """Return the headers of the response to the client.
 
-    Return None if the content type is not a grps type or the status is not 200."""
+    Return None if grps does not use the content type, or if the status is not 200."""
     if reply.status != 200:
         return None
     given = reply.headers.get("content-type")
@@ -94,13 +94,14 @@ def _reply_headers(reply: Message, request: Request, control: StreamControl) -> 
 
 
 def _is_success(body: Buffer, headers: Headers) -> bool:
-    """Return whether a body under these headers is bytes, or begins with a success status."""
+    """Return whether a body with these headers is bin_data, or begins with a success status."""
     return tells_success(body) or (headers is not JSON_HEADERS and not begins_object(body))
 
 
 @lru_cache(64)
 def relay(control: StreamControl) -> Relay | None:
-    """Return the Relay between sides with this control. Return None if JSON has several ways to write its key."""
+    """Return the Relay between a listener and a backend with the same `control`. Return None if JSON has several
+    spellings of its key."""
     if not control.is_plain:
         return None
     return Relay(partial(head, control=control), partial(request, control=control), partial(reply, control=control))

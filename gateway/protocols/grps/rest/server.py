@@ -63,7 +63,7 @@ def decode_request(message: Message, listener: ListenerSettings, control: Stream
 def _decode_inference(message: Message, query: Query, listener: ListenerSettings, control: StreamControl) -> Request:
     is_stream = control.asks(message, query)
     if is_stream and query.returns_ndarray:
-        # the text of both servers
+        # the message of both servers
         raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
 
     def read(body: Buffer) -> Request:
@@ -82,7 +82,8 @@ def _decode_inference(message: Message, query: Query, listener: ListenerSettings
 
 
 def _read_body(body: Buffer, headers: Headers, limits: Limits, control: StreamControl, is_stream: bool) -> GrpsMessage:
-    """Return the message of an inference. Real servers refuse a type with parameters, and JSON without its type."""
+    """Return the message of an inference. Real servers are stricter: they reject a content type with parameters, and
+    JSON without the JSON content type."""
     content_type = headers.get("content-type")
     given = media_type(content_type)
     if given == OCTETS_TYPE:
@@ -99,7 +100,7 @@ def encode_response(
     """Return the response to a request that `decode_request` returned, or one message of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that the response cannot carry.
+        GatewayError: INVALID_ARGUMENT if the response cannot represent an output (the message says which).
     """
     if request.operation is Operation.STATISTICS:
         return metrics_page.encode_response(answer, request)
@@ -119,5 +120,6 @@ def encode_response(
 
 
 def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Message:
-    """Return the end of a stream, which has no bytes. For a stream without messages, the end is the response."""
+    """Return the end of a stream, a message without bytes. If the stream has no messages, the end is the whole
+    response."""
     return Message(headers=stream_headers(control.content_type), status=200)

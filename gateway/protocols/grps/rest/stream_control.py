@@ -1,6 +1,6 @@
 """Stream requests in grps-rest, and the content type of the stream.
 
-A grps server has these settings in `streaming_ctrl`, and a listener or a backend in `settings`.
+A grps server is configured under `streaming_ctrl`, a listener or a backend under `settings`.
 """
 
 import re
@@ -30,7 +30,7 @@ _TAKEN = {
     | {"traceparent", "tracestate", "x-api-key", "x-request-id"},
     BODY: frozenset({"model", "status", "str_data", "bin_data", "gtensors", "gmap", "ndarray", "strdata", "bindata"}),
 }
-"""Keys that have another meaning in this place."""
+"""Keys that already have another meaning in each part of a request."""
 
 SETTINGS = (
     ProtocolSetting(
@@ -50,7 +50,7 @@ SETTINGS = (
 @frozen
 class StreamControl:
     """The settings for a listener or a backend. An empty `mode` means the query or a header for a listener, and the
-    query for a backend. An empty `content_type` means the type of the stream from the backend."""
+    query for a backend. An empty `content_type` means the type of the backend's stream."""
 
     mode: str = ""
     key: str = STREAMING
@@ -58,7 +58,7 @@ class StreamControl:
 
     @property
     def ways(self) -> str:
-        """The ways to request a stream, for error texts."""
+        """The ways to request a stream, for error messages."""
         ways = {
             QUERY: f"{self.key}=true in the query",
             HEADER: f"a header {self.key}: true",
@@ -72,14 +72,14 @@ class StreamControl:
         return _PLAIN.fullmatch(self.key) is not None
 
     def may_be_asked(self, message: Message) -> bool:
-        """Return whether the query or the headers have the key, either unchanged or percent-encoded."""
+        """Return whether the query or the headers might contain the key, also percent-encoded."""
         return self.key in message.query or "%" in message.query or bool(message.headers.get(self.key))
 
     def asks(self, message: Message, query: Query) -> bool:
         """Return whether a client's message requests a stream.
 
         Raises:
-            DecodeError: the flag is not true or false, or is in the wrong place.
+            DecodeError: the flag is not true or false, or is in the wrong part of the request.
         """
         in_header = self._header_asks(message)
         for place, asks in ((QUERY, query.streaming), (HEADER, in_header)):
@@ -94,9 +94,9 @@ class StreamControl:
         return bool(word) and read_flag(word, f"the header {self.key}")
 
     def asks_in_body(self, message: Message) -> bool:
-        """Return whether the JSON body has the member that requests a stream.
+        """Return whether the JSON body contains the member that requests a stream.
 
-        Everything else in the body is skipped, so a large body costs little. The result for invalid JSON is False."""
+        The parser skips everything else, so a large body costs little. For invalid JSON, the result is False."""
         if self.mode != BODY or self.key.encode() not in bytes(message.body):
             return False
         if media_type(message.headers.get("content-type")) == OCTETS_TYPE:
@@ -113,10 +113,10 @@ def _member_reader(key: str) -> "msgspec.json.Decoder[msgspec.Struct]":
 
 
 def read_settings(values: Mapping[str, str]) -> StreamControl:
-    """Return the StreamControl of SETTINGS with these values.
+    """Return the StreamControl for these values of SETTINGS.
 
     Raises:
-        SettingError: a mode, a key or a content type is not usable.
+        SettingError: a mode, a key or a content type is invalid.
     """
     mode, key, content_type = (values.get(each.name, each.default) for each in SETTINGS)
     if mode and mode not in _TAKEN:

@@ -1,7 +1,7 @@
-"""Streamed bodies, which are JSON objects in sequence without a delimiter, with bytes of bin_data between them.
+"""Splits streamed bodies, which contain JSON objects without delimiters, with bytes of bin_data between them.
 
-Only the end of an HTTP chunk separates bytes from the data that follows. Objects are found by their nesting,
-independent of chunks.
+Only the end of an HTTP chunk separates bytes from the data after them. Objects are found by their nesting, independent
+of chunks.
 """
 
 import re
@@ -11,15 +11,15 @@ from gateway.core.json import BLANKS
 from gateway.core.types import Buffer
 
 _MAX_BLANKS = 64
-"""Maximum number of blanks before an object. A chunk that begins with more blanks is bytes."""
+"""Maximum number of blanks before an object. A chunk that begins with more blanks counts as bytes."""
 _OUTSIDE_STRINGS = re.compile(rb'["{}]')
 _IN_STRING = re.compile(rb'["\\]')
 _BACKSLASH, _QUOTE, _OPEN = b'\\"{'
 
 
 class JsonCutter:
-    """Splits a body at the end of each JSON object. Data that does not begin like an object is bytes, up to the end of
-    its chunk."""
+    """Splits a body at the end of each JSON object. Data that does not begin like an object counts as bytes, up to the
+    end of its chunk."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -35,7 +35,7 @@ class JsonCutter:
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the objects that `data` completes.
 
-        Raises GatewayError (RESOURCE_EXHAUSTED) if an object exceeds the limit."""
+        Raise GatewayError (RESOURCE_EXHAUSTED) if an object exceeds the limit."""
         self._buffer += data
         objects: list[Buffer] = []
         while self._begins_with_object() and self._reaches_end():
@@ -55,7 +55,7 @@ class JsonCutter:
         return [message]
 
     def end(self) -> list[Buffer]:
-        """Return the bytes that end with the body. Raises DecodeError if the body ends inside an object."""
+        """Return the bytes that end with the body. Raise DecodeError if the body ends inside an object."""
         if self._begins_with_object():
             raise DecodeError("the stream ends inside a JSON object")
         return self.boundary()
@@ -64,7 +64,7 @@ class JsonCutter:
         if self._depth:
             return True
         if self._follows_object and self._buffer:
-            # The C++ server ends each object with a newline, which a proxy can put into a separate chunk.
+            # The C++ server ends each object with a newline, which a proxy can send in a separate chunk.
             if self._buffer[:1] == b"\n":
                 del self._buffer[:1]
             self._follows_object = False

@@ -1,4 +1,4 @@
-"""URLs of grps-rest, with the operation of each path, and the query."""
+"""URLs of grps-rest: the operation of each path, and the query."""
 
 from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode
@@ -31,18 +31,19 @@ OPERATIONS = {
 }
 """The operation of each pattern except inference.
 
-The gateway serves all of them under GET and POST, because the Python server takes "GET, POST" and the C++ server "any".
+The gateway accepts GET and POST for all of them, because the Python server accepts "GET, POST", and the C++ server
+"any".
 """
 
 METRICS_SERIES = f"GET {_ROOT}/monitor/series"
 METRICS_PATTERNS = ("GET /", f"GET {_ROOT}/monitor/metrics", METRICS_SERIES)
-"""The metrics page, under two paths, and the series that it draws."""
+"""The two paths of the metrics page, and the path of the series that it plots."""
 
 PATTERNS = (f"POST {_PREDICT}", *OPERATIONS)
 
 
 def is_inference(message: Message) -> bool:
-    """Return whether a client's message is an inference: at the grps path, or at any other path that a route gives to
+    """Return whether a client's message is an inference: at the grps path, or at any other path that a route maps to
     grps."""
     return message.pattern not in OPERATIONS and message.pattern not in METRICS_PATTERNS
 
@@ -88,8 +89,8 @@ def _read_query(query: str, stream_key: str) -> Query:
 
 
 def read_model(query: str) -> str:
-    """Return the model in a query whose other parameters belong to the model. Raises DecodeError if the query is not
-    percent-encoded UTF-8 or has more than 100 parameters."""
+    """Return the model name in a query whose other parameters belong to the model. Raise DecodeError if the query is
+    not percent-encoded UTF-8 or has more than 100 parameters."""
     return _parameters(query).get("model", "") if query else ""
 
 
@@ -108,10 +109,10 @@ def _is_true(parameters: dict[str, str], key: str) -> bool:
 
 
 def read_flag(value: str, what: str) -> bool:
-    """Return a flag, in upper or lower case.
+    """Return the value of a flag, which can be in upper or lower case.
 
-    Raises DecodeError, which names `what`, for another word, because a server would ignore it and respond differently
-    than the client requested."""
+    Raise DecodeError, with `what` in the message, for any other word: a server would ignore it and send a response that
+    the client did not request."""
     word = value.strip().lower()
     if word not in _FLAGS:
         raise DecodeError(f"{what} is {value[:40]!r}, expected true or false")
