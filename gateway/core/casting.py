@@ -1,8 +1,8 @@
-"""Functions that cast numbers from JSON text to a datatype. The codecs of JSON protocols call them.
+"""Functions that cast numbers to a datatype, mainly for codecs that read numbers from JSON text.
 
 The functions check every value; integers never wrap around and floats never become infinite.
 
-By contrast, `bridge/datatypes.py` converts tensors that already have a datatype, according to the route's `cast`.
+`bridge/datatypes.py` converts tensors that already have a datatype, according to the route's `cast`.
 `datatypes.WIDENINGS` lists the exact conversions between datatypes.
 """
 

@@ -324,7 +324,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
 
 
 def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
-    """Return the backend's `error` in the encoding of its `reply`; None if the reply is not JSON, is long, or shows a
+    """Return the backend's `error` as written in `reply`; None if the reply is not JSON, is long, or contains a
     traceback."""
     media_type, body = reply.headers.get("content-type"), reply.body
     if reply.status < 400 or not media_type.startswith("application/json") or len(body) > LONGEST_TEXT:
