@@ -80,7 +80,7 @@ def _has_word(body: bytes | bytearray, word: bytes, letter: int) -> bool:
     for _ in range(_MOST_LETTERS):
         if at < 0:
             return False
-        if body.startswith(word, at - letter):  # if negative, from the end: too few bytes remain
+        if body.startswith(word, at - letter):  # a negative start is near the end: too short to match
             return True
         at = body.find(rare, at + 1)
     return body.find(word, max(0, at - len(word))) >= 0

@@ -12,10 +12,10 @@ _EXPECTED = "expected host:port, dns:///name:port, grpcs://host:port or unix:/pa
 
 
 def parse_address(text: str) -> Address:
-    """Return the Address in `text`. Connections use all addresses of a name, in turn.
+    """Return the Address in `text`. If a name has several addresses, connections use them in turn.
 
     Raises:
-        ValueError: `text` is not a gRPC address. The error has the fault and the expected form.
+        ValueError: `text` is not a gRPC address. The message contains the fault and the expected format.
     """
     try:
         return _parsed(text)
