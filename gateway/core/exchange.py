@@ -248,8 +248,8 @@ def reported(error: Exception, message: Message) -> GatewayError:
 def as_gateway_error(error: Exception, record: Record = UNRECORDED) -> GatewayError:
     """Return the GatewayError to report to a client for `error`.
 
-    This drops the traceback of `error`, so do not raise `error` again. An unexpected error is logged with the request
-    id in `record`; the client's error contains the same id."""
+    The function drops the traceback of `error`. Do not raise `error` again. An unexpected error is logged with the
+    request id in `record`; the client's error contains the same id."""
     if isinstance(error, GatewayError):
         reported = error
     elif isinstance(error, DecodeError):

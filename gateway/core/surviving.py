@@ -37,7 +37,7 @@ def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
     """Wait for all awaitables in parallel.
 
-    Return the results of those that succeed, in order; `log_and_continue` logs each failure. If the caller is
+    Return the results of the successful awaitables, in order; `log_and_continue` logs each failure. If the caller is
     cancelled, all tasks are cancelled."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []

@@ -24,9 +24,9 @@ class Destination:
     number of Responses.
 
     `translate` contains the settings for encoding the response. `route` is the route's name (for a graph,
-    `models.NAME`) and `backend` the name of its (first) backend. Both are empty for responses from the gateway itself.
-    `relay` relays client messages without decoding them. If `relay` is None, the gateway decodes them, and `reads` is
-    the reason: the first configuration key that needs their content."""
+    `models.NAME`) and `backend` the name of its (first) backend. `route` and `backend` are empty for responses from the
+    gateway itself. `relay` relays client messages without decoding them. If `relay` is None, the gateway decodes them,
+    and `reads` is the reason: the first configuration key that needs their content."""
 
     handler: Handler | None = None
     translate: Translate = Translate()

@@ -646,7 +646,7 @@ class ControlRequest(Request, frozen=True):
 class Response(Struct, frozen=True):
     """The response to `infer` and to the derivatives.
 
-    `origin` and `schemaless` have the same meaning as in Request, but for outputs instead of inputs.
+    `origin` and `schemaless` have the same meaning as in Request, with outputs instead of inputs.
 
     `unread` is the whole reply to the client of an `unread` Request. In this case, all other fields are unknown.
     """

@@ -251,8 +251,8 @@ class ListenerConnections:
     def renew(self, settings: ListenerSettings) -> tuple[object, ...]:
         """Change the listener's name and limits.
 
-        Return the open connections, including those that open in the next turn of the loop. If a limit is lower than
-        before, excess connections stay open."""
+        Return the open connections, including connections that open in the next turn of the loop. If a limit is lower
+        than before, excess connections stay open."""
         limits = settings.limits
         self._name, self._limit, self._clients.limit = settings.name, limits.connections, limits.connections_per_client
         return (*self._open, *self._created)

@@ -228,8 +228,9 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
-    """Return the reply without hop-by-hop headers (including those in its `Connection` header), headers whose names are
-    in `left_out`, and headers that the record adds, because a relayed reply can contain its own request id."""
+    """Return the reply without hop-by-hop headers (including the headers that its `Connection` header lists) and
+    without headers whose names are in `left_out`. Also drop the headers that the record adds, because a relayed reply
+    can contain its own request id."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]
