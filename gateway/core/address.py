@@ -54,7 +54,7 @@ class Address:
 
 
 def is_ip(host: str) -> bool:
-    """Return whether `host` is an IP address, without brackets, and not a name."""
+    """Return whether `host` (without brackets) is an IP address."""
     try:
         ip_address(host)
     except ValueError:

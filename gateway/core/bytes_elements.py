@@ -14,7 +14,7 @@ from gateway.core.errors import DecodeError
 _LENGTH = Struct("<I")
 
 PIECE = 2**14
-"""Number of elements that one call into C creates.
+"""Number of elements to create in one call into C.
 
 No other thread runs during the call. A call for 15 million elements would take 0.6 s."""
 

@@ -17,7 +17,7 @@ _EXACT_IN_DOUBLE = 2.0**53
 
 
 def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    """Return `values` (int64, uint64, float64 or bool, any shape) as `datatype`'s dtype, in the same shape.
+    """Return `values` (int64, uint64, float64 or bool, any shape) in the same shape, with the dtype of `datatype`.
 
     An integer datatype accepts integral numbers in its range, including `1.0` and `1e3`; numbers that arrive as doubles
     are exact up to 2^53. A float datatype rounds to nearest. It accepts NaN and infinities but refuses finite numbers

@@ -5,9 +5,9 @@ within the same GRAIN form a group with one timer, which fires at the end of thi
 from its group; the timer of an empty group does nothing. So deadlines can be up to one GRAIN late, but are never early.
 Deadlines within the next NEAR seconds are exact.
 
-Clients choose their deadlines, so the number of timers must have a limit. A deadline beyond LONGEST joins the group at
-LONGEST, and moves to another group later. So there are never more groups and timers than grains within LONGEST, however
-many deadlines the calls set and drop.
+Clients choose their deadlines, so the number of timers must be limited. A deadline beyond LONGEST joins the group at
+LONGEST, and moves to another group later. So the number of groups and timers never exceeds the number of grains within
+LONGEST, regardless of how many deadlines calls set and drop.
 
 If all calls have the same limit (`TimeLimit`), one timer is enough.
 """
@@ -235,7 +235,7 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
 
 
 class _LimitedCall:
-    """A call whose task is cancelled when its time is over."""
+    """A call whose task is cancelled at the end of the time limit."""
 
     __slots__ = ("_cancelling", "has_rung", "task", "when")
 
@@ -248,12 +248,12 @@ class _LimitedCall:
         """Number of times that the task had been cancelled before the call began."""
 
     def ring(self) -> None:
-        """Cancel the task, because the time is over."""
+        """Cancel the task, because the time limit has passed."""
         self.has_rung = True
         self.task.cancel()
 
     def was_ended(self) -> bool:
-        """Return whether the task was cancelled because the time was over, and for no other reason."""
+        """Return whether the task was cancelled only because the time limit had passed."""
         if not self.has_rung:
             return False
         self.has_rung = False

@@ -56,7 +56,7 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
 _WITHOUT_KEYS = (object, BaseModel, Documented)
 
 
-@cache  # many of the configuration's models are in one module
+@cache  # one module can contain many of the configuration's models
 def _docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
     """Return the strings below attributes, by class name and attribute name."""
     try:

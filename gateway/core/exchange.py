@@ -234,7 +234,7 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the reply to `message` for a listener error."""
+    """Return the reply to `message` for an error that the listener has detected."""
     return protocol.encode_error(reported(error, message), None, message)
 
 

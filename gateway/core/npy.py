@@ -1,4 +1,5 @@
-"""Files in the numpy format `.npy` (versions 1 to 3), which contain one array with its datatype and shape.
+"""Files in the numpy format `.npy` (versions 1 to 3), which contain one array with its datatype and shape. Codecs for
+protocols with npy bodies use it.
 
 numpy parses the header, a Python literal of at most 4096 bytes. This module then compares the header with the size of
 the file. By contrast, `numpy.load` allocates memory for any shape in the header, and executes the pickles in arrays of
@@ -24,7 +25,7 @@ _VERSIONS = {
     b"\2\0": (Struct("<I"), read_array_header_2_0),
     b"\3\0": (Struct("<I"), read_array_header_2_0),  # UTF-8 instead of Latin-1, for field names
 }
-"""For each version, the encoding of the header's length, and the header's parser."""
+"""For each version, the Struct of the header's length field, and the function that parses the header."""
 _MAX_HEADER = 4096
 
 

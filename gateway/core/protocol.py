@@ -37,20 +37,20 @@ class Limits:
     headers: int = 64 * 2**10
     """Maximum size of a message's headers, in bytes."""
     json_values: int = 10_000
-    """Maximum number of JSON values in a message, excluding tensor data; for MIP, TLVs in addition to one for each of
-    65535 rows. A server's model list, or its statistics, can always have 400,000."""
+    """Maximum number of JSON values in a message, excluding tensor data. For MIP: maximum number of TLVs, in addition
+    to one for each of 65535 rows. A server's model list or statistics can always contain up to 400,000 values."""
     config: int = 2**20
     """Maximum size of UM-Bridge's `config`, in bytes."""
     inflation: int = 1100
     """Maximum ratio of a message's size to its compressed size. Messages of up to 1 MiB can have any ratio. The default
-    is more than gzip can reach, because a tensor of equal numbers has a ratio of about 1000: `message` and the
-    process-wide `limits.memory` limit the memory for decompression."""
+    is higher than the maximum ratio of gzip, because a tensor of equal numbers has a ratio of about 1000. `message` and
+    the process-wide `limits.memory` still limit the memory for decompression."""
     connections: int | None = None
     """Maximum number of concurrent connections. The gateway refuses connections above this limit with an error in the
     listener's first protocol. Default: only the process-wide limit applies."""
     connections_per_client: int | None = None
-    """Maximum number of concurrent connections from one IPv4 address or one /64 network of IPv6. Behind a proxy all
-    clients have the proxy's address."""
+    """Maximum number of concurrent connections from one IPv4 address or one /64 network of IPv6. Behind a proxy, all
+    clients have the address of the proxy."""
     requests_per_connection: int | None = None
     """Maximum number of requests on one connection. The gateway then closes the connection gracefully, so its client
     connects again, possibly to another replica. Has no effect on brpc, because brpc clients fail calls for 3 s after a
@@ -59,12 +59,12 @@ class Limits:
     """Maximum age of a connection, in seconds, with a jitter of 10 % for each connection, so connections do not all end
     at the same time. The gateway then closes the connection gracefully. Has no effect on brpc."""
     connection_grace: float | None = None
-    """Seconds after `connection_age` or the last request during which gRPC calls can continue; after that they end with
+    """Seconds that gRPC calls can continue after `connection_age` or the last request. After that, they end with
     UNAVAILABLE. Default: no limit."""
     stream_first_message: PositiveSeconds = 300.0
     """Seconds to wait for the first message of a gRPC stream; then the stream ends with DEADLINE_EXCEEDED."""
     stream_idle: PositiveSeconds = 3600.0
-    """Maximum seconds that a gRPC stream can be idle after the response to its last message; then the stream ends with
+    """Seconds that a gRPC stream can be idle after the response to its last message; then the stream ends with
     DEADLINE_EXCEEDED."""
     # gRPC clients can ping every ten seconds to check the connection, with some jitter.
     ping_interval: float = 9.0
@@ -74,24 +74,24 @@ class Limits:
 
     @property
     def of_lists(self) -> "Limits":
-        """Return the limits of model lists, which have more values than all other messages, excluding tensor data."""
+        """Return the limits for model lists, which can contain more values than all other messages."""
         return replace(self, json_values=max(self.json_values, LISTED_VALUES))
 
     @property
     def ends_connections(self) -> bool:
-        """True if connections end after a number of requests or a time."""
+        """True if connections end after a number of requests or at a maximum age."""
         return self.requests_per_connection is not None or self.connection_age is not None
 
 
 DEFAULT_LIMITS = Limits()
 
 LISTED_VALUES = 400_000
-"""Maximum number of JSON values in a model list or in statistics. A list entry has five, and a repository has thousands
-of models; the statistics of a model have about seventy."""
+"""Maximum number of JSON values in a model list or in statistics. A list entry contains five values, and a repository
+can contain thousands of models. The statistics of a model contain about seventy values."""
 
 
 ANY_ORIGIN = "*"
-"""In `CrossOrigin.origins`: pages from any origin."""
+"""The value in `CrossOrigin.origins` that stands for pages from any origin."""
 
 
 @frozen
@@ -108,7 +108,7 @@ class CrossOrigin:
 
 @frozen
 class ListenerSettings:
-    """The listener's settings that `decode_request` needs.
+    """The settings of a listener that `decode_request` needs.
 
     `model` is the model for clients that send no model name."""
 

@@ -1,4 +1,4 @@
-"""The time that a call waits in a queue.
+"""The time that a call waits in a queue. `routing` records it.
 
 Responses contain the position and the time in the headers PLACE_HEADER and SECONDS_HEADER; the message of a timeout
 error also contains the time.

@@ -18,7 +18,7 @@ from gateway.core.frozen import frozen
 TRACE_PARENT, TRACE_STATE = b"traceparent", b"tracestate"
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 MIRROR_SPAN = "mirror"
-"""The name of the span of a mirrored call."""
+"""The span name for a mirrored call."""
 LONGEST_STATE = 512
 """Maximum length of the `tracestate` that the gateway forwards, in characters (W3C Trace Context, section 3.3.1.5:
 should be at least 512)."""

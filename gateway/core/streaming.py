@@ -1,4 +1,5 @@
-"""Streams: `answer_stream` answers a client's messages one by one, and `ask_stream` yields a backend's responses.
+"""Streams: `answer_stream` yields the replies to a client's messages, one by one, and `ask_stream` yields a backend's
+responses.
 
 Consumers pull all messages. The transport pulls a message, writes it, waits until its peer has read it, and then pulls
 the next message, so a slow client slows the backend down. A generator closes when its consumer stops, so a client that

@@ -42,7 +42,7 @@ def _is_page(reply: Message) -> bool:
 def page_text(reply: Message) -> str:
     """Describe a page by its title, for example `a web page (text/html), '500 Internal Server Error'`.
 
-    The rest of the page can be long, and show paths and variables of the server."""
+    The rest of the page can be long, and can reveal paths and variables of the server."""
     page = bytes(memoryview(reply.body)[:_MOST_READ])
     found = next(filter(None, (_element(page, name) for name in _TITLES)), b"").decode("utf-8", "replace")
     title = " ".join(readable(html.unescape(_TAG.sub(" ", found))).split())

@@ -1,4 +1,4 @@
-"""Search for words in message bodies that are otherwise not parsed, at memory speed. Relays use it.
+"""Search for words in message bodies that are otherwise not parsed, at memory speed. The relays of protocols use it.
 
 `bytes.find` takes 0.5 us per KiB. For a single byte, it calls the C function `memchr`, which is 40 times faster. So in
 longer bodies, the module searches for a letter of the word that does not occur in numbers, and compares the word at

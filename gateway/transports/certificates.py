@@ -1,4 +1,5 @@
-"""TLS contexts from certificate files, with the TLS versions and ciphers of Mozilla's intermediate profile.
+"""TLS contexts from certificate files, with the TLS versions and ciphers of Mozilla's intermediate profile. `assembly`
+creates them, and `tls` uses them.
 
 The module also explains failed handshakes in plain words.
 """
@@ -39,7 +40,7 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
     """Return the TLS context for a listener's handshakes.
 
     Raises:
-        CertificateError: a file is not readable or not usable.
+        CertificateError: a file is unreadable or unusable.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, alpn)
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # as in the profile: clients prefer their fastest cipher
@@ -59,7 +60,7 @@ def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Seq
     Without `files.authorities`, the context trusts the CAs of the system.
 
     Raises:
-        CertificateError: a file is not readable or not usable.
+        CertificateError: a file is unreadable or unusable.
     """
     context = _context(ssl.PROTOCOL_TLS_CLIENT, alpn)
     if not verify:

@@ -101,7 +101,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """1 while a request might have begun to arrive."""
+        """The number of requests that might have begun to arrive: 0 or 1."""
         return int(self._phase is Phase.HEAD)
 
     def renew(self, context: SharedContext) -> None:

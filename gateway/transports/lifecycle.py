@@ -1,4 +1,5 @@
-"""The phases of a client's connection, the time limits of the phases, and the end of the connection.
+"""The phases of a client's connection, the time limits of the phases, and the end of the connection. The server
+connections of all transports extend Lifecycle.
 
             first byte         head read            body read            reply being read by the client
       IDLE ────────────→ HEAD ───────────→ BODY ───────────→ ANSWERING ────────────────→ FLUSHING

@@ -1,4 +1,5 @@
-"""The planned end of a working connection, after which the client connects again, possibly to another replica."""
+"""The planned end of a working connection, after which the client connects again, possibly to another replica. The
+bounded connections use it."""
 
 import asyncio
 import math

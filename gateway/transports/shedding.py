@@ -1,4 +1,5 @@
 """Load shedding. While the process is overloaded, the gateway refuses new work early, before it costs much.
+`listener_connections` and the bounded connections ask for refusals.
 
 Every LOOK_SECONDS the gateway measures the load: the event-loop lag, and the fraction of the memory in use. After
 UP_LOOKS consecutive measurements over a limit, it refuses one more kind of work. The kinds that are cheapest to refuse

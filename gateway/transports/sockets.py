@@ -1,4 +1,4 @@
-"""Socket options and calls that the transports share."""
+"""Socket options and socket functions that the transports share."""
 
 import asyncio
 import ctypes

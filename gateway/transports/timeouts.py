@@ -21,7 +21,7 @@ class Timeouts:
     handshake: float = 10.0
     """The maximum time from the connection of the client to the end of the TLS handshake."""
     first_byte: float = 75.0
-    """The maximum time from the connection of the client to its first byte."""
+    """The maximum time from the start of a connection to the client's first byte."""
     idle: float = 75.0
     """The maximum time between two messages.
 

@@ -154,7 +154,7 @@ class Http2Client(Http2Connection):
         return stream
 
     def cancel(self, stream: Stream) -> None:
-        """Abandon the reply and inform the server, unless the stream is closed."""
+        """Unless the stream is closed, drop the reply and inform the server."""
         if not stream.is_closed:
             self._late_room = min(self._late_room + stream.room, MAX_WINDOW)
             self.reset(stream, ErrorCode.CANCEL)

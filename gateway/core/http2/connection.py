@@ -1,4 +1,4 @@
-"""One HTTP/2 connection, RFC 9113: the common part of `server` and `client`.
+"""The common part of `server` and `client`: one HTTP/2 connection (RFC 9113).
 
 The code is pure: it converts received bytes to events, and method calls to bytes to send. The caller passes the current
 time.
@@ -128,7 +128,7 @@ class Stream:
         """The frames that end this side of the stream after `unsent`; empty if the last DATA frame ends it, and None if
         more data follows."""
         self.heard = now
-        """When the peer last sent data."""
+        """The time when the peer last sent data."""
         self.handler: Any = None
 
 
@@ -212,7 +212,7 @@ class Http2Connection:
         self.is_paused = False
         """True if the peer reads too slowly. The connection then writes no data. The caller sets this field."""
         self.has_more = False
-        """True if `receive` stopped before it had processed all complete frames."""
+        """True if `receive` might have left complete frames unprocessed."""
         self.violation = ""
         """The rule that the peer broke, if the violation closed the connection."""
         self.block_since: float | None = None

@@ -144,7 +144,7 @@ class HeadReader(Generic[Head]):
         self._decoder.allow(0)
 
     def skip(self, block: bytes) -> None:
-        """Skip a block that is not needed, such as a closed stream's. Raises DecodeError, like `read`."""
+        """Skip a block that is not needed, such as a block of a closed stream. Raises DecodeError, like `read`."""
         if not self._decoder.is_stateless:
             try:
                 self._fields(block)

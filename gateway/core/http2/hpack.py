@@ -70,7 +70,7 @@ _MOST_FIELDS = 4096
 correct."""
 
 INITIAL_TABLE_SIZE = 4096
-"""The initial value of SETTINGS_HEADER_TABLE_SIZE, RFC 9113 section 6.5.2."""
+"""The initial value of SETTINGS_HEADER_TABLE_SIZE (RFC 9113 section 6.5.2)."""
 
 
 class HeadersTooLargeError(Exception):

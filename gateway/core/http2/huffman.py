@@ -1,9 +1,10 @@
-"""HPACK's Huffman code, RFC 7541 appendix B. The code is pure.
+"""HPACK's Huffman code (RFC 7541 appendix B). The code is pure.
 
 The code is canonical: codes of equal length are consecutive numbers in the order of their symbols, and the numbers of
 longer codes follow the numbers of shorter codes. So the table below needs only the code length of each symbol.
 
-Decoding is a state machine over half octets. A state is the sequence of bits since the last complete code.
+The decoder is a state machine that reads half an octet at a time. A state is the sequence of bits since the last
+complete code.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""The server side of one HTTP/2 connection, for gRPC clients. The code is pure; `connection` describes how to use it.
+"""The server side of one HTTP/2 connection. The code is pure; `connection` describes how to use it. The gRPC listener
+and `http2_refusal` create it.
 
 The states of a stream:
 
@@ -88,7 +89,7 @@ _MOST_PING_STRIKES = 2
 _MOST_ABANDONED = 256
 """Maximum number of stored streams that this side has reset. Frames for these streams can still arrive.
 
-A client assumes that at most MAX_STREAMS streams are open."""
+A client never considers more than MAX_STREAMS streams open."""
 _MOST_SKIPPED = 16
 """Maximum number of stored gaps in the stream numbers."""
 

@@ -30,7 +30,7 @@ MAX_DEPTH = 64
 INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 BLANKS = b" \t\r\n"
 
-PIECE = 2**18  # bytes; sizes from 64 KiB to 1 MiB are equally fast, above that the parser's memory exceeds the cache
+PIECE = 2**18  # bytes; 64 KiB to 1 MiB are equally fast; above 1 MiB, the parser's memory exceeds the cache
 _SLOW_LIMIT = 2**24  # bytes of one array; Python's json takes half a second for them
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
@@ -267,7 +267,7 @@ def has_fraction(text: bytes | bytearray) -> bool:
     return _POINT in text or _SMALL_E in text or _CAPITAL_E in text
 
 
-_POINT, _SMALL_E, _CAPITAL_E = b".eE"  # finding a number among bytes takes a quarter of the time that a text takes
+_POINT, _SMALL_E, _CAPITAL_E = b".eE"  # integers: finding one takes a quarter of the time of a byte string
 
 
 def _parse_booleans(text: bytes) -> Numbers | None:

@@ -63,7 +63,8 @@ def count_integers(packed: Buffer) -> int:
 
 
 def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer:
-    """Return the varints of `packed` in the raw format of `datatype`. `elements` is their number (`count_integers`).
+    """Return the varints of `packed` in the raw format of `datatype`. `elements` is the number of varints
+    (`count_integers`).
 
     Raises:
         DecodeError: a number is outside the datatype's range, has more than 10 bytes, or is truncated. The message

@@ -1,4 +1,4 @@
-"""Message classes made at import from the descriptor sets that `protos/generate.py` writes.
+"""Message classes that are made at import, from the descriptor sets that `protos/generate.py` writes.
 
 Each set has its own descriptor pool. In the default pool of protobuf, messages of the same name in tritonclient,
 KServe, MLServer, and grpcio's health checking and reflection would clash with them.

@@ -6,7 +6,7 @@ from gateway.transports.address import BadAddressError, check_characters, host_a
 TLS = "grpcs"
 """The scheme of addresses with TLS; `https` is also accepted."""
 ALPN = "h2"
-"""The protocol that both sides announce over TLS (RFC 9113, section 3.2)."""
+"""The protocol that client and server announce over TLS (RFC 9113, section 3.2)."""
 
 _EXPECTED = "expected host:port, dns:///name:port, grpcs://host:port or unix:/path"
 

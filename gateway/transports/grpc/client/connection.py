@@ -76,7 +76,8 @@ class GrpcConnectionObserver(typing.Protocol):
 
 
 class GrpcClientConnection(asyncio.BufferedProtocol):
-    """One connection. `ready` is done once the server has sent valid HTTP/2, or fails with a TransportError."""
+    """One connection. The future `ready` is done when the server has sent valid HTTP/2, and otherwise fails with a
+    TransportError."""
 
     def __init__(
         self, place: Address, limits: Limits, timeouts: GrpcEndpointTimeouts, owner: GrpcConnectionObserver
@@ -96,7 +97,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._is_yielding = False
         self._unwritten = 0
-        """The number of calls that have begun and wait for one joint write."""
+        """The number of new calls that wait to be written together."""
         self.is_retired = False
         """True if the connection accepts no more calls."""
         self._is_pinged = False

@@ -96,7 +96,7 @@ class GrpcConnector:
         return call.result(body)
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message`, end the sending side, and yield each reply as the caller pulls it.
+        """Send `message` as the only message of the stream, and yield each reply as the caller pulls it.
 
         If the endpoint ends the stream with an error status, the last reply contains this status, so codecs read it in
         the same way as after `exchange`.

@@ -89,7 +89,7 @@ def _kind_of_content(head: ResponseHead) -> str:
 def reset(code: int) -> TransportError:
     """Return the error for a stream that the endpoint has reset.
 
-    This affects only this call. The connection and other calls continue.
+    The reset affects only this call. The connection and other calls continue.
 
     After REFUSED_STREAM, the gateway can repeat the request, because "the stream is being closed prior to any
     processing having occurred" (RFC 9113, section 8.7)."""

@@ -401,7 +401,7 @@ class UnaryCall(ServerCall):
         try:
             inflated = await self._inflated(body)
         except GatewayError as error:
-            self._task = None  # this is that task, which ends by itself and must not be cancelled
+            self._task = None  # the current task, which ends by itself and must not be cancelled
             self._refuse_message(error)
             return
         except asyncio.CancelledError:
@@ -504,7 +504,7 @@ class StreamCall(ServerCall):
         except asyncio.CancelledError:
             return  # as in every task: a cancelled task would keep the error, and with it the request
         except _RefusedError as error:
-            self._task = None  # this is that task, which ends by itself and must not be cancelled
+            self._task = None  # the current task, which ends by itself and must not be cancelled
             self._refuse_message(error.why)
             return
         except Exception as error:

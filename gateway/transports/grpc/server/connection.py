@@ -103,7 +103,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._is_working = False
         self._is_watching = False
         self._unwritten = 0
-        """The number of replies that are ready and wait for one joint write."""
+        """The number of replies that wait to be written together."""
         self._looked = 0.0
         """The time when the time limits were last checked."""
 

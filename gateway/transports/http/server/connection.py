@@ -99,7 +99,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """1 between the first byte of a request and the last byte of its reply, otherwise 0."""
+        """The number of unanswered requests: 1 from the first byte of a request to the last byte of its reply,
+        otherwise 0."""
         return int(self._phase in _UNANSWERED)
 
     def renew(self, context: HttpContext) -> "asyncio.Task[None] | None":

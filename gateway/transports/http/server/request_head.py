@@ -1,9 +1,9 @@
 """Receives, parses and checks the head of an HTTP/1 request.
 
 httptools (llhttp, strict) parses the head. llhttp refuses bare LF, folded lines, a space before the colon, control
-characters, two or malformed Content-Lengths, and Content-Length together with Transfer-Encoding. httptools gets only
-heads. HeadReader finds the end of a head, so it can limit the size of the head (`limits.headers`), and the bytes after
-the head can wait. `Timeouts.head` limits the time until the head is complete.
+characters, several Content-Lengths or a malformed one, and Content-Length together with Transfer-Encoding. httptools
+gets only heads. HeadReader finds the end of a head, so it can limit the size of the head (`limits.headers`), and the
+bytes after the head can wait. `Timeouts.head` limits the time until the head is complete.
 
 RequestHead refuses some heads that llhttp accepts: heads without a Host header or with two, `Transfer-Encoding: gzip,
 chunked`, HTTP/0.9 and HTTP/2.0, fragments, and targets other than a path or an http URL.
