@@ -1,12 +1,12 @@
 """Read arrays of numbers and booleans from JSON text with simdjson, in pieces, without Python objects.
 
-With pieces, the parser's own memory (14 bytes for each byte of text) fits in the processor's cache. The module tries
-these methods in order for each piece, from fast to slow:
+Pieces keep the parser's own memory (14 bytes for each byte of text) small enough for the processor's cache. The module
+tries these methods in order for each piece, from fast to slow:
 
 1. simdjson reads numbers as int64, uint64 or double.
-2. Booleans: simdjson reads the text with booleans replaced by 1 and 0.
-3. NaN and infinities, if allowed: simdjson reads the text with unusual doubles instead of them. The module then
-   replaces these doubles by NaN and infinities.
+2. Booleans: simdjson reads the text, in which 1 and 0 replace the booleans.
+3. NaN and infinities, if allowed: simdjson reads the text with unusual doubles in their positions. The module then
+   replaces these doubles with NaN and infinities.
 4. Python's json reads integers of any size, and raises errors that identify the element; for at most _SLOW_LIMIT bytes.
 
 Finally, the module joins the pieces to one array, whose type depends on all literals together.

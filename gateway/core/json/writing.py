@@ -194,7 +194,7 @@ _LONG = 1024
 
 
 def kept(text: bytes) -> bytes:
-    """Return a text that orjson wrote, in a form that is safe to store in large numbers.
+    """Return a text that orjson wrote, without unused memory, because many such texts are stored.
 
     The function copies short texts, because orjson allocates a kilobyte, whose unused part would stay allocated while
     the text exists."""

@@ -1,6 +1,6 @@
 """Protobuf without generated modules. Tensor data stays in the received buffer.
 
-Each module handles the messages for which it is the fastest way (upb is the C library inside the `protobuf` package):
+Each module handles the messages that it handles fastest (upb is the C library inside the `protobuf` package):
 
 - `schema`: Classes that are made at import from descriptor sets. With them, upb reads and writes rare parts of
   messages, such as parameters and metadata.
