@@ -16,7 +16,8 @@ ALL_ADDRESSES = ("0.0.0.0", "::")
 class Address:
     """A host and port, or the path of a unix socket.
 
-    With port 0 the system chooses a port. `scheme` is the part before `://` in the configuration, or empty."""
+    If the port is 0, the operating system chooses one. `scheme` is the part before `://` in the configuration, or
+    empty."""
 
     host: str = ""
     port: int = 0
@@ -53,7 +54,7 @@ class Address:
 
 
 def is_ip(host: str) -> bool:
-    """Return whether `host` is an IP address, without brackets, and not a name."""
+    """Return whether `host` (without brackets) is an IP address."""
     try:
         ip_address(host)
     except ValueError:
@@ -62,15 +63,15 @@ def is_ip(host: str) -> bool:
 
 
 def peer_address(name: tuple[str, int] | str | None) -> str:
-    """Return `host:port` of a socket's peer name; empty for a unix socket, whose clients have no address."""
+    """Return a socket's peer name as `host:port`; empty for a unix socket, whose clients have no address."""
     return _host_port(*name[:2]) if isinstance(name, tuple) else ""
 
 
 def client_of(peer: str) -> str:
-    """Return the key under which per-client limits count `peer` (`host:port`).
+    """Return the key by which per-client limits count the requests of `peer` (`host:port`).
 
-    The key is its IPv4 address, or the /64 network of its IPv6 address, because a host can choose any address in this
-    network. The key is empty if the client has no address, for example on a unix socket."""
+    The key is the IPv4 address, or the /64 network of the IPv6 address, because a host can choose any address in this
+    network. If the client has no address (unix sockets), the key is empty."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     if ":" not in host:
         return host

@@ -1,7 +1,7 @@
-"""A timer that is postponed far more often than it fires, such as a connection's idle timeout.
+"""A timer that is postponed far more often than it fires, such as the idle timeout of a connection (`transports`).
 
 Postponing only stores the new time. If the event loop's timer fires too early, the alarm sets the timer again for the
-remaining time. So the alarm needs one loop timer for each period, instead of one for each message.
+remaining time. So the alarm needs one loop timer per period, instead of one per message.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ _MIN_SECONDS = 0.001
 
 
 class Alarm:
-    """Calls `ring` once when its time has come."""
+    """Calls `ring` once, at the time that was last `set`."""
 
     __slots__ = ("_due", "_loop", "_ring", "_timer", "_when")
 
@@ -26,7 +26,7 @@ class Alarm:
         """The time at which the alarm rings."""
 
     def set(self, seconds: float) -> None:
-        """Ring in `seconds` (at least a millisecond) instead of at the previous time."""
+        """Ring after `seconds` (at least a millisecond) instead of at the previously set time."""
         self._when = when = self._loop.time() + seconds
         if when < self._due:
             self._start_timer(when)
@@ -38,8 +38,8 @@ class Alarm:
     def stop(self) -> None:
         """Disable the alarm permanently.
 
-        This also drops the reference to `ring`. Its owner usually refers to the alarm, so there would be a reference
-        cycle."""
+        This also drops the reference to `ring`, because the owner of `ring` usually refers to the alarm, which is a
+        reference cycle."""
         self._ring = _do_nothing
         self.silence()
         if self._timer is not None:

@@ -14,9 +14,9 @@ from gateway.core.errors import DecodeError
 _LENGTH = Struct("<I")
 
 PIECE = 2**14
-"""Number of elements that one call into C creates.
+"""Number of elements to create in one call into C.
 
-No other thread runs during the call; a call for 15 million elements would take 0.6 s."""
+No other thread runs during the call. A call for 15 million elements would take 0.6 s."""
 
 _MIN_SIZE = 4096  # bytes; above this size, it is worth checking if all elements have the same length
 
@@ -33,13 +33,13 @@ def pack(elements: Iterable[bytes]) -> bytes:
 
 
 def packed_pieces(element: Iterable[bytes]) -> bytes:
-    """Return the raw format of one element from its pieces."""
+    """Join the pieces of one element, and return its raw format."""
     pieces = tuple(element)
     return b"".join((_LENGTH.pack(sum(map(len, pieces))), *pieces))
 
 
 def unpack(data: bytes | bytearray | memoryview) -> list[bytes]:
-    """Return all elements of raw data.
+    """Return all elements of `data`, which is in the raw format.
 
     Raises:
         DecodeError: an element reaches past the end.
@@ -51,7 +51,7 @@ def unpack(data: bytes | bytearray | memoryview) -> list[bytes]:
 
 
 def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
-    """Yield the elements of raw data in order, in lists of at most PIECE elements.
+    """Yield the elements of `data` in order, in lists of at most PIECE elements.
 
     Raises:
         DecodeError: an element reaches past the end.
@@ -85,7 +85,7 @@ def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
 
 
 def count(data: bytes | bytearray | memoryview) -> int:
-    """Return the number of elements of raw data, without creating them.
+    """Return the number of elements of `data`, without creating them.
 
     Raises:
         DecodeError: an element reaches past the end.
@@ -107,7 +107,7 @@ def count(data: bytes | bytearray | memoryview) -> int:
 
 
 def offsets(data: bytes | bytearray | memoryview, step: int) -> list[int]:
-    """Return the byte offset of every `step`-th element of raw data, and the end of the last element.
+    """Return the byte offset of every `step`-th element of `data`, and the end of the last element.
 
     Raises:
         DecodeError: an element reaches past the end, or the number of elements is not a multiple of `step`.
@@ -131,7 +131,8 @@ def offsets(data: bytes | bytearray | memoryview, step: int) -> list[int]:
 
 
 def _common_length(data: bytes | bytearray | memoryview) -> int | None:
-    """Return the common length of all elements of large raw data; None if the lengths differ or the data is small."""
+    """Return the length of the elements if all of them have the same length; None if the lengths differ or `data` is
+    small."""
     if len(data) < _MIN_SIZE:
         return None
     length: int = _LENGTH.unpack_from(data)[0]

@@ -1,4 +1,4 @@
-"""Cast numbers read from JSON text to a datatype.
+"""Functions that cast numbers to a datatype, mainly for codecs that read numbers from JSON text.
 
 The functions check every value; integers never wrap around and floats never become infinite.
 
@@ -17,14 +17,14 @@ _EXACT_IN_DOUBLE = 2.0**53
 
 
 def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    """Return `values` (int64, uint64, float64 or bool, any shape) as `datatype`'s dtype, in the same shape.
+    """Return `values` (int64, uint64, float64 or bool, any shape) in the same shape, with the dtype of `datatype`.
 
-    An integer datatype accepts integral numbers in its range. `1.0` and `1e3` are integral; numbers that arrive as
-    doubles are exact up to 2^53. A float datatype rounds to nearest; it accepts NaN and infinities but refuses finite
-    numbers beyond its range.
+    An integer datatype accepts integral numbers in its range, including `1.0` and `1e3`; numbers that arrive as doubles
+    are exact up to 2^53. A float datatype rounds to nearest. It accepts NaN and infinities but refuses finite numbers
+    beyond its range.
 
     Raises:
-        DecodeError: a number cannot be cast. The text names `what`, the first such number and the datatype.
+        DecodeError: a number cannot be cast. The message contains `what`, the first such number and the datatype.
     """
     if values.dtype == datatype.dtype:
         return values
@@ -39,7 +39,7 @@ def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.n
 
 def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
     if datatype is not Datatype.BF16:
-        # numpy gets overflows from the processor's flag; searching for infinities takes three times as long
+        # numpy reads overflows from the processor's flag; searching for infinities takes three times as long
         try:
             with np.errstate(over="raise"):
                 return values.astype(datatype.dtype)
@@ -56,8 +56,8 @@ def _single_for_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """Return `values` as float32 numbers that round to the same BF16 numbers as `values` themselves.
 
     ml_dtypes rounds to float32 first, which can round twice. For example, 1 + 2^-8 + 2^-40 becomes a tie between two
-    BF16 numbers, which is then rounded to the wrong number. Therefore this function moves ties by one float32 step to
-    the true value."""
+    BF16 numbers, which is then rounded to the wrong number. Therefore this function moves each tie by one float32 step
+    in the direction of the exact value."""
     single = values.astype(np.float32)
     tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
     rounded, true = single[tie], values[tie]

@@ -1,5 +1,5 @@
-"""The TLS values that the configuration and the transports share: the files, the expiry of a certificate, and the
-identity in a client certificate. The functions are pure except for reading files.
+"""The TLS values that the configuration and the transports share: TLS files, the expiry time of a certificate, and the
+identity in a client certificate. Except for reading files, the functions are pure.
 """
 
 import binascii
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from gateway.core.frozen import frozen
 
 MAX_BYTES = 2**20
-"""Maximum size of a file with certificates, in bytes. Debian's bundle of all public CAs has 220 KB."""
+"""Maximum size of a certificate file, in bytes. Debian's bundle of all public CAs has 220 KB."""
 
 MAX_REVOCATION_BYTES = 16 * 2**20
 """Maximum size of a file with revocation lists, in bytes; enough for about 400,000 certificates."""
@@ -22,11 +22,11 @@ MAX_REVOCATION_BYTES = 16 * 2**20
 
 ClientCertificates = Literal["none", "optional", "required"]
 FileKey = Literal["certificate", "key", "client_ca", "client_crl", "ca"]
-"""The configuration key that names a file."""
+"""A configuration key whose value is the path of a TLS file."""
 
 
 class CertificateError(ValueError):
-    """A TLS file is unusable. `key` is its key in the configuration; the error's text gives the reason."""
+    """An unusable TLS file. `key` is the file's key in the configuration; the message gives the reason."""
 
     def __init__(self, key: FileKey, text: str) -> None:
         super().__init__(text)
@@ -37,8 +37,8 @@ class CertificateError(ValueError):
 class TlsFiles:
     """The TLS files of a listener or a backend.
 
-    The path of a file that is not configured is empty. `authorities` is the key `client_ca` of a listener or `ca` of a
-    backend. `revocations` is the key `client_crl`."""
+    The path of a file that is not configured is empty. The value of `authorities` comes from the key `client_ca` of a
+    listener or `ca` of a backend, the value of `revocations` from `client_crl`."""
 
     certificate: str = ""
     key: str = ""
@@ -60,11 +60,11 @@ _PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
 
 
 def expiry(path: str, key: FileKey = "certificate") -> datetime:
-    """Return the expiry time of the first certificate in the file. The first certificate is the server's or client's
-    own certificate, and its issuers' certificates follow.
+    """Return the expiry time of the first certificate in the file. The first certificate belongs to the server or
+    client itself; the certificates of its issuers follow.
 
     Raises:
-        CertificateError: the file is unreadable, or has no certificate.
+        CertificateError: the file is unreadable, or contains no certificate.
     """
     found = _PEM.search(read(path, key))
     try:
@@ -76,12 +76,12 @@ def expiry(path: str, key: FileKey = "certificate") -> datetime:
 
 
 def check_revocations(path: str, key: FileKey = "client_crl") -> None:
-    """Check that a file has only certificate revocation lists in PEM.
+    """Check that a file contains only certificate revocation lists in PEM format.
 
-    This matters because TLS would trust a certificate in the file as a CA.
+    A certificate in this file would be trusted as a CA.
 
     Raises:
-        CertificateError: the file is unreadable, or has other contents.
+        CertificateError: the file is unreadable, or contains anything else.
     """
     found = set(_LABEL.findall(read(path, key, MAX_REVOCATION_BYTES)))
     if found != {_REVOCATION_LIST}:
@@ -92,7 +92,7 @@ def check_revocations(path: str, key: FileKey = "client_crl") -> None:
 
 
 def read(path: str, key: FileKey, most: int = MAX_BYTES) -> str:
-    """Return the text of a PEM file of at most `most` bytes. Raises CertificateError if the file is unreadable."""
+    """Return the contents of a PEM file of at most `most` bytes. Raises CertificateError if the file is unreadable."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a named pipe would wait for its writer
             raise CertificateError(key, "not a regular file")
@@ -109,8 +109,8 @@ _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME = 0x30, 0x02, 0xA0, 0x17
 
 
 def _not_after(certificate: bytes) -> datetime:
-    """Return the end of validity in a certificate in DER (RFC 5280, section 4.1): `SEQUENCE { SEQUENCE { [0] version?,
-    serial, algorithm, issuer, SEQUENCE { notBefore, notAfter }, ...`"""
+    """Return the end of the validity period (`notAfter`) of a DER-encoded certificate. Its structure (RFC 5280, section
+    4.1): `SEQUENCE { SEQUENCE { [0] version?, serial, algorithm, issuer, SEQUENCE { notBefore, notAfter }, ...`"""
     _, at, _ = _element(certificate, 0)
     _, at, _ = _element(certificate, at)
     kind, _, end = _element(certificate, at)
@@ -126,7 +126,7 @@ def _not_after(certificate: bytes) -> datetime:
 
 
 def _element(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return the DER element at `at`: its tag, and the start and the end of its content."""
+    """Return the tag, and the start and the end of the content, of the DER element at offset `at`."""
     tag, size, at = data[at], data[at + 1], at + 2
     if size & 0x80:
         count = size & 0x7F
@@ -135,9 +135,9 @@ def _element(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def identity(peer: Mapping[str, Any] | None) -> str:
-    """Return the principal of a verified certificate (from `SSLSocket.getpeercert`): the first URI (used by SPIFFE),
-    else the first DNS name, of its subject alternative names, else the common name of its subject. The result is empty
-    if there is no certificate, or if the name has characters that cannot be printed."""
+    """Return the name of the client with the verified certificate `peer` (from `SSLSocket.getpeercert`): the first URI
+    (used by SPIFFE) or else the first DNS name of its subject alternative names, or else the common name of its
+    subject. The result is empty if there is no certificate, or if the name contains non-printable characters."""
     if not peer:
         return ""
     names = peer.get("subjectAltName", ())

@@ -1,7 +1,7 @@
-"""V2's datatypes (specification section "Tensor Data Types", and BF16), and the exact conversions between them.
+"""The datatypes of V2 (specification section "Tensor Data Types", and BF16), and the exact conversions between them.
 
-The codecs need only the members of Datatype and a protocol's own names and numbers of datatypes. CONTRIBUTING.md,
-"Adding a datatype", lists the tables with these names and numbers.
+The codecs need only the members of Datatype and a table with the protocol's own datatype names or numbers.
+CONTRIBUTING.md, "Adding a datatype", lists these tables.
 """
 
 import re
@@ -24,9 +24,10 @@ class Kind(StrEnum):
 
 
 class Datatype(StrEnum):
-    """The type of a tensor's elements, by V2's names.
+    """The type of a tensor's elements. The members have the names that V2 uses.
 
-    `size` is the number of bytes per element, 0 for BYTES. `dtype` is numpy's little-endian type, object for BYTES."""
+    `size` is the number of bytes per element, 0 for BYTES. `dtype` is the little-endian numpy type, object for
+    BYTES."""
 
     def __new__(cls, name: str, size: int, kind: Kind, dtype: Any) -> "Datatype":
         member = str.__new__(cls, name)
@@ -57,8 +58,8 @@ class Datatype(StrEnum):
 
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
-"""The members that each tensor is compared with; constants because Python 3.11 takes ten times as long to look them up
-in the class."""
+"""The members that the code compares every tensor with. They are constants because in Python 3.11 a lookup in the class
+takes ten times as long."""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 
@@ -69,7 +70,7 @@ _OTHER_NAMES = {
     "STR": Datatype.BYTES, "TEXT": Datatype.BYTES, "OBJECT": Datatype.BYTES,
 }  # fmt: skip
 _PREFIX = re.compile(r"TYPE_|DT_|NP\.|NUMPY\.|TORCH\.|TF\.")
-"""Prefixes in Triton's model configuration, TensorFlow, and Python."""
+"""The prefixes of datatype names in Triton's model configuration, TensorFlow, and Python."""
 
 
 def meant_by(name: str) -> Datatype | None:
@@ -92,8 +93,8 @@ TENSORFLOW_NAMES: dict[Datatype, str] = {
 The metadata formats of TensorFlow Serving and KServe V1 use these names."""
 
 GATEWAY_DATATYPE = "gateway_datatype"
-"""A tensor's parameter with its original datatype, set if the protocol lacks that datatype and the gateway sends a
-wider one. Protocols without parameters do not have it."""
+"""The tensor parameter with the original datatype. The gateway sets it if the protocol lacks this datatype and the
+gateway sends a wider one, except in protocols without parameters."""
 
 NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
 """The integers and floats."""
@@ -134,10 +135,10 @@ values of INT64 or UINT64."""
 
 
 def sent_as(datatype: Datatype, carried: Collection[Datatype]) -> Datatype | None:
-    """Return the datatype in which to send a tensor in a protocol that has only the datatypes in `carried`: the
-    tensor's own datatype, or the narrowest datatype that represents all of its values (UINT8 for BOOL). The result is
-    None if the protocol has no such datatype. If two datatypes have the same size, the result is the integer. For
-    UINT16, for example, it is INT32 and not FP32."""
+    """Return the datatype in which to send a tensor in a protocol that supports only the datatypes in `carried`: the
+    tensor's own datatype, or the narrowest datatype that represents all of its values (UINT8 for BOOL). If two
+    datatypes have the same size, the result is the integer: INT32 and not FP32 for UINT16. If the protocol supports no
+    such datatype, the result is None."""
     if datatype in carried:
         return datatype
     wider = (Datatype.UINT8,) if datatype is Datatype.BOOL else WIDENINGS[datatype]

@@ -1,13 +1,13 @@
-"""Deadlines of calls. Most calls end long before their deadlines, so setting and removing a deadline is cheap.
+"""Call deadlines. Most calls end long before their deadlines, so setting and removing a deadline must be cheap.
 
-A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Here, deadlines share timers. Deadlines that end
-within the same GRAIN form a group with one timer, which fires at the end of that time. Dropping a deadline removes it
+A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Therefore deadlines share timers. Deadlines that end
+within the same GRAIN form a group with one timer, which fires at the end of this GRAIN. Dropping a deadline removes it
 from its group; the timer of an empty group does nothing. So deadlines can be up to one GRAIN late, but are never early.
-Deadlines within NEAR are exact.
+Deadlines within the next NEAR seconds are exact.
 
-Clients choose their deadlines, so the number of timers must have a limit. A deadline beyond LONGEST joins the group at
-LONGEST, and joins another group later. So there are never more groups and timers than grains within LONGEST, however
-many deadlines the calls set and drop.
+Clients choose their deadlines, so the number of timers must be limited. A deadline beyond LONGEST joins the group at
+LONGEST, and moves to another group later. So the number of groups and timers never exceeds the number of grains within
+LONGEST, regardless of how many deadlines calls set and drop.
 
 If all calls have the same limit (`TimeLimit`), one timer is enough.
 """
@@ -24,21 +24,21 @@ T = TypeVar("T")
 
 
 NEAR = 0.1
-"""Deadlines that are fewer seconds away have their own timers, even if they are already in the past."""
+"""Deadlines within this number of seconds, and past deadlines, have their own timers."""
 GRAIN = 0.01
-"""Maximum delay of other deadlines, in seconds."""
+"""Maximum delay of all other deadlines that are not far, in seconds."""
 FAR = 2.0
-"""Deadlines that are more seconds away are far."""
+"""Deadlines after this number of seconds are far."""
 FAR_GRAIN = 0.1
 """Maximum delay of a far deadline, in seconds."""
 
 
 LONGEST = 60.0
-"""Deadlines that are more seconds away join another group later."""
+"""Deadlines after this number of seconds move to another group later."""
 
 
 class Ring(Protocol):
-    """A function to call at a deadline, at `when` on the loop's clock. `group` is the set in which it waits."""
+    """A function to call at the time `when` on the loop's clock. `group` is the set in which it waits."""
 
     when: float
     group: "set[Ring]"
@@ -65,7 +65,7 @@ class Deadline:
     def drop(self) -> None:
         """Cancel the deadline. Calling it again, or after the deadline has passed, is safe."""
         self.group.discard(self)
-        self._act, self._argument = _do_nothing, None  # it can refer to the deadline, which would be a reference cycle
+        self._act, self._argument = _do_nothing, None  # `act` can refer to the deadline: a reference cycle
 
 
 def _do_nothing(argument: object) -> None: ...
@@ -78,10 +78,10 @@ class Deadlines:
         self._loop = loop
         self._groups: dict[float, set[Ring]] = {}
         self._last: set[Ring] = set()
-        """The group of the previous deadline. Calls that begin at the same time mostly have the same limit."""
+        """The group of the previous deadline, because calls that begin at the same time mostly have the same limit."""
         self._last_after = self._last_end = self._last_until = 0.0
-        """Deadlines after `_last_after` and up to `_last_end` belong to that group. `join` searches for the group again
-        at `_last_until`."""
+        """Deadlines after `_last_after` and up to `_last_end` belong to the group `_last`. From `_last_until` on,
+        `join` searches for the group again."""
 
     def add(self, when: float, act: Callable[[Any], object], argument: object) -> Deadline:
         """Call `act(argument)` at `when` (the loop's clock), or a little later."""
@@ -90,7 +90,7 @@ class Deadlines:
         return deadline
 
     def join(self, each: Ring) -> None:
-        """Ring `each` at its time or a little later, unless it leaves its `group`."""
+        """Ring `each` at its time or a little later, unless it is removed from its `group` before."""
         when, now = each.when, self._loop.time()
         if now < self._last_until and self._last_after < when <= self._last_end:
             group = self._last
@@ -134,8 +134,8 @@ class Deadlines:
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
-"""The Deadlines of the event loop that used them last, and that loop, in one value because several threads can each
-have a loop."""
+"""The Deadlines that were used last, and their event loop. They are one value because several threads can each have a
+loop."""
 
 
 def deadlines() -> Deadlines:
@@ -148,8 +148,8 @@ def deadlines() -> Deadlines:
 
 
 class TimeLimit:
-    """A limit of the same number of seconds for many calls. Calls reach it in the order in which they began, so it
-    needs only one timer, for the oldest call. While calls end in time, the timer is set once in this number of seconds.
+    """A limit of the same number of seconds for many calls. Calls reach the limit in the order in which they began, so
+    it needs only one timer, for the oldest call. While calls end in time, the timer is set once per limit period.
 
         call = limit.begin(when, loop)
         try:
@@ -170,7 +170,7 @@ class TimeLimit:
     async def wait(
         self, when: float, loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T], too_late: Callable[[], Exception]
     ) -> T:
-        """Same as `wait_until`, for a `when` that is the limit's seconds from now on the clock of `loop`."""
+        """Same as `wait_until`, but `when` must be now, on the clock of `loop`, plus the limit's seconds."""
         call = self.begin(when, loop)
         try:
             return await awaitable
@@ -212,7 +212,7 @@ class TimeLimit:
 
 
 async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[], Exception]) -> T:
-    """Return the result of `awaitable` if it arrives before `when` (the loop's clock), otherwise cancel `awaitable`.
+    """Return the result of `awaitable` if it arrives before `when` (on the loop's clock), otherwise cancel `awaitable`.
 
     Raises:
         Exception: the exception that `too_late` returns, if the result did not arrive in time.
@@ -235,7 +235,7 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
 
 
 class _LimitedCall:
-    """A call whose task is cancelled when its time is over."""
+    """A call whose task is cancelled at the end of the time limit."""
 
     __slots__ = ("_cancelling", "has_rung", "task", "when")
 
@@ -243,17 +243,17 @@ class _LimitedCall:
         self.when = when
         self.task = task
         self.has_rung = False
-        """True if the timer cancelled the task, and the call has not handled this yet."""
+        """True if the timer cancelled the task, and the call has not handled the cancellation yet."""
         self._cancelling = task.cancelling()
         """Number of times that the task had been cancelled before the call began."""
 
     def ring(self) -> None:
-        """Cancel the task, because the time is over."""
+        """Cancel the task, because the time limit has passed."""
         self.has_rung = True
         self.task.cancel()
 
     def was_ended(self) -> bool:
-        """Return whether the task was cancelled because the time was over, and for no other reason."""
+        """Return whether the task was cancelled only because the time limit had passed."""
         if not self.has_rung:
             return False
         self.has_rung = False

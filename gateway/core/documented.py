@@ -1,9 +1,10 @@
 """Pydantic models whose keys are described by docstrings.
 
-The string below an attribute is the description of its key in the JSON Schema.
+The string below an attribute is the description of its key in the JSON Schema. The configuration and the policies'
+settings use these models.
 
-Pydantic can do this too (`use_attribute_docstrings`), but reads the source of each class when Python creates the class.
-That takes a fifth of the gateway's start time, and few processes print a schema.
+Pydantic's `use_attribute_docstrings` does the same, but reads the source code when Python creates a class. That would
+take a fifth of the gateway's start time, although few processes print a schema.
 """
 
 import ast
@@ -22,13 +23,13 @@ from pydantic_core import CoreSchema
 class Documented(BaseModel):
     """A model with lazy documentation and validation.
 
-    It reads its docstrings when it creates its JSON Schema, and builds its validator at first use, because a model that
-    is only a part of other models does not need its own validator."""
+    The model reads its docstrings when it creates its JSON Schema. It builds its validator at first use, because a
+    model that is only a part of other models never needs its own validator."""
 
     model_config = ConfigDict(defer_build=True)
 
     documented_by: ClassVar[type | None] = None
-    """The class with the docstrings, if it is another class."""
+    """The class that contains the docstrings, if it is a different class."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -42,9 +43,9 @@ class Documented(BaseModel):
 
 
 def attribute_docstrings(cls: type) -> dict[str, str]:
-    """Return the strings below the annotated attributes of `cls` and of its base classes, by attribute name.
+    """Return the strings below the annotated attributes of the class and of its base classes, by attribute name.
 
-    Classes that are nested, or whose module has no source code available, have no strings."""
+    The result is empty for nested classes, and if the module's source code is unavailable."""
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         if each not in _WITHOUT_KEYS:
@@ -55,9 +56,9 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
 _WITHOUT_KEYS = (object, BaseModel, Documented)
 
 
-@cache  # many of the configuration's models are in one module
+@cache  # one module can contain many of the configuration's models
 def _docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
-    """Return the attributes' strings by class name."""
+    """Return the strings below attributes, by class name and attribute name."""
     try:
         source = "" if module is None else inspect.getsource(module)
     except OSError:

@@ -1,4 +1,4 @@
-"""The errors that all protocols share: a Status, a Reason, and a text with the fault, its position, and the fix.
+"""The errors that all protocols share: a Status, a Reason, and a message (what is wrong, where, how to fix it).
 
 Only codecs convert a Status and a Reason to a protocol's own error numbers, and back.
 """
@@ -31,7 +31,7 @@ class Status(IntEnum):
 
 
 class Reason(Enum):
-    """The reason of an error, more precise than its Status. Between gateways the value travels in REASON_HEADER."""
+    """The reason for an error, more precise than its Status. Gateways send it to each other in REASON_HEADER."""
 
     def __new__(cls, text: str, status: Status) -> "Reason":
         member = object.__new__(cls)
@@ -65,7 +65,7 @@ class Reason(Enum):
     DATA_LOSS = "data-loss", Status.DATA_LOSS
     UNKNOWN = "unknown", Status.UNKNOWN
     INVALID_OUTPUT = "invalid-output", Status.INTERNAL
-    """The backend's reply is malformed, or contradicts the model's metadata."""
+    """The backend's response is malformed, or contradicts the model's metadata."""
     MODEL_ERROR = "model-error", Status.INTERNAL
     """The model failed while computing."""
     INTERNAL = "internal", Status.INTERNAL
@@ -81,16 +81,17 @@ class Reason(Enum):
 
 
 REASON_HEADER = "gateway-reason"
-"""The header or metadata key of an error reply that carries its Reason between gateways."""
+"""The header or metadata key that carries the Reason of an error response between gateways."""
 
 RETRY_HEADER = "retry-after"
-"""The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says after how many seconds to retry."""
+"""The header (RFC 9110, section 10.2.3) or metadata key of an error response with the number of seconds after which to
+retry."""
 
 _LONGEST_DECODE_ERROR = 2000
-"""Maximum length of an error about bytes that violate their protocol, in characters."""
+"""Maximum length of a DecodeError's message, in characters."""
 
 _LONGEST_SECONDS = 9
-"""Maximum number of digits in a RETRY_HEADER; 30 years."""
+"""Maximum number of digits in a RETRY_HEADER; nine digits are about 30 years."""
 
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
@@ -112,7 +113,8 @@ class WrittenError(NamedTuple):
 
 
 class GatewayError(Exception):
-    """A request failed. The client gets `message`, so it must not contain a traceback or a path of this machine.
+    """A failed request. The client gets `message`, so the message must not contain a traceback or a path on this
+    machine.
 
     `retry_after` is the number of seconds after which another attempt can succeed; None if it is unknown."""
 
@@ -133,7 +135,7 @@ class GatewayError(Exception):
 
 
 class ElementError(GatewayError):
-    """An element of a tensor cannot be encoded, such as NaN in a format without NaN, or bytes that are not text.
+    """A tensor element that cannot be encoded, such as NaN in a format without NaN, or bytes that are not text.
 
     The protocol can represent the tensor itself."""
 
@@ -144,26 +146,26 @@ class ElementError(GatewayError):
 class DecodeError(Exception):
     """Bytes that violate their protocol.
 
-    `exchange.answer` reports it as the client's error, `ask` as the backend's. The text is shortened, because quoted
-    bytes can be long."""
+    `exchange.answer` reports this error as the client's error, `exchange.ask` as the backend's. Long messages are
+    shortened, because they can quote many bytes."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text if len(text) <= _LONGEST_DECODE_ERROR else f"{text[:_LONGEST_DECODE_ERROR]}...")
 
 
 class WrongReplyError(DecodeError):
-    """A backend's reply belongs to another request.
+    """A backend's response that belongs to another request.
 
-    The gateway closes the connection, because later replies on it can also belong to other requests."""
+    The gateway closes the connection, because later responses on it can also belong to other requests."""
 
 
 class TransportError(GatewayError):
-    """An exchange with an endpoint failed.
+    """A failed exchange with an endpoint.
 
     - `sent`: True if the endpoint might have begun the request.
-    - `answered`: True if the endpoint responded, but without a regular reply of its protocol: it refused the request,
-      or its reply exceeds a limit. This response does not count as a failure of the endpoint.
-    - `by_proxy`: True if a proxy before the endpoint reported that the endpoint does not reply.
+    - `answered`: True if the endpoint responded, but not with a regular response of its protocol: it refused the
+      request, or its response exceeds a limit. The gateway does not count this as a failure of the endpoint.
+    - `by_proxy`: True if a proxy in front of the endpoint reported that the endpoint does not respond.
     """
 
     def __init__(
@@ -184,8 +186,8 @@ class TransportError(GatewayError):
 
 
 class DetailedError(TransportError):
-    """A TransportError with a `detail`, the output of a server, that only clients with the permission for full errors
-    can see. `brief` is the text for all other clients."""
+    """A TransportError with server output in `detail`, which only clients with the permission for full errors can see.
+    All other clients get the message `brief`."""
 
     def __init__(self, status: Status, reason: Reason, brief: str, detail: str, *, sent: bool) -> None:
         shown = without_traceback(detail)
@@ -195,21 +197,20 @@ class DetailedError(TransportError):
 
 
 def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
-    """Return the name and value of the header that carries the Reason of `error` to another gateway."""
+    """Return the REASON_HEADER of `error`, as name and value."""
     return REASON_HEADER.encode(), error.reason.value.encode()
 
 
 def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers of a reply that reports `error`: REASON_HEADER and, if `retry_after` has a value,
-    RETRY_HEADER, in whole seconds rounded up, at least 1."""
+    """Return the headers of a response that reports `error`: REASON_HEADER and, if `retry_after` is set, RETRY_HEADER
+    with whole seconds, rounded up, at least 1."""
     if error.retry_after is None:
         return (reason_field(error),)
     return reason_field(error), (RETRY_HEADER.encode(), b"%d" % max(math.ceil(error.retry_after), 1))
 
 
 def retry_after(text: str) -> float | None:
-    """Return the seconds in a RETRY_HEADER; None if the value is a date, which the header can also contain, or anything
-    else."""
+    """Return the seconds in a RETRY_HEADER; None if the value is not a number of seconds. HTTP also allows a date."""
     return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
 
 
@@ -219,12 +220,12 @@ def refusal(reason: Reason, message: str, retry_after: float | None = None) -> G
 
 
 def invalid_input(message: str) -> GatewayError:
-    """Return the error for wrong tensors or parameters of a client."""
+    """Return the error for invalid tensors or parameters from a client."""
     return refusal(Reason.INVALID_INPUT, message)
 
 
 def invalid_output(message: str) -> GatewayError:
-    """Return the error for a wrong reply of a backend."""
+    """Return the error for an invalid response from a backend."""
     return refusal(Reason.INVALID_OUTPUT, message)
 
 
@@ -234,7 +235,7 @@ def not_found(message: str) -> GatewayError:
 
 
 def unsupported(message: str) -> GatewayError:
-    """Return the error for an operation that the model, or the protocol in between, does not support."""
+    """Return the error for an operation that the model or the backend's protocol does not support."""
     return refusal(Reason.UNSUPPORTED, message)
 
 
@@ -242,7 +243,7 @@ def drop_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of `error` and of its causes and contexts.
 
     A traceback keeps the frames that the error passed through, and with them the request's body. If a frame also refers
-    to the error (through a task or a future), that cycle would keep the body until the garbage collector runs."""
+    to the error (through a task or a future), this reference cycle keeps the body until the garbage collector runs."""
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
     while pending:
@@ -254,8 +255,8 @@ def drop_tracebacks(error: BaseException) -> None:
 
 
 def without_traceback(text: str) -> str:
-    """Return a backend's error text in the form for clients: with only the last line of a traceback, and without
-    Triton's `At:` list."""
+    """Return a backend's error message for clients: a traceback is reduced to its last line, and Triton's `At:` list is
+    removed."""
     # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"
     text = text.split("\n\nAt:\n", 1)[0]
     starts = [at for mark in ("Traceback", 'File "') if (at := text.find(mark)) >= 0]
@@ -267,6 +268,6 @@ def without_traceback(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Return `text` from a reply of unknown format, with spaces instead of non-printable characters, such as bytes of a
-    flatbuffer. Line ends and tabs stay."""
+    """Return `text`, from a response of unknown format, with non-printable characters (such as the bytes of a
+    flatbuffer) replaced by spaces. Line ends and tabs stay."""
     return "".join(each if each.isprintable() or each in "\n\r\t" else " " for each in text)

@@ -6,23 +6,24 @@ from typing import Any
 
 
 def curl(url: str, body: Any = None) -> str:
-    """Return the command for a GET request, or with `body` for a POST request with `body` as JSON."""
+    """Return the command for a GET request or, if `body` is set, for a POST request with this JSON body."""
     return f"curl {quote(url)}" if body is None else f"curl {quote(url)} -d {_json(body)}"
 
 
 def grpcurl(address: str, method: str, body: Any) -> str:
-    """Return the command for a call to the unary `method` (`package.Service/Method`) with `body` in protobuf's JSON."""
+    """Return the command for a call to the unary `method` (`package.Service/Method`) with `body` in protobuf JSON
+    format."""
     return f"grpcurl -plaintext -d {_json(body)} {quote(address)} {method}"
 
 
 def with_tls(command: str) -> str:
-    """Return `command`, a text of `curl` or `grpcurl`, with TLS. It accepts any certificate, because the command uses
-    an address of this machine, which the certificate might not contain."""
+    """Return `command` (made by `curl` or `grpcurl`) for a TLS port. The result accepts any certificate, because the
+    command uses an address of this machine, which the certificate might not contain."""
     return command.replace("curl http://", "curl --insecure https://", 1).replace(" -plaintext ", " -insecure ", 1)
 
 
 def with_key(command: str) -> str:
-    """Return `command`, a text of `curl` or `grpcurl`, with the credential in the shell's variable KEY."""
+    """Return `command` (made by `curl` or `grpcurl`) with the credential in the shell variable KEY."""
     return command.replace("curl ", 'curl -H "Authorization: Bearer $KEY" ', 1)
 
 

@@ -1,9 +1,10 @@
-"""One request and its response. `answer` turns a client's message into a reply, and `ask` sends a request to a backend.
+"""One request and its response. `answer` turns a client's message into a reply: the transports call it. `ask` sends a
+request to a backend.
 
     client bytes ── decode_request ──▶ Request ── select ──▶ Destination            (answer)
     client bytes ◀── encode_response ── Answer ◀── Handler ── ask ──▶ backend
 
-Both decode and encode large messages in a thread (`offload`) and small messages in place.
+Both functions decode and encode large messages in a thread (`offload`), and small messages in the event loop.
 """
 
 import logging
@@ -51,24 +52,24 @@ from gateway.core.web_replies import is_called_html, page_text, web_error
 log = logging.getLogger(__name__)
 
 OWN_CONTENT = "its own content"
-"""The reason for decoding a message that its route relays unread: the gateway must process some of its content."""
+"""The reason for decoding a message that its route could relay unread: the gateway must process some of its content."""
 OF_SERVER = "the server's flavor"
-"""The reason for decoding an unread message later: the selected server cannot take it unchanged."""
+"""The reason for decoding an unread message later: the selected server cannot accept the message unchanged."""
 
 
 class MustBeReadError(Exception):
-    """An unread request must be decoded before the gateway sends anything of it to its backend."""
+    """Raised for an unread request that must be decoded before the gateway sends any of it to its backend."""
 
 
 LONGEST_TEXT = 8192
-"""Maximum number of characters of a backend's error text in the error for the client."""
+"""Maximum length of a backend's error message in the error for the client, in characters."""
 
 
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
-    """Return the reply to a client's message, or an awaitable of it if the gateway must wait for a Handler.
+    """Return the reply to a client's message, or an awaitable of the reply if the gateway must wait for a Handler.
 
-    This raises nothing, because every error becomes a reply. A DecodeError becomes INVALID_ARGUMENT. An unexpected
-    exception becomes INTERNAL, and the gateway logs it."""
+    This function raises no exceptions: every error becomes a reply. A DecodeError becomes INVALID_ARGUMENT. An
+    unexpected exception is logged and becomes INTERNAL."""
     request: Request | None = None
     try:
         if protocol.name in listener.relays and (request := unread(message, protocol, listener)) is not None:
@@ -129,7 +130,7 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
 
 
 def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request | None:
-    """Return the Request of a client's message whose content stays undecoded, with the fields that `decoded` sets; None
+    """Return the Request in a client's message without decoding its content, with the fields that `decoded` sets; None
     if the message must be decoded on every route.
 
     Raises:
@@ -165,15 +166,15 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
 
 
 def passed(response: Answer) -> Message:
-    """Return the reply in the response to an `unread` request."""
+    """Return the backend's reply from the response to an `unread` request."""
     assert isinstance(response, Response)
     assert response.unread is not None
     return response.unread
 
 
 def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:
-    """Return the Request in a client's message, with the fields about its origin (`listener` to `peer`, `principal`,
-    `record` and `deadline`).
+    """Return the Request in a client's message, including the fields about its origin (`listener` to `peer`,
+    `principal`, `record` and `deadline`).
 
     Raises:
         DecodeError, GatewayError: same as the protocol's `decode_request`.
@@ -193,7 +194,7 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
 
 
 def _earlier(of_body: float, of_transport: float | None) -> float:
-    """Return the earlier of two deadlines: the one in the body and the transport's."""
+    """Return the earlier of two deadlines: the body's and the transport's."""
     return of_body if of_transport is None else min(of_body, of_transport)
 
 
@@ -214,7 +215,8 @@ def routed(request: Request, select: Select) -> Destination:
 
 
 def encoded(answer: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
-    """Return the message to the client with `answer`. Raises GatewayError if the protocol cannot represent it."""
+    """Return the message to the client that contains `answer`. Raises GatewayError if the protocol cannot represent the
+    answer."""
     record = request.record
     if not record.is_timed:
         return protocol.encode_response(answer, request, destination.translate)
@@ -228,7 +230,7 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
 
 
 def deadline_passed() -> GatewayError:
-    """Return the error for a request that has no response when the client's deadline passes.
+    """Return the error for a request whose deadline passes before it has a response.
 
     Call this in the task that handles the request."""
     return out_of_time("the deadline that the client set has passed")
@@ -244,13 +246,12 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the reply to `message` for a listener error."""
+    """Return the reply to `message` for an error that the listener has detected."""
     return protocol.encode_error(reported(error, message), None, message)
 
 
 def reported(error: Exception, message: Message) -> GatewayError:
-    """Return the GatewayError to report to the client of `message` for `error`, like `as_gateway_error`, and add it to
-    the record."""
+    """Return the same as `as_gateway_error`, and add the error to the record of `message`."""
     known = as_gateway_error(error, message.record)
     message.record.failed(known, message.principal)
     return known
@@ -259,8 +260,8 @@ def reported(error: Exception, message: Message) -> GatewayError:
 def as_gateway_error(error: Exception, record: Record = UNRECORDED) -> GatewayError:
     """Return the GatewayError to report to a client for `error`.
 
-    This drops the traceback of `error`, which must not be raised again. If the error is unexpected, log it with the id
-    of the request's `record`; the client's error contains this id."""
+    The function drops the traceback of `error`. Do not raise `error` again. An unexpected error is logged with the
+    request id in `record`; the client's error contains the same id."""
     if isinstance(error, GatewayError):
         reported = error
     elif isinstance(error, DecodeError):
@@ -281,8 +282,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     """Return a backend's response to `request`.
 
     Raises:
-        GatewayError: the error in the backend's reply, or an error with the backend's name: UNAVAILABLE if the backend
-            is unreachable or the connection broke, INTERNAL if its reply is malformed.
+        GatewayError: the error in the backend's reply. If the backend is unreachable or the connection broke,
+            UNAVAILABLE with the backend's name; if the reply is malformed, INTERNAL with the backend's name.
     """
     message = None
     if request.unread is not None:
@@ -301,7 +302,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     if not isinstance(protocol.binding, StreamBinding):
         add_forwarded_headers(request, message, target)
     if request.deadline is not None and message.deadline is None:
-        # The transport needs the deadline even if the protocol cannot carry it, because the transport must leave time
+        # The transport needs the deadline even if the protocol cannot send it, because the transport must leave time
         # for an attempt at another endpoint.
         set_field(message, "deadline", request.deadline)
     try:
@@ -335,7 +336,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
 
 
 def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
-    """Return the backend's `error` in the encoding of its `reply`; None if the reply is not JSON, is long, or shows a
+    """Return the backend's `error` as written in `reply`; None if the reply is not JSON, is long, or contains a
     traceback."""
     media_type, body = reply.headers.get("content-type"), reply.body
     if reply.status < 400 or not media_type.startswith("application/json") or len(body) > LONGEST_TEXT:
@@ -347,7 +348,7 @@ def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
 
 
 async def relayed(reply: Message, request: Request, protocol: Protocol, target: Target) -> Response:
-    """Return the Response with a backend's unchanged `reply` to an unread `request`.
+    """Return a Response that contains a backend's unchanged `reply` to an unread `request`.
 
     If the reply cannot be relayed unchanged, decode both the reply and the request.
 
@@ -364,7 +365,7 @@ async def relayed(reply: Message, request: Request, protocol: Protocol, target: 
 
 
 async def after_all(request: Request, protocol: Protocol) -> Request:
-    """Return the unread `request` with its content, for a server that cannot take its message unchanged.
+    """Return the unread `request` with its content decoded, for a server that cannot accept its message unchanged.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the message is malformed; the errors of `decode_request`.
@@ -381,7 +382,7 @@ async def after_all(request: Request, protocol: Protocol) -> Request:
 
 
 async def for_server(request: Request, protocol: Protocol) -> Request:
-    """Same as `after_all`, for content that can be encoded for the server without the model's signature.
+    """Same as `after_all`, but only if the content can be encoded for the server without the model's signature.
 
     Raises:
         MustBeReadError: encoding needs the model's signature.
@@ -393,7 +394,7 @@ async def for_server(request: Request, protocol: Protocol) -> Request:
 
 
 async def written(answer: Answer, read: Request, request: Request) -> Response:
-    """Return the Response with the reply to the client for `answer`. `read` is the decoded form of the unread
+    """Return a Response that contains `answer` encoded for the client. `read` is the decoded version of the unread
     `request`."""
     assert request.unread is not None
     large = isinstance(answer, Response) and are_large(answer.outputs)
@@ -402,20 +403,20 @@ async def written(answer: Answer, read: Request, request: Request) -> Response:
 
 
 def _close(reply: Message) -> None:
-    """Close the connection of this reply."""
+    """Close the connection on which `reply` arrived."""
     if isinstance(reply, ReplyMessage) and reply.close is not None:
         reply.close()
 
 
 def with_backend(error: TransportError, target: Target) -> TransportError:
-    """Return `error` with the backend's name and address before its text."""
+    """Return `error` with the backend's name and address prepended to its message."""
     text = f"backend {target.backend!r} at {target.address}: {error.message}"
     return TransportError(error.status, error.reason, text, sent=error.sent, retry_after=error.retry_after)
 
 
 def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
-    """If the error in `reply` does not look like a model server's (an error page, a redirect, or an empty body), add
-    the name and address of the backend to `error`. `asked` is the request message."""
+    """Add the name and address of the backend to `error` if `reply` is not a typical model server error: for example an
+    error page, a redirect, or an empty body. `asked` is the request message."""
     text = web_error(reply, asked.path)
     if text:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
@@ -427,9 +428,9 @@ def name_sender(error: GatewayError, reply: Message, asked: Message, target: Tar
 
 
 def sanitize_error(error: GatewayError, target: Target) -> None:
-    """Remove tracebacks from a backend's error text and limit its length.
+    """Remove tracebacks from a backend's error message, and limit the length of the message.
 
-    If that changes the text, log the original."""
+    If that changes the message, log the original."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"

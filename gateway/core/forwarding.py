@@ -1,7 +1,8 @@
-"""Headers added to each request to a backend: the client's `forward_headers`, the request id, and the number of
-gateways that the request has passed.
+"""The headers that `exchange` and `streaming` add to each request to a backend: the client headers in
+`forward_headers`, the request id, and the number of gateways that the request has passed.
 
-The count stops routing loops: a route can lead to its own listener, directly or through another gateway.
+The number of gateways stops routing loops, because a route can lead to its own listener, directly or through another
+gateway.
 """
 
 import re
@@ -27,7 +28,7 @@ _CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f]")
 
 
 def add_forwarded_headers(request: Request, message: Message, target: Target) -> None:
-    """Add to `message`, which was just encoded for `target`, the headers for `target`.
+    """Add the headers for `target` to `message`, which was just encoded for this target.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if a header to forward is not text; FAILED_PRECONDITION if the request has passed
@@ -44,7 +45,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
 
 
 def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
-    """Return the protocol's own headers `own`, the number of gateways passed, and the client's headers to forward to
+    """Return the protocol's own headers (`own`), the number of gateways passed, and the client headers to forward to
     `target`."""
     received, forwarded = request.headers, target.forward_headers
     passed = received.first.get(_HOPS)
@@ -58,7 +59,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
-    """Return the names of client headers to forward, except headers that come from the record."""
+    """Return the names of the client headers to forward, without the headers whose values come from the record."""
     if record.telling.forwards and record.id:
         names = tuple(name for name in names if name not in _IDS)
     if record.context is not None:
@@ -88,8 +89,8 @@ def _check(name: str, text: bytes) -> None:
 
 
 def _next_hop(text: bytes, target: Target) -> tuple[bytes, bytes]:
-    """Return the header with the number of gateways passed, including this gateway, for a request that came with
-    `text`."""
+    """Return the header with the number of gateways passed, including this gateway. `text` is the value that arrived
+    with the request."""
     passed = int(text) if text.isdigit() and len(text) < 4 else MOST_HOPS
     if passed >= MOST_HOPS:
         raise refusal(

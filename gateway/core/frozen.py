@@ -1,12 +1,11 @@
-"""Immutable value types: no code assigns to their fields, so several owners can share one value.
+"""Immutable value types. Their fields never change, so several owners can share one value.
 
-- Types whose values are created for each request are msgspec Structs with `frozen=True`. msgspec implements their
-  constructor and their copies in C: 60 ns for three fields, 150 ns for 24.
-- All other types are dataclasses, made by `@frozen`. Their constructor takes 100 ns for each field.
+- Types with a value per request are msgspec Structs with `frozen=True`. msgspec implements the constructor and the
+  copies in C: 60 ns for three fields, 150 ns for 24.
+- All other types are dataclasses, made by `@frozen`. The constructor takes 100 ns per field.
 
-Assigning to a field of either kind raises AttributeError. Structs have the repr and the equality of dataclasses.
-`replace` makes a changed copy of either. `replace_struct` does the same for Structs only, in a third of the time (0.12
-us).
+In both kinds, assigning to a field raises AttributeError, and repr and equality work alike. `replace` makes a changed
+copy of either kind. `replace_struct` does the same for Structs only, in a third of the time (0.12 us).
 """
 
 from collections.abc import Callable
@@ -44,12 +43,12 @@ else:
 
 
 set_field: Callable[[Struct, str, object], None] = force_setattr
-"""Sets a field of a Struct that was just created and that only the caller has a reference to."""
+"""Sets a field of a new Struct, which only the caller has a reference to."""
 
 
 def extended(kind: type[T], old: object, *more: object) -> T:
-    """Return a value of `kind`, a subclass of the type of `old`: the fields of `old`, then `more` for the additional
-    fields."""
+    """Return a value of `kind`, a subclass of the type of `old`, with the fields of `old` and then `more` as the
+    additional fields."""
     if isinstance(old, Struct):
         return kind(*astuple(old), *more)
     return kind(*[getattr(old, name) for name in field_names(old.__class__)], *more)
@@ -61,7 +60,7 @@ def field_names(kind: type[Any]) -> list[str]:
 
 
 def equal_without(uncompared: frozenset[str], one: Struct, other: object) -> bool:
-    """Return whether two Structs are of the same type and equal in all fields except `uncompared`."""
+    """Return whether two Structs have the same type and are equal in all fields except the `uncompared` ones."""
     if other.__class__ is not one.__class__:
         return False
     names = [name for name in one.__struct_fields__ if name not in uncompared]

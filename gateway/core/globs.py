@@ -1,10 +1,10 @@
 """Globs of model names, with the syntax of fnmatch.
 
-The module finds the texts that their wildcards matched, and makes names from these texts.
+Routes use this module to rename models: it finds the substrings that the wildcards matched, and makes names from them.
 
-A wildcard is `*`, `?` or `[...]`. Every `*` except the last takes the shortest text after which the rest up to the next
-`*` matches. It never tries longer texts. Clients choose the names, so with backtracking a client could make matching
-slow.
+A wildcard is `*`, `?` or `[...]`. Every `*` except the last matches the shortest substring after which the glob up to
+the next `*` matches. It never tries longer substrings: clients choose the names, so with backtracking a client could
+make matching slow.
 """
 
 import re
@@ -22,31 +22,31 @@ _CAPTURE = re.compile(r"\{([0-9]+)\}")
 
 
 def wildcards(glob: str) -> list[str]:
-    """Return the wildcards in `glob`, in their order."""
+    """Return the wildcards in `glob`, in order."""
     return [token for token in TOKEN.findall(glob) if _is_wildcard(token)]
 
 
 def captures(template: str) -> tuple[int, ...]:
-    """Return the numbers in `{0}`, `{1}`, ... in `template`, in their order."""
+    """Return the numbers of the captures `{0}`, `{1}`, ... in `template`, in order."""
     return tuple(int(each) for each in _CAPTURE.findall(template))
 
 
 @frozen
 class _Part:
-    """A literal text of a template, or the number of a capture."""
+    """A literal character of a template, or the number of a capture."""
 
     text: str = ""
     capture: int | None = None
 
 
 class ModelRenaming:
-    """Converts the client's model name to the backend's name, which can contain texts that wildcards matched.
+    """Converts the client's model name to the backend's name, which can contain substrings that wildcards matched.
 
-    In `template`, `{1}`, `{2}`, ... are the texts that the first, second, ... wildcard of `glob` matched, and `{0}` is
-    the whole name.
+    In `template`, `{1}`, `{2}`, ... are the substrings that the first, second, ... wildcard of `glob` matched, and
+    `{0}` is the whole name.
 
     Raises:
-        ValueError: `template` has a number without a matching wildcard in `glob`.
+        ValueError: `template` contains a number without a matching wildcard in `glob`.
     """
 
     def __init__(self, glob: str, template: str) -> None:
@@ -62,7 +62,7 @@ class ModelRenaming:
         self._is_invertible = 0 in used or used >= set(range(1, len(captured)))
 
     def __call__(self, name: str) -> str:
-        """Return the backend's name for a name that the glob matches; return any other name unchanged."""
+        """Return the backend's name if the glob matches `name`, otherwise `name` itself."""
         found = self._pattern.fullmatch(name)
         if found is None:
             return name
@@ -70,7 +70,7 @@ class ModelRenaming:
         return "".join(part.text if part.capture is None else groups[part.capture] for part in self._parts)
 
     def client_name(self, name: str) -> str | None:
-        """Return a client's name that maps to the backend's `name`; None if the name is missing or cannot be
+        """Return a client's name that maps to the backend's `name`; None if there is no such name, or if it cannot be
         determined."""
         found = self._backend.fullmatch(name) if self._is_invertible else None
         if found is None:
@@ -81,7 +81,7 @@ class ModelRenaming:
         return client if self._pattern.fullmatch(client) and self(client) == name else None
 
     def _filled(self, taken: Mapping[int, str]) -> str:
-        """Return the glob with texts instead of its wildcards."""
+        """Return the glob with its wildcards replaced by the substrings `taken`."""
         texts, number = [], 0
         for token in self._tokens:
             number += _is_wildcard(token)
@@ -90,8 +90,8 @@ class ModelRenaming:
 
 
 Rewritten: TypeAlias = str | ModelRenaming | None
-"""The rule for a model's name at the backend: a fixed name, a name made from the client's name, or None for the
-client's name itself."""
+"""A rule for the model name at the backend: a fixed name, a name made from the client's name, or None to keep the
+client's name."""
 
 
 def backend_name(rewritten: Rewritten, name: str) -> str:
@@ -107,7 +107,7 @@ def client_name(rewritten: Rewritten, name: str) -> str | None:
 
 
 def _parts(template: str) -> tuple[_Part, ...]:
-    """Return the template in parts: texts of one character each, and captures."""
+    """Return the parts of the template: single characters, and captures."""
     pieces = _CAPTURE.split(template)  # texts are at even positions, numbers at odd positions
     parts: list[_Part] = []
     for at, piece in enumerate(pieces):
@@ -120,8 +120,8 @@ def _is_wildcard(token: str) -> bool:
 
 
 def _compiled(tokens: Sequence[str]) -> re.Pattern[str]:
-    """Return the regular expression of these tokens, with a group for each wildcard. An atomic group matches the text
-    between two `*`, so no backtracking occurs between them."""
+    """Return a regular expression for these tokens, with a group for each wildcard. An atomic group matches the part
+    between two `*`, so no backtracking occurs there."""
     segments = [""]
     for token in tokens:
         if token == "*":
@@ -138,6 +138,6 @@ def _compiled(tokens: Sequence[str]) -> re.Pattern[str]:
 
 
 def _character_class(token: str) -> str:
-    """Return `[...]` of a glob as a regular expression, translated by fnmatch itself."""
+    """Return the `[...]` of a glob as a regular expression, translated by fnmatch itself."""
     whole = translate(token)
     return whole.removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")

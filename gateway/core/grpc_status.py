@@ -15,17 +15,18 @@ from gateway.core.errors import (
 from gateway.core.types import Headers, Message
 
 MAX_ERROR_TEXT = 8192
-"""Maximum number of bytes read from an error's text."""
+"""Maximum size of an error message, in bytes. The gateway ignores the rest."""
 
 PUSHBACK_HEADER = "grpc-retry-pushback-ms"
-"""The metadata key by which a gRPC server says when to retry (gRFC A6): milliseconds, negative for never."""
+"""The metadata key in which a gRPC server specifies when to retry (gRFC A6): in milliseconds; a negative number means
+never."""
 
 _STATUSES = {status.value: status for status in Status}
 
 _EXHAUSTED = (
-    # "SERVER: Received message larger than max (5 vs. 4)" of C, C++, Python, Ruby and PHP, with other first words in Go
-    # and Node; "gRPC message exceeds maximum size 4: 5" of Java; "Received message exceeds the maximum configured
-    # message size." of .NET
+    # "SERVER: Received message larger than max (5 vs. 4)" (C, C++, Python, Ruby and PHP; Go and Node begin with other
+    # words); "gRPC message exceeds maximum size 4: 5" (Java); "Received message exceeds the maximum configured message
+    # size." (.NET)
     (
         re.compile(r"message (after decompression )?larger than max|message exceeds (the )?maximum", re.I),
         Reason.TOO_LARGE,
@@ -33,15 +34,15 @@ _EXHAUSTED = (
     # "received metadata size exceeds hard limit (value length 9000 vs. 8192)"
     (re.compile(r"metadata size exceeds", re.I), Reason.HEADERS_TOO_LARGE),
 )
-"""The texts of gRPC libraries for a message, or headers, with too many bytes.
+"""The error messages of gRPC libraries for a message or headers of too many bytes.
 
-RESOURCE_EXHAUSTED with any other text means that the server is overloaded."""
+RESOURCE_EXHAUSTED with any other message means that the server is overloaded."""
 
 
 def error_of(reply: Message) -> GatewayError:
     """Return the error in a backend's reply with a status other than 0.
 
-    The body is the error's text. The trailers can contain its Reason and the time after which to retry."""
+    The body is the error message. The trailers can contain the Reason and the time after which to retry."""
     # gRPC treats an unknown code as UNKNOWN
     status = _STATUSES.get(reply.status, Status.UNKNOWN)
     text = bytes(reply.body[:MAX_ERROR_TEXT]).decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""HTTP status codes for a Status and a Reason, shared by the protocols that use them in their usual meaning."""
+"""The HTTP status codes for a Status and a Reason, for all protocols that use the codes in their usual meaning."""
 
 from gateway.core.errors import GatewayError, Reason, Status
 
@@ -38,7 +38,7 @@ REASONS_BY_NUMBER = {
     405: Reason.UNSUPPORTED,
     413: Reason.TOO_LARGE,
     415: Reason.UNSUPPORTED_MEDIA_TYPE,
-    422: Reason.INVALID_INPUT,  # These are FastAPI's validation errors; MLServer and KServe are built on FastAPI
+    422: Reason.INVALID_INPUT,  # FastAPI's validation errors; MLServer and KServe are built on FastAPI
     429: Reason.OVERLOADED,
     499: Reason.CANCELLED,
     501: Reason.UNSUPPORTED,
@@ -46,17 +46,16 @@ REASONS_BY_NUMBER = {
     503: Reason.UNREACHABLE,
     504: Reason.TIMEOUT,
 }
-"""The Reason of a backend's error reply that does not contain a Reason, by status code.
+"""The Reason assumed for a backend's error response without a Reason, by status code.
 
-Any other code is MODEL_ERROR."""
+For any other code, it is MODEL_ERROR."""
 
 
 def number(error: GatewayError) -> int:
-    """Return the status code of the reply to `error`."""
+    """Return the status code of the response that reports `error`."""
     return _BY_REASON.get(error.reason) or number_of_status(error.status)
 
 
 def number_of_status(status: Status) -> int:
-    """Return the status code for `status` if the Reason does not matter, which is the usual mapping of gRPC's codes to
-    HTTP."""
+    """Return the status code for `status` without a Reason, according to the usual mapping of gRPC codes to HTTP."""
     return _BY_STATUS.get(status, 500)

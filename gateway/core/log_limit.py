@@ -1,4 +1,4 @@
-"""Limit the number of log lines about events that a client or a server can cause any number of times."""
+"""A limit on log lines about events that clients or servers can cause any number of times."""
 
 import logging
 from collections.abc import Callable, Hashable
@@ -11,12 +11,12 @@ _LEFT_OUT = "(%d more of these were not logged)"
 
 
 class LogLimit:
-    """Writes at most `lines` log lines per key in `seconds` seconds.
+    """Writes at most `lines` log lines per key in an interval of `seconds` seconds.
 
-    The first line after that time has the number of omitted lines.
+    The first line after an interval contains the number of omitted lines.
 
-    A key is the subject of a line, such as an endpoint or a listener. Keys must not come from clients, because only the
-    last `MOST_KEYS` keys are stored."""
+    A key identifies the subject of a line, such as an endpoint or a listener. Keys must not come from clients, because
+    only the last `MOST_KEYS` keys are stored."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class LogLimit:
         self._intervals: dict[Hashable, _Interval] = {}
 
     def write(self, key: Hashable, level: int, text: str, *values: object, error: BaseException | None = None) -> None:
-        """Log `text % values` at `level`, with the traceback of `error` if it is set, unless the limit for lines about
-        `key` is exceeded."""
+        """Log `text % values` at `level` unless the limit for `key` is exceeded. If `error` is set, log its traceback
+        too."""
         if (left_out := self._take(key)) is None:
             return
         if left_out:
@@ -41,9 +41,9 @@ class LogLimit:
         self._log.log(level, text, *values, exc_info=error)
 
     def passes(self, record: logging.LogRecord) -> bool:
-        """Return whether to write a library's log line, as a filter of the library's log.
+        """Return whether to write the log line of a library. Add this method to the library's logger as a filter.
 
-        The text of the line, without its values, is the key."""
+        The key is the line's format string, without the values."""
         if (left_out := self._take(record.msg)) is None:
             return False
         if left_out:
@@ -51,8 +51,8 @@ class LogLimit:
         return True
 
     def _take(self, key: Hashable) -> int | None:
-        """Return the number of omitted lines about `key` before the line that the caller can write now; None if the
-        line exceeds the limit."""
+        """Return the number of lines about `key` that were omitted before this line; None if this line exceeds the
+        limit."""
         now = self._clock()
         left_out = 0
         interval = self._intervals.get(key)

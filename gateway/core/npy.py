@@ -1,7 +1,9 @@
-"""Files of numpy's format, `.npy` (versions 1 to 3): one array with its datatype and shape.
+"""Files in the numpy format `.npy` (versions 1 to 3), which contain one array with its datatype and shape. Codecs for
+protocols with npy bodies use it.
 
-numpy parses the header, a Python literal of at most 4096 bytes. This module then checks the header against the size of
-the file. `numpy.load` would allocate memory for any shape in the header, and run the pickles of arrays of objects.
+numpy parses the header, a Python literal of at most 4096 bytes. This module then compares the header with the size of
+the file. By contrast, `numpy.load` allocates memory for any shape in the header, and executes the pickles in arrays of
+objects.
 """
 
 from functools import lru_cache
@@ -23,18 +25,19 @@ _VERSIONS = {
     b"\2\0": (Struct("<I"), read_array_header_2_0),
     b"\3\0": (Struct("<I"), read_array_header_2_0),  # UTF-8 instead of Latin-1, for field names
 }
-"""For each version, the encoding of the header's length, and the header's parser."""
+"""For each version, the Struct of the header's length field, and the function that parses the header."""
 _MAX_HEADER = 4096
 
 
 def decode(file: Buffer, what: str) -> Tensor:
     """Return the array in `file` as a tensor without a name.
 
-    Its data is a view of `file` if the array is in little-endian and row-major order; other orders are converted.
+    If the array is in little-endian and row-major order, the tensor's data is a view of `file`; otherwise it is a
+    converted copy.
 
     Raises:
-        DecodeError: the file is not a .npy file, has no numbers or booleans, or has fewer or more bytes than its header
-            states. The text names `what`.
+        DecodeError: the file is not a .npy file, its elements are not numbers or booleans, or its size differs from the
+            size in its header. The message contains `what`.
     """
     dtype, is_fortran, shape, start = _decode_header(file, what)
     if len(shape) > MAX_RANK:
@@ -55,18 +58,19 @@ def decode(file: Buffer, what: str) -> Tensor:
 
 
 def encode(tensor: Tensor) -> tuple[Buffer, Buffer]:
-    """Return the file of a tensor: its header and its data. BF16, which the format lacks, is widened to FP32.
+    """Return the header and the data of a .npy file for a tensor. BF16, which the format lacks, is widened to FP32.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the tensor is BYTES, because arrays of objects are pickles, and numpy's own
-            texts and bytes lose NULs.
+        GatewayError: INVALID_ARGUMENT if the tensor is BYTES: arrays of objects are pickles, and the numpy types for
+            text and bytes lose trailing NULs.
     """
     stored = storable(tensor)
     return header(stored.datatype, stored.shape), stored.data
 
 
 def storable(tensor: Tensor) -> Tensor:
-    """Return `tensor` in a datatype that the format has: BF16 is widened to FP32. Raises the errors of `encode`."""
+    """Return `tensor` in a datatype that the format supports: BF16 is widened to FP32. Raises the errors of
+    `encode`."""
     if tensor.datatype is BYTES:
         raise invalid_input(f"{tensor.name} is BYTES, but .npy files hold numbers and booleans")
     if tensor.datatype is not Datatype.BF16:
@@ -77,7 +81,7 @@ def storable(tensor: Tensor) -> Tensor:
 
 @lru_cache(1024)
 def header(datatype: Datatype, shape: Shape) -> bytes:
-    """Return all bytes before the data of an array in row-major order."""
+    """Return all bytes that precede the data of an array in row-major order."""
     file = BytesIO()
     write_array_header_1_0(file, {"descr": datatype.dtype.str, "fortran_order": False, "shape": shape})
     return file.getvalue()
@@ -91,7 +95,7 @@ def _datatype(dtype: "np.dtype[Any]", what: str) -> Datatype:
 
 
 def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shape, int]:
-    """Return the dtype, True if the order is Fortran's (column-major), the shape, and the offset of the data."""
+    """Return the dtype, whether the order is column-major (Fortran), the shape, and the offset of the data."""
     version = _VERSIONS.get(bytes(file[6:8])) if bytes(file[:6]) == _MAGIC else None
     if version is None or len(file) < 8 + version[0].size:
         raise DecodeError(f"{what} is no .npy file of version 1, 2 or 3")
@@ -101,7 +105,7 @@ def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shap
         raise DecodeError(f"{what}: the header of the .npy file ends at byte {start}, of {len(file)}")
     try:
         dtype, is_fortran, shape = _parse_header(bytes(file[:start]))
-    # a header that is not Python, or too deep for its parser, can raise nearly any exception
+    # a header that is not Python, or is nested too deeply for its parser, can raise nearly any exception
     except Exception as error:
         raise DecodeError(f"{what}: the header of the .npy file is not that of an array of numbers") from error
     return dtype, is_fortran, shape, start
@@ -109,7 +113,7 @@ def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shap
 
 @lru_cache(256)
 def _parse_header(header: bytes) -> tuple["np.dtype[Any]", bool, Shape]:
-    """Return the same values from the bytes before the data.
+    """Return the dtype, the order and the shape from the bytes before the data.
 
     The results are cached, because headers repeat and numpy takes 20 us to parse one."""
     _, parse = _VERSIONS[header[6:8]]

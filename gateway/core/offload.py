@@ -1,7 +1,7 @@
-"""Decide which messages are decoded and encoded in a thread, and run that work there.
+"""Decide which messages to decode and encode in a thread, and run this work there. `exchange` and `streaming` call it.
 
-Decoding or encoding 64 MiB can take seconds, during which it would block all other requests in the event loop's own
-thread. Python runs one thread at a time, so a second thread is not faster, but the event loop can run every few
+Decoding or encoding 64 MiB can take seconds. In the event loop's thread, this work would block all other requests.
+Python runs one thread at a time, so a second thread is not faster, but the event loop gets to run every few
 milliseconds.
 """
 
@@ -18,16 +18,16 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LARGE = 256 * 2**10
-"""Maximum size of a message, or of its tensors, to process in the event loop, in bytes.
+"""Maximum size in bytes of a message, or of its tensors, that the event loop's own thread processes.
 
-A thread processes larger messages. The slowest content of this size, strings of one letter in JSON, takes about 12 ms;
-numbers take less than 1 ms (docs/decisions/threads.md)."""
+A second thread processes larger messages. At this size, the slowest content (JSON strings of one letter) takes about 12
+ms; numbers take less than 1 ms (docs/decisions/threads.md)."""
 
 _NUMBERS = 4
-"""Tensors of numbers can be this many times larger than LARGE, because encoding 1 MiB of them takes at most 5 ms."""
+"""Factor by which tensors of numbers can exceed LARGE, because encoding 1 MiB of numbers takes at most 5 ms."""
 
 COPIED = 16
-"""Number of bytes that decoding copies or swaps in the time in which it parses one byte.
+"""Number of bytes that can be copied or byte-swapped in the time in which one byte is parsed.
 
 Copying or swapping 4 MiB of numbers takes a few milliseconds."""
 
@@ -36,21 +36,21 @@ _threads = ThreadPoolExecutor(2, thread_name_prefix="codec")
 
 
 async def in_thread(work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-    """Run `work` in a thread. Returns its result and raises its exceptions."""
+    """Run `work` in a thread. Return its result, or raise its exception."""
     return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
 
 
 async def worked(work: Callable[[Unpack[Ts]], T], *arguments: *Ts, large: bool) -> T:
-    """Return the result of `work`, in a thread if it is `large`. Raises its exceptions."""
+    """Run `work`, in a thread if it is `large`. Return its result, or raise its exception."""
     return await in_thread(work, *arguments) if large else work(*arguments)
 
 
 _LARGE_NUMBERS = _NUMBERS * LARGE
 _BYTES = Datatype.BYTES
 
-# For a message with a single part or tensor of at most LARGE bytes, which is the common case, both functions return
-# False for any contents. `exchange` checks this itself, because each Python call counts there. The loops are plain
-# because `sum` of a generator takes twice as long.
+# Both functions return False for any message with a single part or tensor of at most LARGE bytes, which is the common
+# case. `exchange` checks for this case itself, to save the call. The functions use plain loops because `sum` of a
+# generator takes twice as long.
 
 
 def is_large(message: Message, protocol: Protocol) -> bool:

@@ -4,8 +4,7 @@ from enum import Enum
 
 
 class Operation(Enum):
-    """The type of a request: `infer`, `metadata`, `gradient`, ... The values are the words used in logs, metrics and
-    YAML."""
+    """The type of a request: `infer`, `metadata`, `gradient`, ... Logs, metrics and YAML use the values."""
 
     INFER = "infer"
     EXPLAIN = "explain"
@@ -35,11 +34,12 @@ class Operation(Enum):
 
 
 WORDS = {each: each.value for each in Operation}
-"""The values of the operations. A lookup in this table costs a quarter of reading a member's `value`."""
+"""The values of the operations. A lookup in this table takes a quarter of the time that reading a member's `value`
+takes."""
 
 INFER, STREAM = Operation.INFER, Operation.STREAM
-"""The members that each request is compared with; constants because Python 3.11 takes ten times as long to look them up
-in the class."""
+"""The members that the code compares every request with. They are constants because in Python 3.11 a lookup in the
+class takes ten times as long."""
 
 SERVER_OPERATIONS = frozenset(
     {
@@ -53,55 +53,57 @@ SERVER_OPERATIONS = frozenset(
         Operation.ALL_STATISTICS,
     }
 )
-"""Operations on the server as a whole, which name no model and use no route.
+"""Operations on the server as a whole. Their requests contain no model name and use no route.
 
-ONLINE and OFFLINE change whether the listener that received them reports itself ready. STATISTICS requests a listener's
+ONLINE and OFFLINE determine whether the listener that receives them reports readiness. STATISTICS requests a listener's
 figures for each second, ALL_STATISTICS the counters of every model."""
 
 CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRACE_SETTINGS, Operation.LOG_SETTINGS})
 """Operations that show or change how a model server runs.
 
-The gateway refuses them unless the listener has `allow_control`. LOG_SETTINGS never names a model. TRACE_SETTINGS can
-name one. Without a model, they use a route without `match.model`."""
+The gateway refuses them unless `allow_control` is set on the listener. LOG_SETTINGS never contains a model name,
+TRACE_SETTINGS can. Without a model name, they use a route without `match.model`."""
 
 EXTENSION_OPERATIONS = CONTROL_OPERATIONS | {Operation.CONFIG, Operation.MODEL_STATISTICS}
-"""Operations on models and servers that a protocol supports only if they are in its `Servers.extensions`."""
+"""Operations on models and servers that a protocol supports only if its `Servers.extensions` lists them."""
 
 DERIVATIVES: dict[Operation, tuple[str, ...]] = {
     Operation.GRADIENT: ("out_wrt", "in_wrt", "sens"),
     Operation.APPLY_JACOBIAN: ("out_wrt", "in_wrt", "vec"),
     Operation.APPLY_HESSIAN: ("out_wrt", "in_wrt1", "in_wrt2", "sens", "vec"),
 }
-"""For each derivative, the names of the tensors that follow the model's own inputs, in this order. Tensor protocols
-have them as additional inputs of a derivative model (`M.gradient`), whose only output is COMPANION_OUTPUT."""
+"""For each derivative, the names of the tensors that follow the model's own inputs, in this order. In tensor protocols,
+they are additional inputs of a derivative model (`M.gradient`), whose only output is COMPANION_OUTPUT."""
 
 CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
 """The operations that run a model."""
 
 WAKING = CALLS | {Operation.METADATA}
-"""The operations for which the gateway starts a server. Bridges and UM-Bridge's clients request metadata before their
-first call."""
+"""The operations for which the gateway starts a server. METADATA is one of them because bridges and UM-Bridge clients
+request metadata before their first call."""
 
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
-"""Tensors with the zero-based position of an input or output, as INT64.
+"""The tensors that contain the zero-based position of an input or output, as INT64.
 
 A missing tensor means 0. Index tensors have no batch dimension."""
 
 COMPANION_OUTPUT = "output"
 
 COMPANION_SUFFIXES: dict[str, Operation] = {f".{operation.value}": operation for operation in DERIVATIVES}
-"""The suffixes of a model's name in the names of its derivative models, such as `.gradient`."""
+"""The suffixes that turn a model's name into the names of its derivative models, such as `.gradient`."""
 
 
 def split_companion(model: str) -> tuple[str, Operation] | None:
-    """Return `M.gradient` as (`M`, GRADIENT); None for a name without a suffix of this kind."""
+    """Split the name of a derivative model: return `M.gradient` as (`M`, GRADIENT). Return None for any other name."""
     name, dot, suffix = model.rpartition(".")
     operation = COMPANION_SUFFIXES.get(dot + suffix)
     return (name, operation) if name and operation else None
 
 
 CONFIG_FROM_METADATA = "gateway_from_metadata"
-"""The parameter in a model's configuration (Operation.CONFIG) that a gateway has written from the model's metadata.
+"""The parameter that marks a model's configuration (Operation.CONFIG) as written by a gateway, from the model's
+metadata.
 
-Its `max_batch_size` says that first dimensions are batches. Unlike Triton's, it does not say that rows are independent.
+In such a configuration, `max_batch_size` means that first dimensions are batches. In contrast to a Triton
+configuration, it does not mean that rows are independent.
 """

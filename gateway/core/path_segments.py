@@ -1,4 +1,4 @@
-"""Names of models and versions as segments of paths in requests to backends."""
+"""Model names and versions as path segments of requests to backends."""
 
 from urllib.parse import quote
 
@@ -6,11 +6,11 @@ from gateway.core.errors import invalid_input
 
 
 def path_segment(name: str, what: str, server: str) -> str:
-    """Return `name`, percent-encoded as one segment of a path.
+    """Return `name`, percent-encoded as one path segment.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if `name` cannot be a segment. The text names `what` the name is, and the kind of
-            `server`.
+        GatewayError: INVALID_ARGUMENT if `name` cannot be a path segment. The message contains `what` (such as a model)
+            and the kind of `server`.
     """
     # An empty segment or dots would change the path, percent-encoded or not (RFC 3986 section 5.2.4).
     if name in ("", ".", ".."):

@@ -1,12 +1,12 @@
-"""Find the protocol for a request's path if several protocols share one HTTP address.
+"""Find the protocol for a request's path when several protocols share one HTTP address. Listeners use a PathTable.
 
     pattern                           matches
     POST /v2/models/{model}/infer     `{model}` is exactly one segment, percent-decoded: not empty, not `.` or `..`
     POST /v1/models/{model}:predict   a segment that ends in `:predict`
     GET  /open/*                      every path with this prefix, if no other pattern matches it
 
-If several patterns match, segments are compared from the left. A literal segment wins over `{capture}:word`, and
-`{capture}:word` wins over `{capture}`. The patterns form a tree with one level for each segment.
+If several patterns match, the first segment from the left that differs decides: a literal segment wins over
+`{capture}:word`, and `{capture}:word` wins over `{capture}`. The patterns form a tree with one level per segment.
 """
 
 import re
@@ -18,18 +18,18 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Protocol
 
-# The cache limits the number of its entries and their size, because clients choose the paths.
+# The cache has limits for the number of entries and their size, because clients choose the paths.
 _REMEMBERED_PATHS = 4096
 _REMEMBERED_LENGTH = 256
 
-# Dot segments have a special meaning (RFC 3986 section 3.3). As a model's name, they would change the path of the
-# request to a backend.
+# Dot segments have a special meaning (RFC 3986 section 3.3). As a model name, they would change the path of the request
+# to a backend.
 _NEVER_CAPTURED = frozenset({"", ".", ".."})
 
 
 @frozen
 class Match:
-    """The protocol and pattern of a path, and the values of the pattern's `{captures}`, percent-decoded once."""
+    """The protocol and the pattern for a path, and the values of the pattern's `{captures}`, percent-decoded once."""
 
     protocol: Protocol
     pattern: str
@@ -38,7 +38,7 @@ class Match:
 
 @frozen
 class Tie:
-    """Two protocols that have the same pattern."""
+    """A pattern that two protocols have in common."""
 
     pattern: str
     first: str
@@ -50,12 +50,12 @@ class _Entry:
     protocol: Protocol
     pattern: str
     captures: tuple[tuple[str, int, int], ...]
-    """For each `{capture}`, its name, the index of its segment, and the length of the literal text at the segment's
-    end."""
+    """For each `{capture}`: its name, the index of its segment, and the length of the literal text at the end of the
+    segment."""
 
 
 class _Node:
-    """A node of the tree: the patterns that share their first segments."""
+    """A node of the tree, for the patterns whose first segments are the same."""
 
     __slots__ = ("captures", "entries", "literals")
 
@@ -90,8 +90,8 @@ class _Node:
 
 
 class PathTable:
-    """The patterns of all protocols of one listener, each below its prefix. `ties` are the patterns that two protocols
-    share."""
+    """The patterns of all protocols of one listener, with their path prefixes. `ties` are the patterns that two
+    protocols share."""
 
     ties: tuple[Tie, ...]
 
@@ -116,7 +116,7 @@ class PathTable:
 
     def match(self, method: str, path: str) -> Match | tuple[str, ...]:
         """Return the Match of a raw path (without query). If no pattern matches, return the methods that the path
-        supports: empty for an unknown path. HEAD matches the patterns of GET.
+        supports, which is empty for an unknown path. HEAD matches the patterns of GET.
 
         Raises:
             DecodeError: a segment is not percent-encoded UTF-8.
@@ -126,14 +126,14 @@ class PathTable:
         return self._find(method, path)
 
     def protocol_for_error(self, path: str) -> Protocol:
-        """Return the protocol in which to encode an error about an unknown `path`: the protocol that has a pattern with
-        the same first segment, else the listener's first protocol."""
+        """Return the protocol in which to encode an error about an unknown `path`: a protocol with a pattern that has
+        the same first segment, or else the listener's first protocol."""
         first_segment = path.lstrip("/").partition("/")[0]
         return self._by_first_segment.get(first_segment, self._first)
 
     @property
     def spoken(self) -> str:
-        """Return the protocols in words, such as `v2-rest, umbridge below /science`."""
+        """Return the protocols for a message, such as `v2-rest, umbridge below /science`."""
         return ", ".join(self._spoken)
 
     def _add(self, protocol: Protocol, prefix: str, pattern: str) -> tuple[Tie, ...]:
@@ -163,7 +163,7 @@ class PathTable:
         return node
 
     def _reached(self, path: str, segments: list[str]) -> Iterable[_Node]:
-        """Return the nodes that `path` reaches. Return nodes of patterns with `*` only if no other node matches."""
+        """Return the nodes that match `path`. Return nodes of patterns with `*` only if no other node matches."""
         own = [node for node in self._root.reached(segments) if node.entries] if segments else []
         if own or not self._wildcards or _has_dot_segments(path):
             return own
@@ -195,22 +195,23 @@ def rows(
 ) -> tuple[tuple[Protocol, str], ...]:
     """Return the protocols and prefixes from which to build a listener's PathTable.
 
-    In addition to their own patterns, protocols with `any_path` serve other paths: `/` if the listener has a `model`
-    and the protocol's clients cannot name a model, and the paths of routes.
+    In addition to their own patterns, protocols with `any_path` serve the paths of routes. They also serve `/` if
+    `model` is set on the listener and the protocol's clients cannot send a model name.
 
     - `protocols`: Each protocol of the listener with its prefix.
-    - `routed`: The paths in `match` of its routes, with the name of the protocol that the route requires, or empty.
-    - `passed`: The paths of `passthrough` routes, with their protocol names. The patterns of the normal protocol
-      exclude these paths.
+    - `routed`: The paths in `match` of the listener's routes, with the name of the protocol that the route requires, or
+      empty.
+    - `passed`: The paths of `passthrough` routes, with their protocol names. The protocols themselves do not serve
+      these paths.
     - `pages`: True if the listener serves metrics pages.
 
-    A routed path that already has a pattern keeps it. A path with `*` needs a named protocol, unless the listener has
-    only one.
+    If a routed path already matches a pattern, the pattern stays. A route with `*` in its path must set the protocol,
+    unless the listener has only one.
     """
     own = tuple((_with_pages(_with_root(protocol, model), pages), prefix) for protocol, prefix in protocols)
     own = _with_passthrough(own, tuple(passed))
     if not any(protocol.http.any_path and not protocol.http.is_passthrough for protocol, _ in own):
-        return own  # a PathTable is for HTTP, because the patterns of other transports are not paths
+        return own  # a PathTable is only for HTTP: the patterns of other transports are not paths
     table, is_only = PathTable(own), len(own) == 1
     paths = dict.fromkeys(
         (name, path) for name, path in routed if (name or is_only if path.endswith("*") else _is_free(path, table))
@@ -226,8 +227,8 @@ def rows(
 def _with_passthrough(
     own: tuple[tuple[Protocol, str], ...], passed: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[Protocol, str], ...]:
-    """Return `own` and the passthrough variants of its protocols, with the `passed` paths moved from the former to the
-    latter."""
+    """Return `own` and the passthrough variants of its protocols. The `passed` paths move from the protocols to their
+    variants."""
     forms = {
         protocol.name: replace(
             form,
@@ -271,8 +272,8 @@ def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _has_dot_segments(path: str) -> bool:
-    """Return True if a backend might resolve `path` to another path: many servers remove dot segments (RFC 3986 section
-    5.2.4), also after decoding."""
+    """Return True if a backend might resolve `path` to another path, because many servers remove dot segments (RFC 3986
+    section 5.2.4), even percent-encoded ones."""
     return any(unquote_to_bytes(segment) in (b".", b"..") for segment in re.split(r"/|%2f|\\|%5c", path, flags=re.I))
 
 
@@ -281,7 +282,7 @@ def _is_capture(segment: str) -> bool:
 
 
 def _ending(segment: str) -> str:
-    """Return the literal text after a pattern's `{capture}`."""
+    """Return the literal text after the `{capture}` in a pattern's segment."""
     return segment.partition("}")[2]
 
 

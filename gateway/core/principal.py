@@ -1,4 +1,4 @@
-"""The authenticated client, and its permissions."""
+"""The authenticated client, and its permissions. `auth` creates Principals."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -25,30 +25,31 @@ _NEEDED: dict[Operation, Permission] = {
     Operation.ONLINE: "offline",
     Operation.OFFLINE: "offline",
 }
-"""The permission that each operation needs."""
+"""The permission that each operation requires."""
 
 _FREE = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA})
-"""Operations that need no permission."""
+"""Operations that require no permission."""
 
 _OF_ANY_MODEL = SERVER_OPERATIONS - {Operation.ONLINE, Operation.OFFLINE}
-"""Operations without a model for which a permission for some models is enough, because lists omit the other models."""
+"""Operations without a model for which a permission for some models is sufficient, because lists omit all other
+models."""
 
 _MOST_REMEMBERED = 4096
 """Maximum number of cached decisions for each principal.
 
-The number is limited because clients choose the model names in them."""
+The limit is necessary because clients choose the model names."""
 
 
 @frozen
 class Grant:
-    """Permits operations on models, on listeners. Models and listeners are selected by globs."""
+    """Permits operations on models, on listeners. Globs select the models and listeners."""
 
     permissions: frozenset[Permission]
     models: tuple[str, ...] = ("*",)
     listeners: tuple[str, ...] = ("*",)
 
     def covers(self, permission: Permission, model: str, listener: str) -> bool:
-        """Return whether the grant permits this."""
+        """Return whether the grant includes this permission for the model on the listener."""
         return permission in self.permissions and _matches(self.models, model) and _matches(self.listeners, listener)
 
 
@@ -73,10 +74,10 @@ class Principal:
 
     @property
     def unrestricted(self) -> "Principal":
-        """Return the principal of the same name with all permissions.
+        """Return a principal of the same name with all permissions.
 
-        The gateway uses it for its own calls during the principal's requests, after it has permitted the requests.
-        Always returns the same object."""
+        After the gateway has permitted a request of the principal, it uses the result for its own calls that the
+        request causes. Repeated calls return the same object."""
         if self.grants == (EVERYTHING,):
             return self
         if self._unrestricted is None:
@@ -87,12 +88,13 @@ class Principal:
         return f"Principal({self.name!r})"
 
     def has(self, permission: Permission, model: str, listener: str) -> bool:
-        """Return whether the principal has a permission for a model, by the name that clients use, on a listener."""
+        """Return whether the principal has a permission for a model (by the name that clients use) on a listener."""
         return any(grant.covers(permission, model, listener) for grant in self.grants)
 
     def may(self, operation: Operation, model: str, listener: str) -> bool:
-        """Return whether the principal can request an operation on a model, by the name that clients use, on a
-        listener. An operation without a model needs a permission for all models (`*`), unless it only lists models."""
+        """Return whether the principal may request an operation on a model (by the name that clients use) on a
+        listener. An operation without a model requires a permission for all models (`*`), unless it only lists
+        models."""
         key = operation, model, listener
         decision = self._decisions.get(key)
         if decision is None:

@@ -1,10 +1,11 @@
-"""The time that a call waited in a queue.
+"""The time that a call waits in a queue. `routing` records it.
 
-The response has it in the headers PLACE_HEADER and SECONDS_HEADER; a timeout error also has it in its text.
+Responses contain the position and the time in the headers PLACE_HEADER and SECONDS_HEADER; the message of a timeout
+error also contains the time.
 
-The backend stores the wait in the context of the task that handles the request, and `exchange.answer` adds it to the
-response. Calls that run in their own tasks (batch rows, graph steps) store it in the context of that task. Their caller
-starts them with `PartWaits`, which stores the longest wait for the request as a whole.
+The backend stores the wait in the context of the task that handles the request, and `exchange.answer` adds the wait to
+the response. Calls that run in their own tasks (batch rows, graph steps) store their waits in the contexts of these
+tasks. The caller starts such calls with `PartWaits`, which stores the longest wait for the request as a whole.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from gateway.core.types import Headers, Message
 T = TypeVar("T")
 
 PLACE_HEADER = "gateway-queue-place"
-"""The header or metadata key with the position of the call when it joined the queue. 1 means the next call."""
+"""The header or metadata key with the position at which the call joined the queue. 1 is the front of the queue."""
 SECONDS_HEADER = "gateway-queue-seconds"
 """The header or metadata key with the seconds that the call waited in the queue."""
 LATER = 1.0
-"""Default number of seconds after which to retry a call that got its slot too late, if the duration of calls is
+"""Default number of seconds after which to retry a call that left the queue without a slot, if the duration of calls is
 unknown."""
 _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 
@@ -34,8 +35,8 @@ _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 class QueueWait:
     """A wait in a queue.
 
-    `place` is the value of PLACE_HEADER, for the first queue if there were several. `seconds` is the total. `until` is
-    the end of the last wait, on the loop's clock.
+    `place` is the value of PLACE_HEADER; if there were several queues, the position in the first queue. `seconds` is
+    the total time. `until` is the end of the last wait, on the loop's clock.
 
     `retry_after` is set if the call left the queue without a slot, so the gateway did not send it. A slot might be free
     after this number of seconds.
@@ -52,12 +53,12 @@ class QueueWait:
 
 
 queue_wait: ContextVar[QueueWait | None] = ContextVar("queue_wait", default=None)
-"""The wait of the request that the current task handles; None if it did not wait."""
+"""The wait of the request that the current task handles; None if the request did not wait."""
 
 
 def begin_wait(place: int) -> Token[QueueWait | None]:
-    """Store that the current task's request starts to wait at this position of a queue. At the end of the wait, call
-    `note_wait`. If the call did not wait after all, call `queue_wait.reset` with the result."""
+    """Record that the current task's request starts to wait at this position of a queue. At the end of the wait, call
+    `note_wait`. If the call did not wait after all, pass the result to `queue_wait.reset`."""
     before = queue_wait.get()
     seconds, were_sent = 0.0, False
     if before is not None:
@@ -67,7 +68,7 @@ def begin_wait(place: int) -> Token[QueueWait | None]:
 
 
 def note_wait(place: int, seconds: float, retry_after: float | None = None) -> None:
-    """Store that the current task's request has waited. If `retry_after` is set, the request got no slot."""
+    """Record that the current task's request has waited. Set `retry_after` if the request got no slot."""
     before, were_sent = queue_wait.get(), False
     if before is not None:
         place, seconds, were_sent = before.place, before.seconds + seconds, before.parts_were_sent
@@ -78,13 +79,13 @@ def note_wait(place: int, seconds: float, retry_after: float | None = None) -> N
 
 
 def was_in_vain() -> bool:
-    """Return True if the current task's request waited and got no slot, so the gateway did not send it."""
+    """Return True if the current task's request waited but got no slot, so the gateway did not send it."""
     wait = queue_wait.get()
     return wait is not None and wait.retry_after is not None
 
 
 def note_sent() -> None:
-    """Store that the gateway has sent a part of the current task's request, even if the last wait ended without a
+    """Record that the gateway has sent a part of the current task's request, even if the last wait ended without a
     slot."""
     wait = queue_wait.get()
     if wait is not None:
@@ -92,8 +93,8 @@ def note_sent() -> None:
 
 
 class PartWaits:
-    """The waits of the calls that are parts of one request, or that several requests share. `spawn` starts a separate
-    task for each call."""
+    """The waits of calls that are parts of one request or that several requests share. `spawn` starts a separate task
+    for each call."""
 
     __slots__ = ("_contexts",)
 
@@ -101,7 +102,7 @@ class PartWaits:
         self._contexts: list[Context] = []
 
     def spawn(self, part: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start the task of a part, like `tasks.spawn`."""
+        """Start the task for a part, like `tasks.spawn`."""
         context = copy_context()
         if queue_wait.get() is not None:
             context.run(queue_wait.set, None)
@@ -109,7 +110,7 @@ class PartWaits:
         return spawn(part, context)
 
     def note(self, since: float = -inf, *, go_on: bool = False) -> None:
-        """Store the longest wait of the parts as a wait of the current task's request.
+        """Record the longest wait of the parts as a wait of the current task's request.
 
         The parts can still be waiting. The request joined the parts at `since`, on the loop's clock. `go_on` is True if
         the parts continue even if the request has ended."""
@@ -128,7 +129,7 @@ class PartWaits:
 
 
 def _given_up(wait: QueueWait, now: float) -> QueueWait:
-    """Return a wait that ends now without a slot; unchanged if it has already ended."""
+    """Return `wait`, ended now without a slot; unchanged if it has already ended."""
     if wait.since is None:
         return wait
     return QueueWait(wait.place, wait.seconds + now - wait.since, now, LATER)
@@ -137,8 +138,8 @@ def _given_up(wait: QueueWait, now: float) -> QueueWait:
 def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayError:
     """Return the timeout error for a call that began at `since` on the loop's clock.
 
-    The error text is `before`, then how much of the time the call waited in queues, then `after`. If the call left the
-    last queue without a slot, the gateway did not send it, and the error contains the time after which to retry.
+    The message consists of `before`, the time that the call waited in queues, and `after`. If the call left the last
+    queue without a slot, the gateway did not send it, and the error contains the time after which to retry.
 
     Call this in the task that handles the request."""
     wait = queue_wait.get()
@@ -151,9 +152,9 @@ def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayErr
 
 
 def tell_wait(error: Exception) -> None:
-    """For a call that timed out before it was sent, add to the `error` how long it waited for its slot, and when to
-    retry. If the gateway sent parts of the call, remove the retry time of the part that got no slot. Other errors, and
-    errors of calls that did not wait, stay unchanged.
+    """If the call timed out before it was sent, add to `error` how long the call waited for its slot, and when to
+    retry. If the gateway sent parts of the call, remove the retry time of the part that got no slot. All other errors,
+    and errors of calls that did not wait, stay unchanged.
 
     Call this in the task that handles the request."""
     wait = queue_wait.get()
@@ -169,8 +170,8 @@ def tell_wait(error: Exception) -> None:
 
 
 def with_wait(reply: Message, wait: QueueWait) -> Message:
-    """Return `reply` with the headers about `wait`. Remove the wait from the context, because the same task can start
-    the next request of its connection."""
+    """Return `reply` with the headers for `wait`. Also remove the wait from the context, because the same task can
+    start the next request on its connection."""
     queue_wait.set(None)
     about = (_PLACE, b"%d" % wait.place), (_SECONDS, b"%.3f" % wait.seconds)
     return replace(reply, headers=Headers((*reply.headers.raw, *about)))

@@ -1,6 +1,6 @@
-"""`Record` has the history of one request, for observers (access log, metrics, tracing).
+"""`Record` contains the history of one request, for observers (access log, metrics, tracing).
 
-The gateway fills a Record at five moments:
+The gateway fills a Record at five points in time:
 
     begun     a request has arrived, or is refused      the listener          transport.begun
     routed    it is decoded, and its route is known     the exchange          decoded, routed
@@ -8,10 +8,10 @@ The gateway fills a Record at five moments:
     answered  that attempt has ended                    the backend           answered
     ended     the reply is written, or not needed       the transport         end, give_up; failed before an error
 
-At the end, the record calls each Observer once. Other code records unusual steps in between: `retried`, `waited`,
-`cached`, `gathered`, `lost`, `tell`. Without observers, every request has UNRECORDED, on which all of these do nothing.
-Therefore, code does not need to check whether a record exists. Only code that runs for every request checks this, to
-save the call.
+At the end, the record calls each Observer once. In between, other code records unusual steps: `retried`, `waited`,
+`cached`, `gathered`, `lost`, `tell`. Without observers, the record of every request is UNRECORDED, whose methods do
+nothing. Therefore, code does not need to check whether a record exists. Only code that runs for every request checks
+this, to save the call.
 """
 
 import logging
@@ -34,24 +34,24 @@ OK = Status.OK.name
 ID_HEADER = "x-request-id"
 """The header or metadata key with the request id, in requests and replies."""
 TRACE_HEADER = "traceparent"
-"""The header of W3C Trace Context, whose trace id is the request id of a request that has no ID_HEADER."""
+"""The header of W3C Trace Context. If a request has no ID_HEADER, the trace id becomes the request id."""
 ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend", "gateway-tries"
-"""The headers or metadata keys of a reply that name the route, the backend and the number of attempts, on listeners
-with these headers."""
+"""The headers or metadata keys of a reply that contain the route, the backend and the number of attempts, on listeners
+that send these headers."""
 CACHE_HEADER = "gateway-cache"
-"""The header for the result of a cache: `hit`, `shared` or `miss`. A hit has its age in seconds."""
+"""The header for the result of a cache: `hit`, `shared` or `miss`. A hit includes its age in seconds."""
 
 TIMED = 16
-"""The gateway times the codecs of one in this many requests, chosen at random, because reading the clock four times for
-each request costs too much."""
+"""The gateway times the codecs in one out of this number of requests, at random, because reading the clock four times
+for each request would cost too much."""
 
 LONGEST_TEXT = 8192
-"""Maximum length of an error's text in a record, in characters."""
+"""Maximum length of an error message in a record, in characters."""
 LONGEST_MODEL = 1024
 """Maximum length of a model's name in a record, in characters. The router refuses longer names."""
 
 GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
-"""The `code` of a request whose client left before the reply, by transport."""
+"""The `code` of a request whose client disconnected before the reply, by transport."""
 
 _ID, _TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
 _CACHE = CACHE_HEADER.encode()
@@ -61,36 +61,37 @@ HIT: Final = "hit"
 SHARED: Final = "shared"
 MISS: Final = "miss"
 CACHE_OUTCOMES = (HIT, SHARED, MISS)
-"""The outcomes of the policy `cache` for a call: the cache had the response, the call shares the response to an equal
-call in flight, or the call goes to the backend. A batch that is split into several calls reports the last of these
-outcomes that occurred."""
+"""The results of the policy `cache` for a call: the cache contains the response, the call shares the response to an
+equal call in flight, or the call goes to the backend. If a batch is split into several calls, its result is the one
+that comes last in this list."""
 
 STEP_PROTOCOL: Final = "graph"
-"""The `in_protocol` of a request that a graph makes for one of its steps."""
+"""The `in_protocol` of a request that a graph sends for one of its steps."""
 
 UNREAD: Final = "nothing"
-"""The `read_for` of a request that was relayed without decoding it."""
+"""The `read_for` of a request that was relayed without decoding."""
 
 CAST_ROUNDED = "cast rounded"
-"""A loss: a tensor was converted, as the route's `cast` allows, to a datatype that cannot represent all of its values.
+"""A loss: a tensor was converted to a datatype that cannot represent all of its values, as the route's `cast` permits.
 """
 
 Observer: TypeAlias = "Callable[[Record], None]"
-"""A function that receives each Record when its request has ended, for example the access log.
+"""A function that receives each Record when the request has ended, for example the access log.
 
-It must be quick, because the next reply waits for it. For example, it adds to a counter, or appends to a list that
+It must be fast, because the next reply waits for it. For example, it increments a counter, or appends to a list that
 other code reads later."""
 
 Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
-"""Returns the headers of a reply that explain how the gateway has processed the request."""
+"""Returns the reply headers that explain how the gateway has processed the request."""
 
 
 @frozen
 class RecordDisclosure:
     """The recipients of a record's data.
 
-    If `id` and `route` are set, clients get them in their replies. If `forwards` is set, backends get the id. If
-    `id_of_errors` is set, replies that report an error have the id, whatever `id` is."""
+    If `id` is set, clients get the request id in their replies; if `route` is set, they get the route. If `forwards` is
+    set, backends get the id. If `id_of_errors` is set, replies that report an error contain the id, regardless of
+    `id`."""
 
     id: bool = False
     route: bool = False
@@ -100,9 +101,9 @@ class RecordDisclosure:
 
 @frozen
 class ListenerRecords:
-    """The data that the Records of one listener's requests share: the observers that receive them when the requests
-    end, and the recipients of their data. `forwards` is True if requests to backends can have headers because of the
-    records. `step_observers` are the observers of the Records of graph steps. `trace` is the observer of a sampled
+    """The data that the Records of one listener's requests share: the observers that receive the Records when the
+    requests end, and the recipients of their data. `forwards` is True if the records can add headers to backend
+    requests. `step_observers` are the observers for the Records of graph steps. `trace` is the observer of a sampled
     trace, which also receives the records of calls that continue after the request itself; None without tracing.
     """
 
@@ -119,59 +120,61 @@ _NO_LISTENER = ListenerRecords()
 class Record(Struct, gc=False, eq=False):
     """The record of one request: its arrival, contents, processing and result.
 
-    Unknown texts are empty and unknown numbers 0.
+    Unknown strings are empty, and unknown numbers are 0.
 
     Arrival:
 
-    - `listener`: Its name; empty for a request that a graph makes for one of its steps. `of_listener`: The shared data
-      of the listener's records, such as `observers` and `telling`.
+    - `listener`: The listener's name; empty for a request that a graph sends for one of its steps. `of_listener`: The
+      shared data of the listener's records, such as `observers` and `telling`.
     - `id`: The request id, accepted from the client or created.
-    - `received`: When the listener started to process it, on the clock `time.monotonic`, in seconds. At this time its
-      whole message had arrived (over gRPC also decompressed), and it was its turn among the messages of its connection.
+    - `received`: The time when the listener started to process the request, on the clock `time.monotonic`, in seconds.
+      At this time, the whole message had arrived (over gRPC, it was also decompressed), and the processing of earlier
+      messages on the connection had ended.
     - `in_protocol`: The protocol's name. `client`: `host:port`, empty over unix sockets. `principal`: The name of the
       client's principal.
-    - `bytes_in`: Size of its message when the exchange got it, in bytes.
+    - `bytes_in`: Size of the request's message when the exchange got it, in bytes.
 
     Contents, after decoding and routing:
 
-    - `operation`, `model`: Same as in Request. `route`: The route's name; for a graph's route, `models.NAME`.
-    - `read_for`: The reason for decoding its content, such as `translate.cast`; UNREAD if its content passed undecoded;
-      empty if no route matched.
-    - `backend`, `out_protocol`: Names. If there were several calls, the names are from the last call. Empty for a
-      graph: each of its steps has its own Record.
+    - `operation`, `model`: Same as in Request. `route`: The name of the route, or `models.NAME` for a graph.
+    - `read_for`: The reason for decoding the content, such as `translate.cast`; UNREAD if the gateway relayed the
+      content without decoding it; empty if no route matched.
+    - `backend`, `out_protocol`: The names of the backend and its protocol. If there were several calls, they are from
+      the last call. Empty for a graph, because each of its steps has its own Record.
 
     Processing:
 
-    - `endpoint`: The last called address. `tries`: Number of attempts to send the request to an endpoint.
+    - `endpoint`: The address that was called last. `tries`: Number of attempts to send the request to an endpoint.
     - `queued`: Seconds in backend queues. `upstream`: Seconds of all attempts together, including their codecs.
-    - `decode`, `encode`: Seconds to decode the client's message and to encode the reply, if the request `is_timed`. 0
-      if it is not, or if the request did not reach this step. The gateway times one in TIMED requests, and each request
-      with spans.
+    - `decode`, `encode`: Seconds to decode the client's message and to encode the reply, if the request `is_timed`;
+      otherwise, or if the request did not reach this step, 0. The gateway times one out of TIMED requests, and every
+      request with spans.
     - `retries`: Number of attempts that repeat an earlier attempt, at the same endpoint or another, because of a policy
-      or because the earlier attempt sent nothing. (For a batch sent row by row, each row is an attempt, but not a
-      retry.)
-    - `cache`: The outcome of the policy `cache`: `hit`, `shared` or `miss`, empty without a cache. `cache_age`: For a
-      hit, the age of its response in seconds.
-    - `losses`: Losses of a translation: CAST_ROUNDED for each tensor.
+      or because the earlier attempt sent nothing. If a batch is sent row by row, each row is an attempt, but not a
+      retry.
+    - `cache`: The result of the policy `cache`: `hit`, `shared` or `miss`; empty without a cache. `cache_age`: For a
+      hit, the age of the response in seconds.
+    - `losses`: Losses in translation: CAST_ROUNDED for each tensor.
 
     Result:
 
     - `status`: The name of a Status. `reason`: The value of a Reason; empty if the status is OK.
-    - `code`: The reply's status code in HTTP or gRPC; 0 if replies have no status code. If the client left before the
-      reply, 499 over HTTP.
-    - `bytes_out`: Size of the reply's body, in bytes. `ended`: The time of the end, on the same clock as `received`; 0
-      while the request runs.
+    - `code`: The reply's status code in HTTP or gRPC; 0 if replies have no status code. If the client disconnected
+      before the reply, 499 over HTTP.
+    - `bytes_out`: Size of the reply's body, in bytes. `ended`: The time when the request ended, on the same clock as
+      `received`; 0 while the request runs.
 
-    `events` are the spans, if an observer or an explanation needs them (the request then `is_timed`); otherwise None.
-    `context` is the request's trace context; None without tracing. `traceparent` is the client's header; empty
-    if the header is absent. `explain` makes the header of the reply that explains the request, if the client requested
-    it. `added` are additional headers of the reply. `tells` is True if the reply can have headers because of this
-    record. `error_text` has the first LONGEST_TEXT characters of the error for the client.
+    `events` contains the spans if an observer or an explanation needs them (in this case, the request `is_timed`);
+    otherwise, it is None. `context` is the request's trace context; None without tracing. `traceparent` is the client's
+    header; empty if the header is absent. `explain` returns the reply headers that explain the request, if the client
+    requested them. `added` contains additional reply headers. `tells` is True if this record can add headers to the
+    reply. `error_text` contains the first LONGEST_TEXT characters of the error message for the client.
 
     Every observed request has its own Record, so the speed of each instruction matters. Therefore the Record is a
-    msgspec Struct: C code creates it, and encodes it after the end of its request (`observing.batches`). The garbage
-    collector does not track it. The order of the fields is the order of encoding: fields with equal values in many
-    requests (`listener` to `read_for`), fields with different values (`received` to `losses`), and the others.
+    msgspec Struct: C code creates it, and encodes it after the end of the request (`observing.batches`). The garbage
+    collector does not track it. The order of the fields is the order of encoding: first fields with equal values in
+    many requests (`listener` to `read_for`), then fields with different values (`received` to `losses`), then all
+    others.
     """
 
     listener: str
@@ -216,7 +219,7 @@ class Record(Struct, gc=False, eq=False):
 
     @property
     def telling(self) -> RecordDisclosure:
-        """The recipients of this record's data, in the reply and in requests to backends."""
+        """The recipients of this record's data: the client gets it in the reply, backends get it in requests."""
         return self.of_listener.telling
 
     def observe_also(self, observer: Observer) -> None:
@@ -234,7 +237,7 @@ class Record(Struct, gc=False, eq=False):
         return self.ended - self.received
 
     def reply_fields(self) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that the reply has because of this record; empty unless `tells`."""
+        """Return the headers that this record adds to the reply; empty unless `tells`."""
         telling = self.of_listener.telling
         fields: list[tuple[bytes, bytes]] = []
         if telling.id or (self.status != OK and telling.id_of_errors):
@@ -258,7 +261,7 @@ class Record(Struct, gc=False, eq=False):
         self.added, self.tells = (*self.added, *fields), True
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the headers that a request to a backend, made in `span`, has because of this record."""
+        """Return the headers that this record adds to a backend request, which is made in `span`."""
         fields = [] if self.context is None else self.context.fields(span)
         if self.of_listener.telling.forwards:
             if self.traceparent and self.context is None:
@@ -267,7 +270,7 @@ class Record(Struct, gc=False, eq=False):
         return fields
 
     def decoded(self, operation: str, model: str, principal: Principal | None) -> None:
-        """Record that the request is decoded, and its principal if the listener has authentication."""
+        """Record that the request is decoded, and the principal if the listener has authentication."""
         self.operation, self.model = operation, model
         if principal is not None:
             self.principal = principal.name
@@ -277,11 +280,11 @@ class Record(Struct, gc=False, eq=False):
         self.route, self.backend, self.read_for = route, backend, read_for
 
     def read(self, read_for: str) -> None:
-        """Record that the gateway decodes a request after all, instead of relaying it unread."""
+        """Record that the gateway decodes the request after all, instead of relaying it unread."""
         self.read_for = read_for
 
     def sent(self, backend: str, protocol: str, endpoint: str) -> None:
-        """Record that an attempt goes to this endpoint of the backend, in this protocol."""
+        """Record that an attempt goes to this endpoint of the backend, with this protocol."""
         self.tries += 1
         self.backend, self.out_protocol, self.endpoint = backend, protocol, endpoint
 
@@ -300,13 +303,13 @@ class Record(Struct, gc=False, eq=False):
             note(self, "queue", seconds).facts = {"backend": backend, "place": place}
 
     def cached(self, outcome: str, age: float) -> None:
-        """Record the outcome of the policy `cache`: `miss`, `shared` or `hit`, with the age of the response. If there
-        are several calls, keep the outcome that comes last in CACHE_OUTCOMES."""
+        """Record the result of the policy `cache`: `miss`, `shared` or `hit`, with the age of the response. If there
+        are several calls, keep the result that comes last in CACHE_OUTCOMES."""
         if not self.cache or CACHE_OUTCOMES.index(outcome) >= CACHE_OUTCOMES.index(self.cache):
             self.cache, self.cache_age = outcome, max(self.cache_age, age)
 
     def of_batch(self) -> "Record":
-        """Return a record for the batch that starts with this request: with its id, without observers and without a
+        """Return a record for the batch that starts with this request. It has the same id, but no observers and no
         trace."""
         of_listener = replace(self.of_listener, observers=())
         return Record(self.listener, self.in_protocol, received=monotonic(), id=self.id, of_listener=of_listener)
@@ -331,8 +334,8 @@ class Record(Struct, gc=False, eq=False):
             }
 
     def of_step(self, operation: str, model: str) -> "Record":
-        """Return a record for the request of a step, if this request is for a graph. It belongs to the graph's route
-        and to the same trace. Pass it to `step_ended` when the step has ended."""
+        """Return a record for the request of a graph step, if this request is for a graph. The record belongs to the
+        graph's route and to the same trace. When the step has ended, pass the record to `step_ended`."""
         of_listener = replace(self.of_listener, observers=self.of_listener.step_observers)
         return Record(
             "", STEP_PROTOCOL, self.principal, operation, model, self.route, received=monotonic(), id=self.id,
@@ -354,26 +357,26 @@ class Record(Struct, gc=False, eq=False):
             self.tell(*step.added)
 
     def failed(self, error: GatewayError, principal: Principal | None = None) -> None:
-        """Record the error for the client. `principal` is the client's principal, if it is known."""
+        """Record the error for the client. `principal` is the client's principal, if known."""
         if not self.ended:
             self.status, self.reason, self.tells = error.status.name, error.reason.value, True
             self.error_text = error.message[:LONGEST_TEXT]
-            # Records outlive their requests, and an unknown model name can be as long as a message.
+            # Records live longer than their requests, and an unknown model name can be as long as a message.
             self.model = self.model[:LONGEST_MODEL]
             if principal is not None:
                 self.principal = principal.name
 
     def because(self, reason: Reason | None) -> None:
-        """Record why a reply without an error is negative, such as the reply of a server that is not ready; None if it
-        is positive."""
+        """Record why a reply without an error is negative, for example because a server is not ready. For a positive
+        reply, `reason` is None."""
         self.reason = "" if reason is None else reason.value
 
     def lost(self, what: str) -> None:
-        """Record a loss of a translation."""
+        """Record a loss in translation."""
         self.losses = (*self.losses, what)
 
     def end(self, code: int, bytes_out: int) -> None:
-        """Record the end of the reply, and call the observers. Does nothing if the request has ended before."""
+        """Record the end of the reply, and call the observers. If the request has already ended, do nothing."""
         if self.ended:
             return
         self.code = code
@@ -386,7 +389,7 @@ class Record(Struct, gc=False, eq=False):
                 log.exception("an observer of requests failed")
 
     def give_up(self, code: int, bytes_out: int = 0) -> None:
-        """Record that the client has left, or that the connection is closed, so the reply is unnecessary."""
+        """Record that the client has disconnected or that the connection is closed, so the reply is unnecessary."""
         if not self.ended and self.status == OK:
             self.status, self.reason = Status.CANCELLED.name, Reason.CANCELLED.value
             self.model = self.model[:LONGEST_MODEL]
@@ -415,5 +418,5 @@ UNRECORDED: Record = _Unrecorded("")
 
 @lru_cache(1024)
 def _ascii(name: str) -> bytes:
-    """Return a configured name as the value of a header."""
+    """Return a configured name as a header value."""
     return name.encode("ascii", "backslashreplace") if name.isprintable() else b"?"

@@ -1,5 +1,5 @@
 """Check the URL of a Redis or Valkey server, and create a pool of connections to it. This module opens no connection.
-It imports the package `redis` only if a configuration names a server."""
+It imports the package `redis` only if the configuration contains such a URL."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from redis.asyncio import BlockingConnectionPool
 
 CONNECTIONS = 32
-"""Maximum number of concurrent connections to a server; additional queries wait for a connection."""
+"""Maximum number of concurrent connections to a server. Additional queries wait for a connection."""
 
 _SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def connection_pool(url: str) -> "BlockingConnectionPool":
-    """Return the pool of connections to the server at `url`. The pool opens connections later.
+    """Return a pool of connections to the server at `url`. The pool opens connections when they are first used.
 
     Raises:
         ValueError: `url` is not the URL of a Redis server.
@@ -26,23 +26,23 @@ def connection_pool(url: str) -> "BlockingConnectionPool":
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 
-    # The caller limits the total time, which a retry would only use up.
+    # No retries, because the caller limits the total time.
     retry = Retry(NoBackoff(), 0)
     try:
         pool = BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None, protocol=2, retry=retry)
         pool.make_connection()  # type: ignore[no-untyped-call]
-    except Exception as error:  # exceptions of several types, whose texts can contain parts of the URL
+    except Exception as error:  # exceptions of several types, whose messages can contain parts of the URL
         raise ValueError("not the URL of a Redis server, such as redis://host:6379/0") from error
     return pool
 
 
 def redis_url(url: SecretStr) -> SecretStr:
-    """Return `url` if it is the URL of a Redis server; a check for settings.
+    """Return `url` if it is the URL of a Redis server. Policies use this function to validate their settings.
 
     Raises:
         PydanticCustomError: `url` is not the URL of a Redis server, or the package is not installed.
     """
-    # The texts do not show the URL, because it can contain a password.
+    # The error messages do not contain the URL, because it can contain a password.
     if not url.get_secret_value().startswith(_SCHEMES):
         raise PydanticCustomError("refused", "expected a URL that begins with redis://, rediss:// or unix://")
     if find_spec("redis") is None:

@@ -1,8 +1,8 @@
-"""Server-sent events (`text/event-stream`), a framing of streams of JSON: `data: {json}` and a blank line for each
+"""Server-sent events (`text/event-stream`), a framing for streams of JSON: `data: {json}` and a blank line for each
 message.
 
-The writer uses the format of Triton, MLServer and OpenAI's API. The parser follows the WHATWG's HTML standard, section
-9.2.6, independent of how the stream is divided into pieces.
+The writer uses the format of Triton, MLServer and the OpenAI API. The parser follows section 9.2.6 of the WHATWG HTML
+standard, and does not depend on how the stream is divided into pieces.
 """
 
 from codecs import BOM_UTF8
@@ -11,37 +11,37 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer, Headers
 from gateway.core.words import has_byte
 
-# identical to Triton's and MLServer's, byte for byte
+# byte for byte what Triton and MLServer send
 HEADERS = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
 
 
 def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """Return an event whose data is `parts`, a JSON text, line by line; an empty tuple if `parts` is empty."""
+    """Return an event with the JSON text `parts` as its data, line by line; an empty tuple if `parts` is empty."""
     if any(has_byte(each, b"\n") for each in parts):  # the event of a server that is relayed without decoding
         parts = (b"".join(parts).replace(b"\n", b"\ndata: "),)
     return (b"data: ", *parts, b"\n\n") if parts else ()
 
 
 class EventCutter:
-    """Splits a stream of bytes into the data of its events, each of at most `limit` bytes.
+    """Splits a stream of bytes into events, and returns the data of each event, of at most `limit` bytes.
 
-    Comments, fields other than `data`, and events without data are skipped. An event whose data is `end_mark` ends the
-    stream. The parser does not return it, and refuses later events."""
+    The parser skips comments, fields other than `data`, and events without data. An event whose data is `end_mark` ends
+    the stream. The parser does not return this event, and refuses later events."""
 
     def __init__(self, limit: int, end_mark: bytes = b"") -> None:
         self._limit = limit
         self._end_mark = end_mark
         self._has_ended = False
         self._line = bytearray()
-        """The line whose end has not arrived."""
+        """The current line, whose end has not arrived."""
         self._data: list[bytes] = []
-        """The data lines of the event whose end has not arrived."""
+        """The data lines of the current event, whose end has not arrived."""
         self._size = 0
-        """The total length of those lines plus one byte for each line, which limits the number of empty lines."""
+        """The total length of these lines plus one byte per line, which also limits the number of empty lines."""
         self._after_return = False
         """True if the last byte was a carriage return. If a line feed follows, it is part of the same line end."""
         self._begun = False
-        """True after the first line, because only there a byte order mark is possible."""
+        """True after the first line, because a byte order mark can only be in the first line."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the events that `data` completes.

@@ -1,8 +1,8 @@
-"""Spans: the parts of the work on one request, recorded in its Record (`Record.events`) if tracing or an explanation
-needs them. Otherwise no code of this module runs.
+"""Spans: the steps in processing one request, stored in its Record (`Record.events`) if tracing or an explanation needs
+them. Otherwise no code in this module runs.
 
-`TraceContext` is the request's position in a trace of many services, encoded in the headers `traceparent` and
-`tracestate` of W3C Trace Context.
+`TraceContext` is the request's position in a distributed trace, encoded in the headers `traceparent` and `tracestate`
+of W3C Trace Context.
 """
 
 import re
@@ -18,29 +18,29 @@ from gateway.core.frozen import frozen
 TRACE_PARENT, TRACE_STATE = b"traceparent", b"tracestate"
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 MIRROR_SPAN = "mirror"
-"""The name of the span of a mirrored call."""
+"""The span name for a mirrored call."""
 LONGEST_STATE = 512
 """Maximum length of the `tracestate` that the gateway forwards, in characters (W3C Trace Context, section 3.3.1.5:
 should be at least 512)."""
 LONGEST_ERROR = 1024
-"""Maximum length of an error's text in a span, in characters."""
+"""Maximum length of an error message in a span, in characters."""
 MOST_SPANS = 256
 """Maximum number of spans of one request: a batch can make thousands of calls."""
 
-# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions can have more after the flags.
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions can add fields after the flags.
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 1
 
 
 class Span:
-    """A part of the work on one request.
+    """A step in processing one request.
 
     - `name`: request, mirror, gather, step, decode, queue, try, encode request, decode reply, fit, fit reply or encode.
     - `id`: 64 random bits. `parent`: The span that contains this span; None for the request itself.
     - `began`, `ended`: Times on the clock of the Record (`time.monotonic`), in seconds. `ended` is 0 until the span
       ends.
     - `facts`: The span's attributes, by name.
-    - `error`: The text of the error that ended the span. `failure`: The error's Status and Reason, if it has them.
+    - `error`: The message of the error that ended the span. `failure`: The error's Status and Reason, if it has them.
     """
 
     __slots__ = ("began", "ended", "error", "facts", "failure", "id", "name", "parent")
@@ -73,13 +73,13 @@ class Span:
 
 
 class Spanned(Protocol):
-    """A Record, which keeps the spans of its request; `events` is None if nothing needs them."""
+    """A Record as the owner of its request's spans. `events` is None if nothing needs the spans."""
 
     events: list[Span] | None
 
 
 def begin(record: Spanned, name: str, parent: Span | None = None) -> Span:
-    """Return a new span that starts now. Add it to the record, unless the record already has MOST_SPANS."""
+    """Return a new span that starts now. Add it to the record, unless the record already contains MOST_SPANS spans."""
     span = Span(name, parent, monotonic())
     if record.events is not None and len(record.events) < MOST_SPANS:
         record.events.append(span)
@@ -94,10 +94,10 @@ def note(record: Spanned, name: str, seconds: float, parent: Span | None = None)
 
 
 class Repeated:
-    """One span for work that is done many times, such as on each response of a stream.
+    """One span for repeated work, such as encoding each response of a stream.
 
-    It lasts from the start of the first time to the end of the last. Its facts are `times`, the number of times, and
-    `busy_seconds`, the total duration of the work. Use a `with` statement for each time."""
+    It lasts from the start of the first repetition to the end of the last one. Its facts are `times` (the number of
+    repetitions) and `busy_seconds` (the total duration of the work). Use a `with` statement for each repetition."""
 
     def __init__(self, record: Spanned, name: str, parent: Span | None = None) -> None:
         self._record, self._name, self._parent = record, name, parent
@@ -121,9 +121,9 @@ class Repeated:
 
 @frozen
 class TraceContext:
-    """The position of a request in its trace. A trace has the spans of one request in all services on its path.
-    `parent` is 0 at the root; `id` is the span of the request itself. `state` is the value of `tracestate`, which is
-    forwarded unchanged."""
+    """The position of a request in its trace. A trace contains the spans of one request in all services on its path.
+    `parent` is 0 at the root; `id` is the span of the request itself. `state` is the value of `tracestate`, which the
+    gateway forwards unchanged."""
 
     trace: int
     parent: int
@@ -132,7 +132,7 @@ class TraceContext:
     state: bytes = b""
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the headers for a backend call in `span`, or in the request's own span."""
+        """Return the headers for a backend call in `span` or, if it is None, in the request's own span."""
         flags = b"01" if self.is_sampled else b"00"
         parent = b"00-%032x-%016x-%s" % (self.trace, self.id if span is None else span.id, flags)
         return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
@@ -141,9 +141,10 @@ class TraceContext:
 _unsampled_parent: Callable[[], bytes] = map(
     (b"00-%016x%%016x-%016x-00" % (getrandbits(64), getrandbits(64) or 1)).__mod__, count(1)
 ).__next__
-"""Makes the `traceparent` of a new trace, whose flags ask the next services not to sample it either.
+"""Makes the `traceparent` of a new trace, with flags that ask downstream services not to sample the trace either.
 
-The ids are a counter after random digits of this process, which costs less than random ids. No service records them."""
+The ids consist of random digits for this process and a counter, which costs less than random ids. No service records
+them."""
 
 
 class Unsampled:
@@ -152,7 +153,7 @@ class Unsampled:
     is_sampled = False
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the headers for a backend."""
+        """Return the headers for a backend call."""
         return [(TRACE_PARENT, _unsampled_parent())]
 
 
@@ -162,8 +163,8 @@ UNSAMPLED = Unsampled()
 def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
     """Return the context of a request with these headers; `parent` is the value of `traceparent`.
 
-    If `parent` is missing or invalid, the request is the root of a new trace, which is sampled with the probability
-    `sample`."""
+    If `parent` is missing or invalid, the request is the root of a new trace. The gateway samples such traces with the
+    probability `sample`."""
     found = _TRACEPARENT.fullmatch(parent) if parent else None
     if found is None or (found[1] == b"00" and found[5]):
         if random() >= sample:

@@ -1,4 +1,4 @@
-"""Datatypes and shapes in the configuration's notation: `FP64 [-1, 4]`."""
+"""Read datatypes and shapes in the notation of the configuration, such as `FP64 [-1, 4]`."""
 
 import re
 from reprlib import repr as shown
@@ -13,12 +13,12 @@ _LARGEST = 2**63 - 1
 
 
 def read_spec(name: str, text: object, *, foreign: bool = False) -> TensorSpec:
-    """Return the tensor `name` that a text such as `FP64 [-1, 4]` describes; -1 means any size.
+    """Return the TensorSpec called `name` for a text such as `FP64 [-1, 4]`; -1 means any size.
 
     `foreign` has the same meaning as in `read_datatype`.
 
     Raises:
-        DecodeError: the text has another format, or the datatype or shape is unknown.
+        DecodeError: the text is malformed, or its datatype or shape is invalid.
     """
     found = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if found is None:
@@ -29,10 +29,10 @@ def read_spec(name: str, text: object, *, foreign: bool = False) -> TensorSpec:
 
 
 def read_datatype(name: object, *, foreign: bool = False) -> Datatype:
-    """Return the datatype of this name.
+    """Return the datatype with this name.
 
-    If `foreign` is True, also accept a name from another system, such as `float32`. Raises DecodeError, which suggests
-    the likely datatype, if the name is unknown."""
+    If `foreign` is True, also accept names from other systems, such as `float32`. Raises DecodeError if the name is
+    unknown; the message suggests the likely datatype."""
     datatype = DATATYPES.get(name) if isinstance(name, str) else None
     meant = meant_by(name) if isinstance(name, str) else None
     if foreign:
@@ -44,7 +44,7 @@ def read_datatype(name: object, *, foreign: bool = False) -> Datatype:
 
 
 def read_shape(sizes: object) -> Shape:
-    """Return the shape with these sizes. Raises DecodeError if they are not a list of sizes, or too many."""
+    """Return the shape with these sizes. Raises DecodeError if `sizes` is not a list of sizes, or contains too many."""
     if (
         not isinstance(sizes, list)
         or len(sizes) > MAX_RANK

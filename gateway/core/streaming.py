@@ -1,8 +1,9 @@
-"""Streams: `answer_stream` answers a client's messages one by one, and `ask_stream` yields a backend's responses.
+"""Streams: `answer_stream` yields the replies to a client's messages, one by one, and `ask_stream` yields a backend's
+responses.
 
-Consumers pull all messages. The transport pulls a message, writes it, waits until its peer has taken it, and pulls the
-next, so a slow client slows the backend down. Every generator closes as soon as its consumer stops, so a client that
-leaves ends the backend's stream.
+Consumers pull all messages. The transport pulls a message, writes it, waits until its peer has read it, and then pulls
+the next message, so a slow client slows the backend down. A generator closes when its consumer stops, so a client that
+disconnects ends the backend's stream.
 """
 
 import asyncio
@@ -47,14 +48,14 @@ from gateway.core.types import Answer, Message, Request, Response, bytes_of
 from gateway.core.web_replies import web_error
 
 SECONDS_TO_END = 1.0
-"""Maximum time for a backend's stream to end after it reported an error, before the gateway cancels it, in seconds."""
+"""Seconds that the gateway waits for a backend's stream to end after an error, before it cancels the stream."""
 
 
 async def answer_stream(
     messages: AsyncIterator[Message], protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
-    """Yield the replies to a client's messages. It handles requests one after the other; an error ends only its own
-    request."""
+    """Yield the replies to a client's messages. The generator handles requests one after the other; an error ends only
+    its own request."""
     async for message in messages:
         async with aclosing(answer_message(message, protocol, listener, select)) as replies:
             async for reply in replies:
@@ -66,7 +67,7 @@ def answer_message(
 ) -> AsyncGenerator[Message, None]:
     """Yield the replies to one message of a client's stream.
 
-    This raises nothing, because every error becomes a reply. The message's record ends after the last reply."""
+    The generator raises no exceptions: every error becomes a reply. The message's record ends after the last reply."""
     replies = _answer_message(message, protocol, listener, select)
     return replies if message.record is UNRECORDED else _recorded(replies, message.record, protocol)
 
@@ -84,7 +85,7 @@ async def _recorded(
                 yield reply
         given_up = False
     finally:
-        if code >= 400 and record.status == OK:  # a backend's error that is relayed without decoding
+        if code >= 400 and record.status == OK:  # a backend's error, relayed without decoding
             record.failed(refusal(REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR), ""))
         if given_up and record.status == OK:
             record.give_up(GIVEN_UP[protocol.transport], size)
@@ -121,7 +122,7 @@ async def _answer_message(
 async def _routed(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> tuple[Request, Destination]:
-    """Return the Request of a client's message and its Destination.
+    """Return the Request in a client's message, and its Destination.
 
     The Request is unread if it can be relayed without decoding."""
     if protocol.name in listener.relays and (head := unread(message, protocol, listener)) is not None:
@@ -134,7 +135,7 @@ async def _routed(
 
 
 def _encoder(request: Request, protocol: Protocol, destination: Destination) -> Callable[[Response], Message]:
-    """Return the encoder of a stream's responses. In a trace they share one span."""
+    """Return the encoder for a stream's responses, which share one span in a trace."""
     record = request.record
     if record.events is None:
         return partial(encoded, request=request, protocol=protocol, destination=destination)
@@ -151,8 +152,8 @@ def _encoder(request: Request, protocol: Protocol, destination: Destination) -> 
 
 
 def _with_wait(reply: Message, protocol: Protocol) -> Message:
-    """Return `reply`; over HTTP, with the headers about the wait in a queue if it is the first reply after a wait. A
-    gRPC stream has one set of metadata for all its requests."""
+    """Return `reply`. Over HTTP, add the queue headers to the first reply after a wait. gRPC replies stay unchanged,
+    because a gRPC stream has one set of metadata for all its requests."""
     wait = queue_wait.get()
     if wait is None:
         return reply
@@ -161,8 +162,8 @@ def _with_wait(reply: Message, protocol: Protocol) -> Message:
 
 
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
-    """Return the deadline that this module must enforce; None for the deadline of a gRPC call, because gRPC itself ends
-    the call with a status."""
+    """Return the deadline that this module must enforce. For gRPC call deadlines, return None, because the gRPC
+    transport itself ends the call with a status."""
     is_deadline_of_call = isinstance(protocol.binding, GrpcBinding) and request.deadline == message.deadline
     return None if is_deadline_of_call else request.deadline
 
@@ -175,7 +176,7 @@ def _in_time(stream: StreamHandler, request: Request, deadline: float | None) ->
 async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> AsyncGenerator[Response, None]:
     """Yield the responses until the deadline.
 
-    The timer covers the wait for each response, not the `yield`, where it would cancel the consumer.
+    The timer runs while the generator waits for a response, but not during `yield`, where it would cancel the consumer.
 
     Raises:
         GatewayError: DEADLINE_EXCEEDED if the deadline passes.
@@ -199,10 +200,10 @@ async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> 
 async def ask_stream(
     request: Request, protocol: Protocol, connector: Connector, target: Target
 ) -> AsyncGenerator[Response, None]:
-    """Yield a backend's responses to one request, on a dedicated stream.
+    """Yield a backend's responses to one request, which has its own stream to the backend.
 
     Raises:
-        GatewayError: same as `exchange.ask`, also after some responses.
+        GatewayError: the errors of `exchange.ask`, even after some responses.
     """
     read, message = request, None
     if request.unread is not None:
@@ -243,9 +244,10 @@ async def ask_stream(
 
 
 async def _wait_for_end(replies: AsyncGenerator[Message, None]) -> None:
-    """Wait for a stream to end by itself after it reported an error.
+    """Wait for a stream to end by itself after an error.
 
-    Nearly all streams end immediately, and Triton 2.51 crashes if a cancel arrives while it ends the stream."""
+    Nearly all streams end immediately, and Triton 2.51 crashes if it receives a cancellation while it ends the
+    stream."""
     try:
         async with asyncio.timeout(SECONDS_TO_END):
             async for _ in replies:

@@ -4,7 +4,7 @@
         with log_and_continue("the look at a connection"):
             connection.look_after()
 
-Otherwise the first exception would stop a timer or loop for all of its items. Use this only for unexpected errors,
+Without this, the first exception would stop a timer or loop for all of its items. Use it only for unexpected errors,
 because errors of normal operation have their own handlers.
 """
 
@@ -24,8 +24,8 @@ _lines = LogLimit(log, lines=1)
 
 @contextmanager
 def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
-    """If the block raises an exception, end the block and log the exception with its traceback, once a minute for each
-    `what`. Exceptions of `expected`, cancellation and the end of the process are raised."""
+    """If the block raises an exception, end the block and log the exception with its traceback, at most once a minute
+    for each `what`. `expected` exceptions, cancellation and process exit are raised as usual."""
     try:
         yield
     except Exception as error:
@@ -35,9 +35,9 @@ def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
 
 
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all of these awaitables in parallel.
+    """Wait for all awaitables in parallel.
 
-    Returns the results of the successful ones, in order; `log_and_continue` logs each failure. If the caller is
+    Return the results of the successful awaitables, in order; `log_and_continue` logs each failure. If the caller is
     cancelled, all tasks are cancelled."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []
@@ -52,6 +52,6 @@ async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def log_survived(what: str, error: Exception) -> None:
-    """Log an error that must not stop other work, once a minute for each `what`; for code that runs too often for
-    `log_and_continue`."""
+    """Log an error that must not stop other work, at most once a minute for each `what`. Use this in code that runs too
+    often for `log_and_continue`."""
     _lines.write(what, logging.ERROR, "unexpected error in %s; everything else continues", what, error=error)

@@ -1,4 +1,5 @@
-"""Background tasks that exist until they end. The module logs their errors if no caller waits for them."""
+"""Background tasks that the garbage collector cannot remove before they end. If no caller waits for a task, the module
+logs the task's error."""
 
 import asyncio
 import logging
@@ -20,8 +21,8 @@ _running: set["asyncio.Task[Any]"] = set()
 
 
 def spawn(coroutine: Coroutine[Any, Any, T], context: Context | None = None) -> "asyncio.Task[T]":
-    """Start a task, in a copy of the current context or in `context`, and keep a reference until it is done, because
-    the event loop itself keeps only a weak reference."""
+    """Start a task in a copy of the current context, or in `context`. Keep a reference to the task until it is done,
+    because the event loop itself keeps only a weak reference."""
     task = asyncio.get_running_loop().create_task(coroutine, context=context)
     keep(task)
     return task
@@ -34,11 +35,11 @@ def keep(task: "asyncio.Task[Any]") -> None:
 
 
 TURN = 0.002
-"""Duration of one slice of work that does not noticeably delay requests, in seconds."""
+"""Duration of a slice of work, in seconds, that does not noticeably delay requests."""
 
 
 async def between_requests(steps: Iterable[None], turn: float = TURN) -> None:
-    """Do long work in steps. The event loop runs after each `turn` seconds of them."""
+    """Do long work in steps. The event loop runs after every `turn` seconds of steps."""
     until = perf_counter() + turn
     for _ in steps:
         if perf_counter() >= until:
@@ -47,10 +48,10 @@ async def between_requests(steps: Iterable[None], turn: float = TURN) -> None:
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:
-    """Return the result of `task`, which continues if the caller is cancelled.
+    """Wait for `task` and return its result. The task continues if the caller is cancelled.
 
-    If the caller was cancelled, the task's error is logged (a GatewayError in one line). This keeps a reference to the
-    task until it is done.
+    If the caller was cancelled, the module logs the task's error (a GatewayError in one line). The module keeps a
+    reference to the task until it is done.
 
     `asyncio.shield` does the same with two more callbacks."""
     waiter: asyncio.Future[T] = task.get_loop().create_future()
@@ -63,11 +64,11 @@ async def outlived_by(task: "asyncio.Task[T]") -> T:
             _log_unseen(waiter.exception())
         raise
     finally:
-        del task, waiter  # this breaks a cycle: they hold the task's error, and the error's traceback holds this frame
+        del task, waiter  # breaks a cycle: they hold the task's error, whose traceback holds this frame
 
 
 def _ended(waiter: "asyncio.Future[T]", task: "asyncio.Task[T]") -> None:
-    """Pass the outcome of `task` to the caller, which waits unless it was cancelled."""
+    """Pass the result or error of `task` to the caller, unless the caller was cancelled."""
     _running.discard(task)
     error = None if task.cancelled() else task.exception()
     if waiter.cancelled():
@@ -81,7 +82,7 @@ def _ended(waiter: "asyncio.Future[T]", task: "asyncio.Task[T]") -> None:
 
 
 def _log_unseen(error: BaseException | None) -> None:
-    """Log the error, if any, of a task that no caller waits for."""
+    """Log the error, if there is one, of a task that no caller waits for."""
     if isinstance(error, GatewayError):
         _lines.write("failed", logging.INFO, "an abandoned call failed: %s", error.message)
     elif error is not None:

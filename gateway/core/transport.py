@@ -1,4 +1,4 @@
-"""The interfaces between transports and other code. Listeners call Exchanges; Connectors connect to backends."""
+"""The interfaces between the transports and other code. Listeners call Exchanges; backends call Connectors."""
 
 import asyncio
 import typing
@@ -13,20 +13,20 @@ from gateway.core.record import UNRECORDED, Record
 from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
-"""Answers a Request: a backend, a bridge, or policies around a backend or bridge."""
+"""Returns the Answer to a Request: a backend, a bridge, or policies around a backend or bridge."""
 StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
-"""Answers one Request with any number of Responses."""
+"""Yields any number of Responses to one Request."""
 
 
 @frozen
 class Destination:
-    """The functions that answer a Request: `local` immediately, `handler` asynchronously, and `stream` with any number
-    of Responses.
+    """The functions that respond to a Request: `local` immediately, `handler` asynchronously, and `stream` with any
+    number of Responses.
 
-    `translate` are the settings for encoding the response. `route` is the route's name (for a graph, `models.NAME`) and
-    `backend` the name of its (first) backend. `route` and `backend` are empty for responses from the gateway itself.
-    `relay` relays clients' messages without decoding them. If it is None, the gateway decodes them, and `reads` is the
-    reason: the first configuration key that needs their content."""
+    `translate` contains the settings for encoding the response. `route` is the route's name (for a graph,
+    `models.NAME`) and `backend` the name of its (first) backend. `route` and `backend` are empty for responses from the
+    gateway itself. `relay` relays client messages without decoding them. If `relay` is None, the gateway decodes them,
+    and `reads` is the reason: the first configuration key that needs their content."""
 
     handler: Handler | None = None
     translate: Translate = Translate()
@@ -39,58 +39,59 @@ class Destination:
 
 
 Select: TypeAlias = Callable[[Request], Destination]
-"""Finds the Destination of a Request. It raises GatewayError if no route matches."""
+"""Returns the Destination of a Request. Raises GatewayError if no route matches."""
 
 EventualReply: TypeAlias = Message | Awaitable[Message]
-"""A reply, or an awaitable of a reply that takes time. The awaitable runs in a task."""
+"""A reply or, if the reply takes time, an awaitable of it. The awaitable runs in a task."""
 
 Exchange: TypeAlias = Callable[[Message, Protocol], EventualReply]
-"""The function that a Listener calls with each Message that it received."""
+"""The function that a Listener calls with each received Message."""
 
 ExchangeStream: TypeAlias = Callable[[AsyncIterator[Message], Protocol], AsyncGenerator[Message, None]]
 """The function that a Listener calls with the Messages of a client's stream. The Listener pulls one reply at a time,
-writes it, waits until the client has taken it, and closes the generator (`aclosing`) when the client leaves."""
+writes it, and waits until the client has read it. When the client disconnects, the Listener closes the generator
+(`aclosing`)."""
 
 Refuse: TypeAlias = Callable[[GatewayError, Protocol, Message], Message]
-"""The function that a Listener calls for a listener error (unknown path, message too large, ...). It returns the reply,
-encoded in the protocol."""
+"""The function that a Listener calls for an error that it detects itself (unknown path, message too large, ...). The
+function returns the reply, encoded in the protocol."""
 
 
 Admit: TypeAlias = Callable[[Headers, str, str], None]
 """The function that a Listener calls before it receives or decompresses much of a request. The arguments are the
-request headers, the identity in the client's certificate and the client's address. The function raises GatewayError to
+request headers, the identity in the client certificate, and the client's address. The function raises GatewayError to
 refuse the request."""
 
 StartRecord: TypeAlias = Callable[[Message, Protocol, int], Record]
-"""The function that a Listener calls with each request that has arrived and the bytes of its message, and with the
-Message of a refused request (0 bytes), if requests are observed. It sets `Message.record`. The Listener ends this
-record when it has written or cancelled the reply. Records of streams end with the last reply to their message
+"""The function that a Listener calls if requests are observed, with the Message of each request that has arrived and
+its size in bytes, or with the Message of a refused request and 0. The function sets `Message.record`. The Listener ends
+this record when it has written or cancelled the reply. Records of streams end with the last reply to their message
 (`streaming.answer_message`)."""
 
 
 def begun(start: StartRecord | None, message: Message, protocol: Protocol, size: int) -> Record:
-    """Return the record for a request that arrives with `message`, of `size` bytes, or for a refused request;
-    UNRECORDED if `start` is None, because the request has no observers."""
+    """Return the record for a request that arrives in `message`, of `size` bytes, or for a refused request. If `start`
+    is None, nothing observes the request, and the result is UNRECORDED."""
     return UNRECORDED if start is None else start(message, protocol, size)
 
 
 Ready: TypeAlias = Callable[[], Awaitable[bool]]
-"""Returns whether the gateway would serve requests now."""
+"""Returns whether the gateway is ready to serve requests."""
 
 
 async def always_ready() -> bool:
-    """Return True: a Ready that is always true."""
+    """Return True. A Ready for listeners that are always ready."""
     return True
 
 
 async def awaited(reply: EventualReply) -> Message:
-    """Return the reply, and wait for it if necessary."""
+    """Return the reply. Wait for it if necessary."""
     return reply if isinstance(reply, Message) else await reply
 
 
 def is_admitted(admit: Admit | None, headers: Headers, identity: str, peer: str) -> bool:
-    """Return whether a client needs no credentials (`admit` is None) or has valid ones, so errors can contain more
-    details."""
+    """Return whether errors for this client can contain more details: the client has valid credentials, or does not
+    need any (`admit` is None)."""
     if admit is None:
         return True
     try:
@@ -102,9 +103,9 @@ def is_admitted(admit: Admit | None, headers: Headers, identity: str, peer: str)
 
 @frozen
 class Exchanges:
-    """The functions that a Listener calls with the messages that it receives.
+    """The functions that a Listener calls for the messages that it receives.
 
-    `ready` is the response of the transport's own health service, if it has one (gRPC), until `announce_end` is called.
+    A transport with its own health service (gRPC) responds with the result of `ready`, until `announce_end` is called.
     `record` is None without observers. `admit` is None if clients need no credentials."""
 
     exchange: Exchange
@@ -116,10 +117,10 @@ class Exchanges:
 
 
 FixedFields: TypeAlias = tuple[tuple[bytes, bytes], ...]
-"""Headers that a Connector sends with every message, by their names in lower case.
+"""Headers that a Connector sends with every message, with their names in lower case.
 
-They replace the message's headers of the same names. The value of HOST is the host name to use in requests to the
-endpoint, instead of its address."""
+They replace the message's headers of the same names. The value of HOST replaces the endpoint's address as the host name
+in requests."""
 HOST = "host"
 
 
@@ -127,7 +128,7 @@ class Connector(typing.Protocol):
     """Exchanges messages with one endpoint: the client side of a transport."""
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply. Cancelling this call abandons the exchange and closes its connection.
+        """Send `message` and wait for its reply. Cancelling this call stops the exchange and closes its connection.
 
         Raises:
             TransportError: the endpoint is unreachable, the connection was reset or closed early, or the reply is too
@@ -138,7 +139,8 @@ class Connector(typing.Protocol):
         """Send `message` and yield its replies one by one. Closing the generator cancels the exchange.
 
         Raises:
-            TransportError: same as `exchange`, also after some replies; UNIMPLEMENTED if the transport has no streams.
+            TransportError: same as `exchange`, even after some replies; UNIMPLEMENTED if the transport does not support
+                streams.
         """
 
     async def close(self) -> None:
@@ -146,14 +148,14 @@ class Connector(typing.Protocol):
 
 
 class ListenerCounts(typing.Protocol):
-    """The address and the counts of a Listener, for code that reports them."""
+    """The address and the counters of a Listener, for status pages and metrics."""
 
     address: str
-    """The bound address. If the configured port is 0, it has the port that the system chose."""
+    """The bound address. If the configured port is 0, the address contains the port that the operating system chose."""
 
     @property
     def refused_connections(self) -> int:
-        """The number of connections refused because too many were open."""
+        """The number of connections that the listener has refused because too many were open."""
 
     @property
     def unrecognised_connections(self) -> int:
@@ -166,7 +168,8 @@ class ListenerCounts(typing.Protocol):
 
     @property
     def unanswered_requests(self) -> int:
-        """The number of requests that have begun to arrive and have no reply yet; safe to read from any thread."""
+        """The number of requests that have begun to arrive and do not have a reply yet; safe to read from any
+        thread."""
 
 
 class Listener(ListenerCounts, typing.Protocol):
@@ -180,25 +183,27 @@ class Listener(ListenerCounts, typing.Protocol):
         """
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Return the reason why `renew` cannot serve these protocols at this address; empty if it can."""
+        """Return the reason why `renew` cannot serve these protocols at this address; empty if `renew` can serve
+        them."""
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> "list[asyncio.Task[None]]":
-        """Serve all later requests, including requests on open connections, with these arguments, which are the
-        arguments of the constructor. A request starts when its message has arrived in full.
+        """Serve all later requests, including requests on open connections, with these arguments, which are the same as
+        the constructor's. A request starts when its whole message has arrived.
 
-        Returns the tasks of the requests in flight that have one message each; they continue with the previous
+        Return the tasks of the requests in flight (without streams). These requests continue with the previous
         arguments."""
 
     async def stop_accepting(self) -> None:
-        """Stop accepting, and let each connection end after its last reply. When this returns, the address is free."""
+        """Stop accepting connections, and let each open connection end after its last reply. When this method returns,
+        the address is free."""
 
     def announce_end(self) -> None:
-        """From now on, announce to clients that their connections will close, if the protocol supports it. The listener
-        still accepts and answers everything; `drain` follows."""
+        """If the protocol supports it, announce to clients that their connections will close. The listener still
+        accepts connections and serves requests. The caller calls `drain` next."""
 
     async def drain(self, seconds: float) -> int:
-        """Stop accepting, let requests in flight finish for at most `seconds`, then close.
+        """Stop accepting connections, wait at most `seconds` for requests in flight to finish, then close.
 
-        Return the number of cancelled requests. The call can be cancelled and repeated with less time."""
+        Return the number of cancelled requests. The caller can cancel this method and call it again with less time."""

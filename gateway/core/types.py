@@ -1,6 +1,6 @@
-"""The values that the gateway passes around.
+"""The values that the parts of the gateway pass to each other.
 
-Message holds encoded bytes. Request, Response and Tensor are canonical.
+A Message contains encoded bytes. Request, Response and Tensor are independent of the protocol.
 """
 
 import dataclasses
@@ -32,14 +32,15 @@ _MAX_SPAN = 2**63 - 1
 
 
 def can_exist(shape: Shape, datatype: Datatype) -> bool:
-    """Return whether numpy can represent an array of this shape, whose sizes, without zeros, must span fewer than 2^63
+    """Return whether numpy can represent an array of this shape: without dimensions of 0, it must have fewer than 2^63
     bytes. Only tensors without elements can exceed this limit, because the data of all other tensors exists in memory.
     """
     return prod(size or 1 for size in shape) * (datatype.size or 1) <= _MAX_SPAN
 
 
 class Headers:
-    """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when read."""
+    """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when they are
+    read."""
 
     __slots__ = ("_first", "raw")
 
@@ -50,7 +51,7 @@ class Headers:
     @property
     def first(self) -> Mapping[bytes, bytes]:
         """The first value of each name, not decoded."""
-        if self._first is None:  # the headers of a reply are never looked up
+        if self._first is None:  # many Headers are never looked up
             self._first = dict(reversed(self.raw))
         return self._first
 
@@ -82,7 +83,7 @@ JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 
 class Metadata(Headers):
-    """gRPC metadata: the values of names that end in `-bin` are raw bytes, already decoded from base64."""
+    """gRPC metadata. If a name ends in `-bin`, its values are raw bytes, already decoded from base64."""
 
     __slots__ = ()
 
@@ -91,22 +92,23 @@ _OBSERVING = frozenset({"record", "span", "further", "calls_left"})
 
 
 class Message(Struct, frozen=True):
-    """Bytes and their addressing. A Message is one HTTP or gRPC message, or one packet of a byte stream.
+    """One HTTP or gRPC message, or one packet of a byte stream, with its addressing.
 
-    - `parts`: The body, in buffers. A writer writes them one after the other, without joining them.
+    - `parts`: The body, as buffers to write one after the other, without joining them.
     - `path`: The raw path, without the `query`.
-    - `pattern`, `captures`: The Protocol's pattern that the path matched, and the decoded values of its `{captures}`.
+    - `pattern`, `captures`: The pattern of the Protocol that matches the path, and the decoded values of its
+      `{captures}`.
     - `status`: The status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: Seconds on the event loop's clock. `deadline` is None without a deadline.
-    - `identity`: The name in the client's verified TLS certificate, in the form that `core.certificates.identity`
-      returns; empty without a certificate.
+    - `identity`: The name in the client's verified TLS certificate (`core.certificates.identity`); empty without a
+      certificate.
     - `record`: Records the progress of the request; UNRECORDED if nothing observes the request.
     - `principal`: The authenticated client; None if the listener has no authentication, and before authentication.
     - `joinable`: True if the request in this message can be part of a batch; False if the message contains call options
       that the batch would lose.
-    - `further`: Additional headers for a backend that differ from request to request: the request id and the trace
-      context; separate because connectors cache the encoded `headers`, which many requests share.
+    - `further`: Additional headers for a backend that differ in each request: the request id and the trace context.
+      They are separate because connectors cache the encoded `headers`, which many requests share.
     """
 
     method: str = ""
@@ -131,7 +133,7 @@ class Message(Struct, frozen=True):
 
     @property
     def body(self) -> Buffer:
-        """All parts as one buffer, copied only if there are several."""
+        """All parts as one buffer, copied only if there are several parts."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
@@ -153,14 +155,14 @@ def call(method: str, parts: tuple[Buffer, ...]) -> Message:
 def bytes_of(message: Message) -> int:
     """Return the size of the message's body, in bytes."""
     parts = message.parts
-    if len(parts) == 1 and type(parts[0]) is bytes:  # this is true for most messages
+    if len(parts) == 1 and type(parts[0]) is bytes:  # true for most messages
         return len(parts[0])
     return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in parts])
 
 
 class ReplyMessage(Message, frozen=True):
-    """A reply of an endpoint. `close` closes the reply's connection; None if the connection closes anyway, or is shared
-    with other exchanges."""
+    """A reply from an endpoint. `close` closes the connection of the reply. It is None if the connection closes anyway,
+    or is shared with other exchanges."""
 
     close: Callable[[], None] | None = None
 
@@ -168,13 +170,14 @@ class ReplyMessage(Message, frozen=True):
 class Tensor(Struct, frozen=True):
     """A named array: datatype, shape and data.
 
-    - `name`: The tensor's name; empty if the message had no name.
-    - `shape`: Has no negative dimension and matches `data`; the code that creates a Tensor has checked this.
-    - `data`: In V2's raw format: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
-    - `content_type`: The tensor's encoding in protocols that have several encodings, or empty. BYTES elements as
-      `text`, `json`, `image`, `strings` (of JSON) or `base64`, numbers as `json` or `npy`. V2's content types without a
+    - `name`: The tensor's name; empty if the message contained no name.
+    - `shape`: Contains no negative dimension and matches `data`; the code that creates a Tensor checks this.
+    - `data`: The elements in the raw format of V2: little-endian, row-major; BYTES elements as a u32 length and the
+      bytes.
+    - `content_type`: The tensor's encoding in protocols with several encodings, or empty. BYTES elements can be `text`,
+      `json`, `image`, `strings` (of JSON) or `base64`; numbers can be `json` or `npy`. The V2 content types without a
       special encoding (`np`, `str`) are also possible.
-    - `untyped`: True if the tensor came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal
+    - `untyped`: True if the tensor came from JSON without a datatype. The datatype is INT64 or UINT64 if every literal
       was an integer, otherwise FP64.
     """
 
@@ -204,16 +207,16 @@ class Tensor(Struct, frozen=True):
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes of the tensors' data."""
+    """Return the total size of the tensors' data, in bytes."""
     return sum([len(each.data) for each in tensors])
 
 
 def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None = None) -> Tensor:
-    """Return a Tensor with the elements of `array`. `datatype` defaults to the datatype of the array's dtype; strings
-    and objects become BYTES.
+    """Return a Tensor with the elements of `array`. By default, the array's dtype determines the datatype; strings and
+    objects become BYTES.
 
     Raises:
-        TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...), or an object is not text or bytes.
+        TypeError: the dtype has no V2 datatype (complex, datetime, ...), or an object is not text or bytes.
     """
     datatype = datatype or datatype_of(array.dtype)
     if datatype is BYTES:
@@ -232,8 +235,7 @@ def _to_bytes(element: object) -> bytes:
 
 
 def datatype_of(dtype: "np.dtype[Any]") -> Datatype:
-    """Return the V2 datatype of a numpy dtype of either byte order. Raises TypeError if the dtype has no V2
-    datatype."""
+    """Return the V2 datatype for a numpy dtype of either byte order. Raises TypeError if there is none."""
     if dtype.kind in "SUO":
         return BYTES
     name = _NUMPY_NAMES.get(dtype.name)
@@ -247,11 +249,11 @@ _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values()
 
 @frozen
 class TensorSpec:
-    """The name, datatype and shape of an input or output. -1 is a dimension of any size.
+    """The name, datatype and shape of an input or output. -1 means a dimension of any size.
 
-    `content_type` has the values of `Tensor.content_type`. If it is empty, a tensor keeps its own. `description` is the
-    server's text for users. An `optional` input can be missing in a request. An `image` is an input of numbers for
-    which the server also accepts image files, one element of BYTES for each row."""
+    `content_type` has the same values as `Tensor.content_type`. If it is empty, each tensor keeps its own content type.
+    `description` is the server's text for users. Requests can omit an `optional` input. An `image` is an input of
+    numbers for which the server also accepts image files, one BYTES element per row."""
 
     name: str
     datatype: Datatype
@@ -284,21 +286,21 @@ class Signature:
     platform: str = ""
     description: str = ""
     server_version: str = ""
-    """The version of the software that serves the model."""
+    """The version of the server software."""
     further: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """Additional members of a grps server's metadata (YAML)."""
+    """Additional members in the metadata of a grps server (YAML)."""
 
     def with_images(self) -> "Signature":
-        """Return the signature of a model whose server decodes image files itself.
+        """Return the same signature for a server that decodes image files itself.
 
-        Each input with rows of three dimensions (height, width and channels in some order) can be an `image`."""
+        Each input whose rows have three dimensions (height, width and channels in some order) becomes an `image`."""
         inputs = (
             dataclasses.replace(each, image=len(each.shape) == 4 and each.datatype is not BYTES) for each in self.inputs
         )
         return dataclasses.replace(self, inputs=tuple(inputs))
 
     def __str__(self) -> str:
-        """Return a text like `x FP64[-1,3] -> y FP64[-1,1]`, with the operations that are not plain inference."""
+        """Return a text like `x FP64[-1,3] -> y FP64[-1,1]`, followed by the operations other than plain inference."""
         inputs, outputs = (", ".join(map(str, each)) or "(unknown)" for each in (self.inputs, self.outputs))
         further = ", ".join(sorted(each.value for each in self.operations - {Operation.INFER}))
         return f"{inputs} -> {outputs}  ({further})" if further else f"{inputs} -> {outputs}"
@@ -307,7 +309,7 @@ class Signature:
         return f"<{type(self).__name__} {self}>"
 
     def _repr_html_(self) -> str:
-        """Return the HTML for notebooks: a row for each input and output."""
+        """Return an HTML table for notebooks, with a row for each input and output."""
         rows = [
             [kind, each.name, each.datatype.value, ", ".join(map(str, each.shape)), each.description]
             for kind, specs in (("input", self.inputs), ("output", self.outputs))
@@ -339,7 +341,7 @@ class ModelEntry:
 
 @frozen
 class ModelStatistics:
-    """The counters of one model version, with the names of V2's JSON: `inference_count`, `inference_stats`, ..."""
+    """The counters of one model version, with the names in V2 JSON: `inference_count`, `inference_stats`, ..."""
 
     name: str
     version: str
@@ -354,9 +356,9 @@ class Statistics:
 
 
 class Metric(Enum):
-    """The quantity that a Series measures.
+    """A quantity that a Series measures.
 
-    Latencies are in milliseconds. Shares and usage are in percent; 100% CPU usage is one core."""
+    Latencies are in milliseconds. Fractions and usage are in percent; 100% CPU usage is one core."""
 
     REQUESTS = "requests that ended in the second"
     FAILED = "the share of these requests that failed"
@@ -369,7 +371,7 @@ class Metric(Enum):
 
 @frozen
 class Series:
-    """The values of one Metric. There is one value for each second, the oldest first, or one for each percentile."""
+    """The values of one Metric: one value per second, the oldest first, or one value per percentile."""
 
     metric: Metric
     values: tuple[float, ...]
@@ -383,18 +385,18 @@ class Measurements:
 
 
 CLASSIFICATION = "classification"
-"""The parameter of a RequestedOutput that asks for the n largest values instead of all, as BYTES elements
-`value:index[:label]` (V2's classification extension)."""
+"""The parameter of a RequestedOutput that asks for only the n largest values, as BYTES elements `value:index[:label]`
+(the V2 classification extension)."""
 
 
 ATTACHMENT = "brpc attachment"
-"""The parameter of a request or a response for the bytes that baidu_std sends next to a message: a text of one
-character for each byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
+"""The parameter of a request or response for the bytes that baidu_std sends next to a message, as a string with one
+character per byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
 
 
 @frozen
 class RequestedOutput:
-    """An output that the client selected by name."""
+    """An output that the client selects by name."""
 
     name: str
     parameters: Parameters = dataclasses.field(default_factory=dict)
@@ -406,14 +408,15 @@ BytesForm: TypeAlias = Literal["text", "base64"]
 
 @frozen
 class Translate:
-    """The keys of a route's `translate` section that codecs read.
+    """The keys in a route's `translate` section that codecs read.
 
     The YAML keys have the same names, types, defaults and docstrings."""
 
     nan: Nan | None = None
     """Representation of NaN and infinities in JSON: an error (`error`), the literals NaN and Infinity (`literal`),
     `null`, or a `string`. With `null`, v2-rest, v1-rest, grps-rest and forms also accept null among numbers and read it
-    as NaN. umbridge does this in requests. Default: the default of the target protocol, which its page describes."""
+    as NaN. umbridge does the same, but only in requests. Default: the default of the target protocol (see the
+    protocol's page)."""
     bytes: BytesForm = "text"
     """Encoding of BYTES elements in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
@@ -428,14 +431,14 @@ DEFAULT_TRANSLATE = Translate()
 
 @frozen
 class Tries:
-    """The rules for the attempts of a call; an attempt sends the call to one endpoint.
+    """The rules for a call's attempts. An attempt sends the call to one endpoint.
 
-    Policies set the rules, the Backend follows them."""
+    Policies set the rules; the Backend follows them."""
 
     seconds: float | None = None
-    """Maximum time of one attempt at its endpoint, in seconds: includes connecting, excludes waiting in a queue."""
+    """Maximum time of one attempt at its endpoint, in seconds. It includes connecting, but not waiting in a queue."""
     avoided: frozenset[str] = frozenset()
-    """The addresses of endpoints where earlier attempts of the call failed or still run. The backend prefers other
+    """The addresses of endpoints at which earlier attempts of the call failed or still run. The backend prefers other
     endpoints."""
     elsewhere: bool = False
     """Never use an `avoided` endpoint and never wait in a queue. Refuse the call instead."""
@@ -448,13 +451,14 @@ class Tries:
             self.places.append(address)
 
     def answered(self, address: str) -> None:
-        """Record that the endpoint answered without an error."""
+        """Record that the endpoint responded without an error."""
         if self.places is not None:
             self.places.remove(address)
 
 
 class CallsLeft:
-    """The remaining number of calls that graph steps can make for one client request, and whether a call `has_run`.
+    """The remaining number of calls that graph steps can make for one client request. `has_run` is True after the first
+    call.
 
     All steps share it."""
 
@@ -466,11 +470,11 @@ class CallsLeft:
 
 
 class Head(Struct, frozen=True):
-    """The result of a Relay's search in a client's message that the gateway relays without decoding.
+    """The fields that a Relay finds in a client's message that the gateway relays without decoding.
 
-    The fields are the same as in Request.
+    The fields have the same meaning as in Request.
 
-    `found` has additional results, for the Relay's own use."""
+    `found` contains additional results for the Relay's own use."""
 
     operation: Operation
     model: str
@@ -482,12 +486,12 @@ class Head(Struct, frozen=True):
 
 
 class Unread(Struct, frozen=True):
-    """A client's message that goes to a server without decoding, because both use the same protocol.
+    """A client's message that the gateway sends to a server without decoding, because both use the same protocol.
 
     - `message`: the client's message.
     - `found`: the `found` of its Head.
-    - `read`: Decodes the message after all, for a server that cannot take it unchanged. It raises the errors of
-      `decode_request`.
+    - `read`: decodes the message after all, for a server that cannot accept the message unchanged. It raises the errors
+      of `decode_request`.
     - `write`: encodes the response to a decoded message for the client's listener (`encode_response`).
     """
 
@@ -498,7 +502,7 @@ class Unread(Struct, frozen=True):
 
 
 class _NotRead:
-    """The content of a message that was not decoded. Using it is an error in the gateway's code."""
+    """Stands for the content of a message that was not decoded. Any use is an error in the gateway's code."""
 
     def _refuse(self, *_: object) -> typing.NoReturn:
         raise AssertionError(
@@ -509,25 +513,25 @@ class _NotRead:
 
 
 NOT_READ: Any = _NotRead()
-"""The `inputs`, `outputs` and `parameters` of a Request that is `unread`, and of its Response."""
+"""The value of `inputs`, `outputs` and `parameters` in an `unread` Request, and in its Response."""
 
 
 class MissingNumbers(str):
-    """The `flaw` of a request that has null among its numbers.
+    """The `flaw` of a request with null among its numbers.
 
-    The decoded request has NaN in their place. A route with `translate: {nan: null}` accepts it."""
+    The decoded request contains NaN instead. A route with `translate: {nan: null}` accepts the request."""
 
     __slots__ = ()
 
 
 class NestedJson(str):
-    """The value of a parameter that is a JSON object or list, as its text. Only protocols with
-    `Wire.nested_parameters` write it."""
+    """The JSON text of a parameter whose value is an object or a list. Only protocols with `Wire.nested_parameters`
+    write such values."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"NestedJson({super().__repr__()})"  # keys of caches distinguish it from a string
+        return f"NestedJson({super().__repr__()})"  # so cache keys differ from those for a string
 
 
 class NestedParameters(str):
@@ -540,8 +544,8 @@ class NestedParameters(str):
 class UnequalRows(str):
     """The `flaw` of a request without `inputs`, in which the rows of an input differ in length.
 
-    A backend with one row per call (`Rows.ONE`) can take these rows. For each input, `columns` has either a single
-    tensor, or one tensor per row with a first dimension of 1."""
+    A backend with one row per call (`Rows.ONE`) can accept these rows. For each input, `columns` contains either a
+    single tensor, or one tensor per row with a first dimension of 1."""
 
     __slots__ = ("columns",)
 
@@ -557,12 +561,12 @@ class Request(Struct, frozen=True):
     """One client request, independent of its protocol.
 
     There are three groups of fields. The codec reads the fields up to `flaw` from the message. `exchange.decoded` sets
-    `listener` to `peer`, which describe the request's origin, for all protocols. The route and its policies set
-    `translate` and the following fields."""
+    the fields from `listener` to `peer`, which describe the request's origin, for all protocols. The route and its
+    policies set the fields from `translate` on."""
 
     operation: Operation
     model: str = ""
-    """The model's name; empty if the client named no model. The same holds for `version`."""
+    """The model's name; empty if the client sent no model name. `version` works in the same way."""
     version: str = ""
     id: str | None = None
     inputs: tuple[Tensor, ...] = ()
@@ -571,24 +575,24 @@ class Request(Struct, frozen=True):
     part: str = ""
     """The requested part of the metadata, in protocols that request metadata in parts (UM-Bridge)."""
     deadline: float | None = None
-    """Seconds on the event loop's clock: the earlier of the deadline in the body and the transport's deadline."""
+    """The earlier of the deadline in the body and the transport's deadline, in seconds on the event loop's clock."""
     origin: Message | None = None
-    """The data that the codec itself needs to write the response: the message, a subclass with more fields, a part of
-    it, or None. Only the protocol that set it reads it."""
+    """The data that the codec needs to encode the response: the message, a subclass with more fields, a part of the
+    message, or None. Only the protocol that set `origin` reads it."""
     schemaless: bool = False
-    """True if inputs and parameters came as members of one JSON object, which only the model's signature can
-    distinguish. Until then, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's
-    shape."""
+    """True if inputs and parameters are members of the same JSON object, so only the model's signature can tell which
+    is which. Until the signature is known, `parameters` contains all scalars, and `inputs` contains all lists, as flat
+    tensors."""
     flaw: str = ""
-    """An error in the message (a text, MissingNumbers or NestedParameters) that is reported later, in protocols whose
-    servers check the model's name first (UM-Bridge), so an unknown model is reported instead of this error. The gateway
-    never sends a request with a flaw to a backend."""
+    """An error in the message (a string, MissingNumbers or NestedParameters) that the gateway reports later, in
+    protocols whose servers check the model's name first (UM-Bridge). So if the model is also unknown, the client gets
+    the error about the model. The gateway never sends a request with a flaw to a backend."""
     listener: str = ""
-    """The name of the listener for this request."""
+    """The name of the listener that received the request."""
     protocol: str = ""
     """The name of the client protocol."""
     path: str = ""
-    """The raw path of the request, without the query; empty on byte streams. Routes match it."""
+    """The raw path of the request, without the query; empty on byte streams. Routes can match the path."""
     headers: Headers = NO_HEADERS
     """All of the client's headers or metadata."""
     peer: str = ""
@@ -601,23 +605,24 @@ class Request(Struct, frozen=True):
     record: Record = UNRECORDED
     """Records the progress of the request; UNRECORDED if nothing observes it. All attempts share it."""
     span: Span | None = None
-    """The attempt at an endpoint, or before it the graph step, that the request is part of, if the record has spans."""
+    """The span that the request belongs to, if the record has spans: the attempt or, before the first attempt, the
+    graph step."""
     principal: Principal | None = None
     """The authenticated client; None if its listener has no authentication."""
     calls_left: CallsLeft | None = None
     """Set for graph steps; None for the client's own request."""
     unread: Unread | None = None
-    """The message itself, if it goes to the server without decoding.
+    """The client's message, if the gateway sends it to the server without decoding.
 
-    `inputs`, `outputs` and `parameters` are then NOT_READ."""
+    In this case, `inputs`, `outputs` and `parameters` are NOT_READ."""
 
     def __eq__(self, other: object) -> bool:
         return equal_without(_OBSERVING, self, other)
 
     @property
     def client(self) -> str:
-        """Return the key that identifies the client for fair sharing: its principal, or its host if there is no
-        principal (UM-Bridge clients use a new port for every call).
+        """Return the key that identifies the client for fair sharing: the principal or, without one, the host (not the
+        port, because UM-Bridge clients use a new port for every call).
         """
         return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
 
@@ -628,9 +633,9 @@ SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
 class ControlRequest(Request, frozen=True):
     """A request for one of CONTROL_OPERATIONS.
 
-    `settings` are the parameters of `load` and `unload` (`config` as JSON text, `file:PATH` as bytes, and
-    `unload_dependents`), or the trace or log settings to change. None resets a trace setting. A request without
-    settings queries the current settings."""
+    `settings` contains the parameters of `load` and `unload` (`config` as JSON text, `file:PATH` as bytes, and
+    `unload_dependents`), or the trace or log settings to change. The value None resets a trace setting. A request
+    without settings queries the current settings."""
 
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
@@ -640,7 +645,7 @@ class Response(Struct, frozen=True):
 
     `origin` and `schemaless` have the same meaning as in Request, with outputs instead of inputs.
 
-    `unread` is the whole reply to the client of an `unread` Request. The other fields of the Response are then unknown.
+    `unread` is the whole reply to the client of an `unread` Request. In this case, all other fields are unknown.
     """
 
     outputs: tuple[Tensor, ...] = ()
@@ -654,7 +659,7 @@ class Response(Struct, frozen=True):
 
 
 def unread_response(reply: Message) -> Response:
-    """Return the response whose reply to the client is `reply`."""
+    """Return the Response for a `reply` that goes to the client unread."""
     return Response(NOT_READ, parameters=NOT_READ, unread=reply)
 
 
@@ -686,5 +691,5 @@ Answer: TypeAlias = (
 - `model-statistics` and `all-statistics`: Statistics
 - `config`, `trace-settings` and `log-settings`: a mapping
 - `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool, or NotReady, which counts as False
-  and has a reason
+  and contains a reason
 """

@@ -1,8 +1,8 @@
-"""Replies of a web server or a proxy instead of a model server's reply: error pages, redirects, and errors without a
-text.
+"""Replies that come from a web server or a proxy instead of a model server: error pages, redirects, and errors without
+a message.
 
-Their bodies are useless to clients, and do not name the server. `exchange.ask` reports them with the texts of this
-module, after the backend's name and address.
+Their bodies do not help clients, and do not identify the server. `exchange.ask` reports such a reply with a message
+from this module, after the backend's name and address.
 """
 
 import html
@@ -13,18 +13,18 @@ from gateway.core.errors import readable
 from gateway.core.types import Message
 
 _LONGEST = 200
-"""Maximum length of a title, and of an address, in an error, in characters."""
+"""Maximum length of a title or an address in an error message, in characters."""
 _LONGEST_TITLE = 1000
 """Maximum size of a title with its tags, in bytes."""
 _MOST_READ = 16 * 2**10
-"""Number of bytes of a page to search for its title."""
+"""Maximum number of bytes of a page in which to search for a title."""
 _TITLES = (b"title", b"h1")
-"""Elements that name a page, the best first."""
+"""Elements that contain a page's title, the best first."""
 _TAG = re.compile(r"<[^>]*>")
 _PAGES = (b"<!doctype html", b"<html")
 
 REDIRECTS = "; it redirects to "
-"""The start of the part of an error that can name hosts which are not in the configuration."""
+"""The start of the part of an error message that can contain hosts which are not in the configuration."""
 
 
 def is_called_html(reply: Message) -> bool:
@@ -33,7 +33,8 @@ def is_called_html(reply: Message) -> bool:
 
 
 def _is_page(reply: Message) -> bool:
-    """Return whether the body is HTML. Some frameworks send every text with this media type."""
+    """Return whether the body is HTML. The media type does not prove this, because some frameworks send every text as
+    HTML."""
     beginning = bytes(memoryview(reply.body)[:64]).lstrip().lower()
     return beginning.startswith(_PAGES) or (beginning.startswith(b"<") and is_called_html(reply))
 
@@ -41,7 +42,7 @@ def _is_page(reply: Message) -> bool:
 def page_text(reply: Message) -> str:
     """Describe a page by its title, for example `a web page (text/html), '500 Internal Server Error'`.
 
-    The rest of the page can be long, and show paths and variables of the server."""
+    The rest of the page can be long, and can reveal paths and variables of the server."""
     page = bytes(memoryview(reply.body)[:_MOST_READ])
     found = next(filter(None, (_element(page, name) for name in _TITLES)), b"").decode("utf-8", "replace")
     title = " ".join(readable(html.unescape(_TAG.sub(" ", found))).split())
@@ -49,9 +50,9 @@ def page_text(reply: Message) -> str:
 
 
 def _element(page: bytes, name: bytes) -> bytes:
-    """Return the content of the first element `name`, or an empty text.
+    """Return the content of the first element `name`, or empty bytes.
 
-    The time is linear in the size of the page for any content. A regular expression would start again at each `<`."""
+    For any content, the time is linear in the size of the page. A regular expression would start again at each `<`."""
     lower = page.lower()
     start = lower.find(b"<" + name)
     begin = lower.find(b">", start) if start >= 0 else -1
@@ -60,9 +61,10 @@ def _element(page: bytes, name: bytes) -> bytes:
 
 
 def web_error(reply: Message, asked: str) -> str:
-    """Return the error in a reply to a request for the path `asked`, if the reply is a redirect or an error page.
+    """Return the error message for a reply to a request for the path `asked`, if the reply is a redirect or an error
+    page.
 
-    Return an empty text for other replies, which their codecs decode."""
+    Return an empty string for all other replies, which codecs decode."""
     if 300 <= reply.status < 400:
         return f"status {reply.status}, expected 200{_redirect(reply, asked)}"
     if reply.status >= 400 and _is_page(reply):
@@ -71,7 +73,7 @@ def web_error(reply: Message, asked: str) -> str:
 
 
 def _redirect(reply: Message, asked: str) -> str:
-    """Return the target of a redirect, and the path to configure instead of `asked`."""
+    """Return the part of the message about a redirect: its target, and the path to configure instead of `asked`."""
     location = readable(reply.headers.get("location")).replace("\n", " ").strip()[:_LONGEST]
     if not location:
         return ""

@@ -1,8 +1,8 @@
-"""Find a word at memory speed in the body of a message that is not parsed otherwise.
+"""Search for words in message bodies that are otherwise not parsed, at memory speed. The relays of protocols use it.
 
-`bytes.find` takes 0.5 us for each KiB. For one byte it calls the C library's `memchr`, which is 40 times faster. So in
-longer bodies, the search uses a letter of the word that does not occur in numbers, and compares the word at each
-position of that letter.
+`bytes.find` takes 0.5 us per KiB. For a single byte, it calls the C function `memchr`, which is 40 times faster. So in
+longer bodies, the module searches for a letter of the word that does not occur in numbers, and compares the word at
+each position of this letter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,17 +10,17 @@ from collections.abc import Iterator, Sequence
 from gateway.core.types import Buffer
 
 _SHORT = 1024
-"""Maximum size of a body for which `find` is faster, in bytes."""
+"""Maximum size in bytes of a body for which `bytes.find` is faster."""
 _PIECE = 2**16
-"""Size of one search step in a large body, in bytes: a copy of this size stays in the processor's cache."""
+"""Size of one search step in a large body, in bytes. A copy of this size stays in the processor's cache."""
 _FIRST_PIECE = 4096
 """Size of the first search step, for callers that search for one position after the next."""
 _MOST_LETTERS = 32
-"""Maximum number of occurrences of the letter without the word. If a text has more occurrences, `find` is faster."""
+"""Maximum number of occurrences of the letter without the word. If there are more, `bytes.find` is faster."""
 
 
 def has_word(body: Buffer, word: bytes, letter: int) -> bool:
-    """Return whether `word` is in `body`. `letter` is the position in the word of a letter that is rare in bodies."""
+    """Return whether `word` is in `body`. `letter` is the position of a letter in the word that is rare in bodies."""
     if type(body) is bytes:
         return word in body if len(body) < _SHORT else _has_word(body, word, letter)
     return any(_has_word(piece, word, letter) for piece in _pieces(body, len(word) - 1))
@@ -29,7 +29,7 @@ def has_word(body: Buffer, word: bytes, letter: int) -> bool:
 def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
     """Return True if `body` contains one of `words`.
 
-    Each word comes with the position of its letter, as in `has_word`."""
+    Each word is paired with the position of its letter, as in `has_word`."""
     if type(body) is not bytes:
         longest = max(len(word) for word, _ in words)
         return any(_has_word(piece, *each) for piece in _pieces(body, longest - 1) for each in words)
@@ -65,7 +65,8 @@ def find_byte(body: Buffer, byte: bytes, start: int) -> int:
 
 
 def _pieces(body: Buffer, overlap: int) -> Iterator[bytes | bytearray]:
-    """Yield `body` in searchable pieces. Each begins with the last `overlap` bytes of the previous piece."""
+    """Yield `body` in pieces that can be searched. Each piece begins with the last `overlap` bytes of the previous
+    one."""
     if isinstance(body, bytes | bytearray):
         yield body
         return
@@ -79,7 +80,7 @@ def _has_word(body: bytes | bytearray, word: bytes, letter: int) -> bool:
     for _ in range(_MOST_LETTERS):
         if at < 0:
             return False
-        if body.startswith(word, at - letter):  # from the end if that is negative: too few bytes for the word
+        if body.startswith(word, at - letter):  # a negative start is near the end: too short to match
             return True
         at = body.find(rare, at + 1)
     return body.find(word, max(0, at - len(word))) >= 0

@@ -1,5 +1,5 @@
-"""Parses the parts of an endpoint's address that all transports share: host names, IPv6 addresses, ports, socket
-paths."""
+"""Parses the parts of endpoint addresses that all transports have in common: host names, IPv6 addresses, ports, socket
+paths. The `parse_address` of each transport calls these functions."""
 
 import re
 from ipaddress import IPv6Address
@@ -7,17 +7,18 @@ from typing import NoReturn
 
 from gateway.core.address import HOST_PORT, MAX_SOCKET_PATH, Address
 
-# RFC 1123 labels, with the underscore that container names use
+# RFC 1123 labels, plus the underscore, which container names use
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 PORT_RANGE = "its port is not between 1 and 65535"
 
 
 class BadAddressError(ValueError):
-    """A part of an address is invalid. The text describes the fault, for example "it has no port"."""
+    """An invalid part of an address. The message describes the fault, for example "it has no port"."""
 
 
 def refuse(text: str, why: object, expected: str) -> NoReturn:
-    """Raise the ValueError for the address `text`, with the reason `why` it is invalid and the `expected` form."""
+    """Raise a ValueError for the invalid address `text`. Its message contains the reason (`why`) and the `expected`
+    format."""
     raise ValueError(f"bad address {text!r}: {why}; {expected}")
 
 
@@ -25,15 +26,15 @@ def check_characters(text: str) -> None:
     """Check that `text` is printable ASCII without blanks.
 
     Raises:
-        BadAddressError: `text` has other characters.
+        BadAddressError: `text` contains other characters.
     """
     if not text.isascii() or not text.isprintable() or " " in text:
         raise BadAddressError("it holds a blank or a character outside ASCII")
 
 
 def host_and_port(text: str, scheme: str = "") -> Address:
-    """Return the Address of `host:port` or `[IPv6]:port`, with host names in lower case and IPv6 addresses in canonical
-    form.
+    """Return the Address for `host:port` or `[IPv6]:port`, with host names in lower case and IPv6 addresses in
+    canonical form.
 
     Raises:
         BadAddressError: `text` is neither.
@@ -63,7 +64,7 @@ def host_name(text: str) -> str:
 
 
 def ipv6(text: str) -> str:
-    """Return the IPv6 address `text`, which was in brackets, in canonical form.
+    """Return the canonical form of the IPv6 address `text`, which was in brackets.
 
     Raises:
         BadAddressError: `text` is not an IPv6 address, or has a zone.
@@ -78,7 +79,7 @@ def ipv6(text: str) -> str:
 
 
 def socket_path(path: str, scheme: str = "") -> Address:
-    """Return the Address of the unix socket at `path`.
+    """Return the Address for the unix socket at `path`.
 
     Raises:
         BadAddressError: the path is not absolute, is too long, or contains NUL.

@@ -1,4 +1,4 @@
-"""The base class of all transports' listeners: accepting clients, closing their connections, and counters."""
+"""The base class for the listeners of all transports, which accepts clients, closes their connections, and counts."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """A Listener without the part that depends on the protocol, not involved in requests."""
+    """The part of a Listener that does not depend on the protocol. It does not handle requests."""
 
     address: str
     """`host:port`, after the start."""
@@ -24,13 +24,13 @@ class BaseListener:
         self._accept_with(settings)
 
     def serve(self) -> asyncio.BaseProtocol:
-        """Return the connection of a new client, after the TLS handshake."""
+        """Return the connection for a new client, after the TLS handshake."""
         raise NotImplementedError
 
     def _accept_with(self, settings: ListenerSettings) -> None:
         """Use these settings for clients that connect from now on."""
         self._is_bounded = self._connections.are_bounded(settings.limits)
-        """True if the gateway can end connections, or refuse requests on them, on its own initiative."""
+        """True if the listener limits requests or the age of connections, or sheds load."""
         self._accept = accepting(settings, self.serve, self._connections, self._timeouts)
 
     def _make_connection(self) -> asyncio.BaseProtocol:
@@ -56,8 +56,8 @@ class BaseListener:
             await stop_accepting(server, self._make_connection)
 
     async def drain(self, seconds: float) -> int:
-        """Accept no more connections, close the open ones after their last reply, and terminate them after `seconds`.
-        Return the number of unanswered requests."""
+        """Accept no more connections, close open connections after their last reply, and terminate the rest after
+        `seconds`. Return the number of unanswered requests."""
         await self.stop_accepting()
         return await self._connections.end(seconds)
 

@@ -1,6 +1,7 @@
-"""TLS contexts from certificate files, with the versions and ciphers of Mozilla's intermediate profile.
+"""TLS contexts from certificate files, with the TLS versions and ciphers of Mozilla's intermediate profile. `assembly`
+creates them, and `tls` uses them.
 
-The module also describes the reasons of failed handshakes in plain words.
+The module also explains failed handshakes in plain words.
 """
 
 import ssl
@@ -30,19 +31,19 @@ CIPHERS = ":".join(
         "DHE-RSA-CHACHA20-POLY1305",
     )
 )
-"""The TLS 1.2 ciphers of Mozilla's "Server Side TLS" 5.7, intermediate.
+"""The TLS 1.2 ciphers of Mozilla's "Server Side TLS" 5.7, intermediate profile.
 
-TLS 1.3 has its own ciphers, which are all allowed."""
+TLS 1.3 has its own ciphers, all of which are allowed."""
 
 
 def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: Sequence[str] = ()) -> ssl.SSLContext:
     """Return the TLS context for a listener's handshakes.
 
     Raises:
-        CertificateError: a file is not readable or not usable.
+        CertificateError: a file is unreadable or unusable.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, alpn)
-    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # as in the profile, because clients know their fastest cipher
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # as in the profile: clients prefer their fastest cipher
     _load_pair(context, files)
     if client != "none":
         _load_authorities(context, files.authorities, "client_ca")
@@ -54,12 +55,12 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
 
 
 def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """Return the TLS context for the handshakes of a backend's connections.
+    """Return the TLS context for handshakes with a backend.
 
-    Without authorities, it trusts the system's authorities.
+    Without `files.authorities`, the context trusts the CAs of the system.
 
     Raises:
-        CertificateError: a file is not readable or not usable.
+        CertificateError: a file is unreadable or unusable.
     """
     context = _context(ssl.PROTOCOL_TLS_CLIENT, alpn)
     if not verify:
@@ -75,7 +76,8 @@ def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Seq
 
 
 def faults(files: TlsFiles, authorities: FileKey) -> list[CertificateError]:
-    """Return one error for each unusable file, with the reason. `authorities` is the key of the file with the CAs."""
+    """Return one error for each unusable file, with the reason. `authorities` is the configuration key of the CA
+    file."""
     context, found = _context(ssl.PROTOCOL_TLS_SERVER, ()), []
     try:
         if files.certificate:
@@ -109,7 +111,7 @@ def _load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
     text = read(files.certificate, "certificate")
     read(files.key, "key")
     try:
-        # OpenSSL would ask for the passphrase of a key on the terminal.
+        # Without this callback, OpenSSL would ask for a key's passphrase on the terminal.
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -154,11 +156,11 @@ def _load_revocations(context: ssl.SSLContext, path: str) -> None:
 
 
 def refusal_text(error: ssl.SSLError, host: str = "") -> str:
-    """Return the reason why a handshake failed, in plain words. `host` is the expected name of the other side."""
+    """Return the reason why a handshake failed, in plain words. `host` is the expected name of the peer."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _UNVERIFIED.get(error.verify_code, f"its certificate is not accepted: {error.verify_message}")
         return text.format(host=host)
-    reason: str = getattr(error, "reason", None) or ""  # errors that Python itself raises have none
+    reason: str = getattr(error, "reason", None) or ""  # errors that Python itself raises have no reason
     if reason in _REASONS:
         return _REASONS[reason]
     if "_ALERT_" in reason:
@@ -167,7 +169,7 @@ def refusal_text(error: ssl.SSLError, host: str = "") -> str:
 
 
 _UNKNOWN_CA = "its certificate is signed by an unknown CA"
-# X509_V_ERR_* of OpenSSL
+# OpenSSL's X509_V_ERR_* codes
 _UNVERIFIED = {
     3: "the revocation list of the CA that signed its certificate is missing",
     8: "the revocation list of its CA is not signed by that CA",

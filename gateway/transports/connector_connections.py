@@ -1,4 +1,4 @@
-"""The open connections of one connector. The module can close them all."""
+"""The open connections of one connector, and a way to close all of them. The connectors of all transports use it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,12 +20,13 @@ C = TypeVar("C", bound=Abortable)
 
 
 class ConnectorConnections(Generic[C]):
-    """The set of open connections.
+    """The set of a connector's open connections.
 
     Each connection calls `opened` once its socket is connected and `lost` once the socket is closed.
 
-    A connector that opens a connection by itself calls `lost` if that fails or is cancelled. `opened` might have been
-    called before, and uvloop closes the socket of a cancelled connection attempt without notifying the connection."""
+    If a connector opens a connection without `open`, it must call `lost` when the attempt fails or is cancelled. The
+    connection might already have called `opened`, and uvloop closes the socket of a cancelled attempt without notifying
+    the connection."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -39,7 +40,7 @@ class ConnectorConnections(Generic[C]):
         return iter(self._open)
 
     async def open(self, connection: C, place: Address, secured: Secured | None) -> None:
-        """Connect it to a TCP address or a unix socket, over TLS if `secured` is set.
+        """Connect `connection` to a TCP address or a unix socket, over TLS if `secured` is set.
 
         Raises the errors of `tls.connect`."""
         loop, protocol = asyncio.get_running_loop(), cast(asyncio.BaseProtocol, connection)

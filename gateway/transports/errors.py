@@ -1,4 +1,5 @@
-"""The errors for endpoints that are unreachable, or do not respond in time, with the same texts in every transport."""
+"""The errors for endpoints that are unreachable or do not respond in time, with the same messages for all
+transports."""
 
 import os
 import re
@@ -10,12 +11,12 @@ from gateway.transports.certificates import refusal_text
 
 
 def unreachable(text: str, *, sent: bool = False) -> TransportError:
-    """Return the error for a connection that failed to open, or has ended."""
+    """Return the error for a connection that failed to open or has ended."""
     return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=sent)
 
 
 def connector_closed(*, sent: bool = False) -> TransportError:
-    """Return the error after the gateway has closed the connector."""
+    """Return the error for a call after the gateway has closed the connector."""
     return unreachable("the gateway has closed the connector", sent=sent)
 
 
@@ -25,7 +26,7 @@ def beyond_limit(text: str) -> TransportError:
 
 
 def deadline_passed(*, sent: bool = False) -> TransportError:
-    """Return the error for a deadline that passed before the reply arrived, or before the request left."""
+    """Return the error for a deadline that passed before the reply arrived or before the request was sent."""
     text = "no reply before the deadline" if sent else "the deadline passed before the gateway sent the request"
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=sent)
 
@@ -46,9 +47,9 @@ def seconds_left(deadline: float | None, now: float) -> float | None:
 def not_connected(
     error: OSError, host: str, seconds: float, limit: float | None = None, server_name: str = ""
 ) -> TransportError:
-    """Return the error after connecting to `host` failed with `error`, with a limit of `seconds`.
+    """Return the error for a failed connection attempt to `host`, which ended in `error` and had a limit of `seconds`.
 
-    `server_name` is the expected name in its TLS certificate, if that differs from `host`.
+    `server_name` is the expected name in the host's TLS certificate, if it differs from `host`.
 
     If `seconds` is less than the connect timeout `limit`, the call's deadline has shortened the time. In this case, a
     timeout is DEADLINE_EXCEEDED instead of UNAVAILABLE, because a short deadline does not mean that the endpoint is
@@ -69,21 +70,22 @@ def not_connected(
 
 
 def how_lost(error: Exception | None) -> str:
-    """Return how a connection ended, for texts such as "the connection was reset without a reply".
+    """Return the word for the way in which a connection ended, for messages such as "the connection was reset without a
+    reply".
 
-    A server that requires another client certificate often reports this only with an alert after the handshake."""
+    A server that requires a different client certificate often reports this only with an alert after the handshake."""
     if isinstance(error, ssl.SSLError):
         return f"ended by TLS ({refusal_text(error)})"
     return "closed" if error is None else "reset"
 
 
 def not_resolved(host: str, error: socket.gaierror) -> TransportError:
-    """Return the error for a host name without an address."""
+    """Return the error for a host name that has no address."""
     return unreachable(f"host name {host!r} not resolved: {error.strerror}; check the name and DNS")
 
 
 def _system_text(error: OSError) -> str:
-    """Return the system's text without the event loop's prefix: `connection refused`."""
-    # If a name has several addresses (localhost), asyncio joins their errors into one text without an errno.
+    """Return the operating system's error message without the event loop's prefix, such as `connection refused`."""
+    # If a name has several addresses (localhost), asyncio joins their errors into one message without an errno.
     numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
     return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -1,4 +1,4 @@
-"""The first bytes of a connection to an address that several transports share. They identify the client's transport:
+"""A connection to an address that several transports share. Its first bytes identify the client's transport:
 
     first bytes                        transport
     PRI * HTTP/2.0 CR LF CR LF SM ...  gRPC: the preface of HTTP/2 (RFC 9113, section 3.4)
@@ -6,8 +6,9 @@
     a character of an HTTP method      HTTP/1.1 (RFC 9112, section 3.1), also after an empty line
     anything else                      none: the connection is refused
 
-Over TLS, the client and the gateway might have agreed on HTTP/1.1 or HTTP/2 in the handshake (ALPN); the gateway then
-does not wait for bytes. Once the transport is known, its own connection takes over and replaces this one.
+Over TLS, the client and the gateway can agree on HTTP/1.1 or HTTP/2 in the handshake (ALPN). In this case, the gateway
+does not wait for bytes. When the transport is known, a connection object of this transport replaces the FirstBytes.
+SharedListener creates a FirstBytes for each client.
 """
 
 import asyncio
@@ -21,21 +22,21 @@ from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.listener_connections import AcceptedConnection
 
 SCRATCH_BYTES = 64 * 2**10
-"""The number of bytes to receive in one step. Every transport's own buffer is at least as large."""
+"""The number of bytes to receive in one step. The transports' own buffers are at least as large."""
 
-# RFC 9110, section 5.6.2: `tchar`, the characters of methods, and an empty line, which can come before the method.
+# The characters of methods (`tchar` in RFC 9110, section 5.6.2), and the empty line that can precede the method.
 _HTTP1 = frozenset(b"!#$%&'*+-.^_`|~\r\n") | frozenset(range(0x30, 0x3A)) | frozenset(range(0x41, 0x5B))
 _HTTP1 |= frozenset(range(0x61, 0x7B))
 _LONGEST = 24
-"""The length of the longest magic, HTTP/2's preface, in bytes."""
+"""The length of the longest magic, which is the HTTP/2 preface, in bytes."""
 
 
 @frozen
 class Opening:
-    """The beginning of connections of one transport.
+    """The first bytes of a transport's connections.
 
-    `magic` is empty for HTTP/1.1, which begins with any method. `alpn` is the name that both sides announce over TLS,
-    or empty."""
+    `magic` is empty for HTTP/1.1, because a request can begin with any method. `alpn` is the name that client and
+    gateway announce over TLS, or empty."""
 
     magic: bytes = b""
     alpn: str = ""
@@ -44,7 +45,7 @@ class Opening:
 def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
     """Return the index of the opening with which `data` begins.
 
-    `data` is everything that the client has sent. Return None if more bytes are needed.
+    `data` contains all bytes that the client has sent. Return None if more bytes are needed.
 
     Raises:
         DecodeError: `data` begins with none of the openings.
@@ -62,7 +63,7 @@ def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
 
 
 class Served(AcceptedConnection, typing.Protocol):
-    """The connection of a transport, which takes over: an asyncio.Protocol or an asyncio.BufferedProtocol."""
+    """The connection of a transport that replaces a FirstBytes: an asyncio.Protocol or an asyncio.BufferedProtocol."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Handle the new connection, like every asyncio protocol."""
@@ -74,18 +75,18 @@ class SharedContext(ConnectionContext):
 
     openings: Sequence[Opening]
     serve: Sequence[Callable[[], Served]]
-    """For each opening, the function that creates the connection to take over."""
+    """For each opening, the function that creates the connection that takes over."""
     names: str
-    """The protocols on this address, for error texts: `v2-rest, v2-grpc`."""
+    """The protocols at this address, for error messages: `v2-rest, v2-grpc`."""
     scratch: memoryview
 
 
 class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     """A connection whose transport is not recognized yet.
 
-    The connection counts for the listener, can be silent for the same time as an idle connection, and has
-    `Timeouts.head` seconds from its first byte. If it exceeds the connection limit, the transport that it turns out to
-    use sends the error. In this case, both times are `Timeouts.grace` seconds."""
+    The connection counts against the listener's limits. The client has as much time as on an idle connection to send
+    the first byte, and then `Timeouts.head` seconds to identify its transport. If the connection exceeds the connection
+    limit, both times are `Timeouts.grace` seconds, and the identified transport sends the error."""
 
     HEAD_NAME = "the first bytes"
 
@@ -100,11 +101,11 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """1 while a request might have begun to arrive."""
+        """The number of requests that might have begun to arrive: 0 or 1."""
         return int(self._phase is Phase.HEAD)
 
     def renew(self, context: SharedContext) -> None:
-        """Use `context` from now on."""
+        """Use `context` from now on, after a reload of the configuration."""
         self._context = context
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -146,15 +147,15 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
             self._alarm.set(self._head_seconds)
 
     def eof_received(self) -> None:
-        """Close the connection, because the client has closed it or will send nothing more."""
+        """Close the connection, because the client has closed it or will send no more bytes."""
         self.close()
 
     def _hand_over(self, at: int, received: memoryview | bytes) -> None:
-        """Let the connection of a transport take over, with the bytes that have arrived."""
+        """Let the connection of a transport take over. It gets the bytes that have arrived."""
         transport, served = self._transport, self._context.serve[at]()
         self._hand_over_to(served)
         protocol = typing.cast(asyncio.BaseProtocol, served)
-        # uvloop reads a BufferedProtocol in another way, and checks the type when reading begins.
+        # uvloop reads differently for a BufferedProtocol, and checks the type when reading begins.
         transport.pause_reading()
         transport.set_protocol(protocol)
         transport.resume_reading()
@@ -176,13 +177,14 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self.reject(refusal(Reason.INVALID_INPUT, f"this port speaks {self._context.names}"))
 
     def reject_connection(self, error: GatewayError) -> None:
-        """Shorten the time limits of the connection. The protocol for the error is still unknown, and the gateway does
+        """Shorten the time limits of the connection. The protocol for the error is still unknown, and the gateway must
         not wait long for a silent client."""
         self._idle_seconds = self._head_seconds = self._context.timeouts.grace
         self._alarm.set(self._idle_seconds)
 
     def reject(self, error: GatewayError) -> None:
-        """Send the error to a client that sends text, which might be HTTP; close the connection of any other client."""
+        """Send the error to a client that sends text, because it might use HTTP. Close the connection of any other
+        client."""
         if self._early[:1].isalpha():
             self._transport.write(_http_reply(error))
         self.linger()

@@ -1,6 +1,6 @@
-"""Decompresses bodies.
+"""Decompresses bodies, for the connections of all transports.
 
-The memory is counted in a Memory, and a thread does the work if it would block the loop for long.
+The functions count the memory in a Memory, and use a thread for work that would block the loop for long.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 IN_THREAD = 256 * 2**10
-"""The maximum size of content, compressed or not, that is processed without a thread. This number of bytes takes 1
-ms."""
+"""The maximum size of content, before and after decompression, to process without a thread, in bytes. Content of this
+size takes 1 ms."""
 
 
 def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """Return `data` decompressed. `coding` is one of inflation.WBITS.
+    """Return `data`, decompressed. `coding` is a key of inflation.WBITS.
 
     Raises:
-        DecodeError, GatewayError: like `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded) if the process has no
-            memory left for it.
+        DecodeError, GatewayError: same as `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded) if the process does not
+            have enough memory.
     """
     arriving = ArrivingBody(inflation.max_inflated_size(len(data), limits), memory)
     for piece in inflation.inflated(data, coding, limits, what):
@@ -34,7 +34,7 @@ def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory
 def inflate_small(
     data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
 ) -> Buffer | None:
-    """Like `inflate`, but return None if the content is too large to be decompressed without a thread."""
+    """Same as `inflate`, but return None if the content is too large to decompress without a thread."""
     if len(data) > IN_THREAD:
         return None
     try:
@@ -48,27 +48,27 @@ def inflate_small(
 async def inflate_in_thread(
     data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
 ) -> Buffer:
-    """Like `inflate`, in a thread."""
+    """Same as `inflate`, but in a thread."""
     return await asyncio.to_thread(inflate, data, coding, limits, what, memory)
 
 
 async def inflate_anywhere(
     data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
 ) -> Buffer:
-    """Like `inflate`, in a thread if the content is large."""
+    """Same as `inflate`, but in a thread if the content is large."""
     found = inflate_small(data, coding, limits, what, memory)
     return await inflate_in_thread(data, coding, limits, what, memory) if found is None else found
 
 
 def is_compressed(message: Message, framing: Framing) -> bool:
-    """Return whether `message` has content to decompress."""
+    """Return whether `message` contains compressed content."""
     return framing.is_compressed is not None and framing.is_compressed(message)
 
 
 async def inflate_message(
     message: Message, framing: Framing, limits: Limits, memory: Memory = PROCESS_MEMORY
 ) -> Message:
-    """Return the message with its content decompressed. Raises the exceptions of the framing's `inflate`."""
+    """Return `message` with its content decompressed. Raises the errors of the framing's `inflate`."""
     assert framing.inflate is not None
     if len(message.parts[1]) <= IN_THREAD:
         try:

@@ -1,4 +1,5 @@
-"""The phases of a client's connection, the time limits of each phase, and how the connection ends.
+"""The phases of a client's connection, the time limits of the phases, and the end of the connection. The server
+connections of all transports extend Lifecycle.
 
             first byte         head read            body read            reply being read by the client
       IDLE ────────────→ HEAD ───────────→ BODY ───────────→ ANSWERING ────────────────→ FLUSHING
@@ -23,8 +24,8 @@ A message without a body goes from HEAD to ANSWERING; a message that arrives in 
     LINGERING  the client to close               `linger`, and `limits.message` bytes        abort, or close
     CLOSED     the last bytes to be sent         `write`                                     abort
 
-gRPC multiplexes its requests, so its connections use only HEAD, IDLE, ANSWERING and the last two, and check each stream
-separately.
+gRPC multiplexes requests, so gRPC connections use only HEAD, IDLE, ANSWERING, LINGERING and CLOSED, and check each
+stream separately.
 """
 
 import asyncio
@@ -46,7 +47,8 @@ from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
-    """The phase of a connection, based on the events that it waits for. The module docstring shows their order."""
+    """The phase of a connection, which depends on the events that the connection waits for. The module docstring shows
+    the order of the phases."""
 
     IDLE = "waiting for the next message"
     HEAD = "receiving a message's head"
@@ -56,7 +58,7 @@ class Phase(Enum):
     LINGERING = "after the last reply; dropping data that the client still sends"
     CLOSED = "closed, or closing after the last reply"
 
-    # Members are singletons, so identity is equality.
+    # Members are singletons, so hashing by identity is correct.
     __hash__ = object.__hash__
 
 
@@ -70,28 +72,28 @@ class ConnectionContext:
 
 
 class Lifecycle(asyncio.BaseProtocol, ABC):
-    """The part of a client's connection that is the same in every transport: admission, timeouts, memory of unread
+    """The part of a client connection that is the same in all transports: admission, timeouts, memory of unread
     replies, and closing.
 
     A subclass receives messages and sends replies. It sets `_phase`, and sets `_alarm` to the time limit of the new
     phase. It implements `reject` and `proceed`, and can extend the other public methods. This class, the listener and
-    the event loop call them when their docstrings say."""
+    the event loop call these methods in the situations that their docstrings describe."""
 
     HEAD_NAME = "the message's head"
     BODY_NAME = "the message"
-    """The names of the two parts of a message in error texts."""
+    """The names of the two parts of a message in error messages."""
 
     _transport: asyncio.Transport
     _peer: str
     """`host:port` of the client; empty on a unix socket."""
     _identity: str = ""
-    """The identity in the client's certificate; empty without a certificate."""
+    """The identity in the client certificate; empty without a certificate."""
 
     memory: Memory
-    """Counts the client's messages, and its unread replies."""
+    """Counts the memory of the client's messages and of unread replies."""
 
     connection_memory: ConnectionMemory
-    """Counts the connection's memory other than its bodies."""
+    """Counts the connection's memory except bodies."""
 
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
@@ -99,26 +101,26 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm = Alarm(self._loop, self.expire)
         self._phase = Phase.IDLE
         self._idle_seconds = context.timeouts.idle
-        """How long the connection can stay IDLE, in seconds."""
+        """The maximum time that the connection can stay IDLE, in seconds."""
         self._body_begun: float | None = None
-        """The time when the connection began to wait for the rest of the message; None before that."""
+        """The time when the connection began to wait for the rest of a message; None if it does not wait."""
         self._body_bytes = 0
-        """The number of bytes of the rest that have arrived."""
+        """The number of bytes of this rest that have arrived."""
         self._writable = True
         self._progress: ReplyProgress | None = None
-        """The client's progress in reading the written data, since the beginning of the wait."""
+        """The client's progress in reading the written data, since the gateway began to wait for the client."""
         self._read: asyncio.Future[None] | None = None
         """The future that `_until_read` waits for."""
         self._counted = 0
-        """The number of bytes in unread replies that `memory` counts."""
+        """The number of bytes of unread replies that `memory` counts."""
         self._is_yielding = False
-        """True if other connections have their turn before this connection receives more."""
+        """True if this connection waits until other connections have had their turn."""
         self._has_peer_ended = False
-        """True if the client has closed its side, and only reads."""
+        """True if the client has half-closed the connection, and only reads."""
 
     @property
     def awaits_client(self) -> bool:
-        """True if nothing happens until the client sends or reads something."""
+        """True if the gateway waits for the client to send or read."""
         return self._phase is not Phase.ANSWERING
 
     # Subclasses implement these.
@@ -126,12 +128,12 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     @property
     @abstractmethod
     def unanswered(self) -> int:
-        """The number of requests that have begun to arrive and whose replies are not completely handed to the
+        """The number of requests that have begun to arrive and whose replies are not completely passed to the operating
         system."""
 
     @abstractmethod
     def reject(self, error: GatewayError) -> None:
-        """Refuse the message that is arriving, because its end is unknown or not worth waiting for.
+        """Refuse the arriving message, because its end is unknown or not worth waiting for.
 
         Write an error reply, then linger."""
 
@@ -144,7 +146,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._is_yielding = False
 
     def reject_connection(self, error: GatewayError) -> None:
-        """Refuse the connection, because it exceeds the limit. Write an error reply, then linger."""
+        """Refuse the connection, because it exceeds a limit. Write an error reply, then linger."""
         self.reject(error)
 
     # The listener calls these.
@@ -192,10 +194,10 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self.connection_memory.clear()
 
     def pause_writing(self) -> None:
-        """Pause writing, because the client reads more slowly than the gateway writes."""
+        """Pause writing, because the client reads too slowly."""
         self._writable = False
         self._count_unread()
-        self._loop.call_soon(self._count_unread)  # more of the reply can be written in this turn of the loop
+        self._loop.call_soon(self._count_unread)  # this turn of the loop can write more of the reply
 
     def resume_writing(self) -> None:
         """Resume writing after the client has read most of the written data."""
@@ -206,15 +208,15 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self.proceed()
 
     def _tls_mistake(self, received: Buffer) -> str:
-        """Return the error for a client that began a TLS handshake on a listener without TLS; empty for any other
-        client."""
+        """Return the error message for a client that began a TLS handshake on a listener without TLS; empty for any
+        other client."""
         if bytes(received[: len(HELLO)]) != HELLO:
             return ""
         self._context.connections.log_mistake("hello", self._peer, CLIENT_HELLO_TEXT)
         return CLIENT_HELLO_TEXT
 
     def _yield(self) -> None:
-        """Receive nothing more until other connections have had their turn."""
+        """Stop receiving until other connections have had their turn."""
         if not self._is_yielding:
             self._is_yielding = True
             self._transport.pause_reading()
@@ -223,7 +225,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     # Time limits.
 
     def _await_body(self, received: int) -> None:
-        """Wait for more of the message's rest, of which `received` bytes have just arrived."""
+        """Wait for more of the rest of the message, of which `received` bytes have just arrived."""
         now, timeouts = self._loop.time(), self._context.timeouts
         if self._body_begun is None:
             self._body_begun, self._body_bytes = now, 0
@@ -249,7 +251,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm.set(self._context.timeouts.write)
 
     async def _until_read(self) -> None:
-        """Wait until the client has read most of the written data. Always give other tasks of the loop one turn."""
+        """Wait until the client has read most of the written data, and at least until the loop's other tasks have had a
+        turn."""
         await asyncio.sleep(0)
         if not self._writable:
             self._read = self._loop.create_future()
@@ -264,7 +267,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         return not self._progress.is_too_slow(unread, self._loop.time(), timeouts)
 
     def expire(self) -> None:
-        """Handle the end of the phase's time limit."""
+        """Handle the expiry of the phase's time limit."""
         match self._phase:
             case Phase.IDLE:
                 self.close_idle()
@@ -282,9 +285,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     @property
     def unread_bytes(self) -> int:
-        """The number of bytes of replies that wait because the client reads too slowly.
+        """The number of reply bytes that wait because the client reads too slowly.
 
-        While the client keeps up, there are few such bytes, and they count as 0."""
+        While the client keeps up, there are few such bytes, and the result is 0."""
         return 0 if self._writable else self._transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -300,7 +303,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     # Ends.
 
     def _hand_over_to(self, after: AcceptedConnection) -> None:
-        """Hand over the client to `after`."""
+        """Hand over the client to the connection `after`."""
         self._alarm.stop()
         self._phase = Phase.CLOSED
         self._context.connections.hand_over(self, after)
@@ -309,9 +312,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """Half-close the connection.
 
         Until the client also closes it, drop the data that the client still sends, for at most `Timeouts.linger`. If
-        the gateway closed the connection immediately, the system would send a reset, and a client that is still sending
-        would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed, so the loop drops the
-        remaining data there. If the client has closed its side, close."""
+        the gateway closed the connection immediately, the operating system would send a reset, and a client that is
+        still sending would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed, so the loop
+        drops their remaining data. If the client has already closed its side, close the connection."""
         if self._has_peer_ended:
             self.close()
             return
@@ -322,7 +325,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             return
         try:
             self._transport.write_eof()
-        except OSError:  # asyncio's own loop raises it if the client has reset the connection
+        except OSError:  # raised by asyncio's own loop if the client has reset the connection
             self._transport.abort()
         else:
             self._transport.resume_reading()
@@ -334,10 +337,10 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             self.close()
 
     def close_idle(self) -> None:
-        """Close the connection, unless the next message has arrived and is still unread, because a busy loop runs its
-        timers before it reads."""
+        """Close the connection, unless the next message has arrived and is still unread, which can happen because a
+        busy loop runs its timers before it reads."""
         sock = self._transport.get_extra_info("socket")
-        if sock is None or sock.fileno() < 0:  # uvloop has lost the report of its end (`LOST_SECONDS`)
+        if sock is None or sock.fileno() < 0:  # uvloop has not reported its end (`LOST_SECONDS`)
             self._context.connections.discard(self)
         elif has_unread(sock):
             self._alarm.set(self._idle_seconds)

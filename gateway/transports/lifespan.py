@@ -1,4 +1,5 @@
-"""The end of a working connection, after which its client connects again, maybe to another replica."""
+"""The planned end of a working connection, after which the client connects again, possibly to another replica. The
+bounded connections use it."""
 
 import asyncio
 import math
@@ -8,11 +9,11 @@ from random import uniform
 from gateway.core.protocol import Limits
 
 _JITTER = 0.1
-"""The share by which ages differ randomly, because clients that connected together should not return together."""
+"""The fraction by which maximum ages differ randomly, so clients that connected together do not reconnect together."""
 
 
 class Lifespan:
-    """The lifespan of one connection, which began at `now`: `limits.requests_per_connection` and
+    """The lifespan of one connection, which began at `now`, according to `limits.requests_per_connection` and
     `limits.connection_age`."""
 
     __slots__ = ("_requests_left", "_timer", "ends_at")
@@ -21,7 +22,7 @@ class Lifespan:
         requests, age = limits.requests_per_connection, limits.connection_age
         self._requests_left = math.inf if requests is None else requests
         self.ends_at = math.inf if age is None else now + age * uniform(1 - _JITTER, 1 + _JITTER)
-        """The time when the connection is too old; infinite without a limit."""
+        """The time when the connection reaches its maximum age; infinite without a limit."""
         self._timer: asyncio.TimerHandle | None = None
 
     def is_last(self, now: float) -> bool:
@@ -30,7 +31,7 @@ class Lifespan:
         return self._requests_left <= 0 or now >= self.ends_at
 
     def call_at(self, loop: asyncio.AbstractEventLoop, when: float, end: Callable[[], None]) -> None:
-        """Call `end` at this time, unless the time is infinite. This cancels the previous schedule."""
+        """Call `end` at the time `when`, unless it is infinite. This replaces a previously scheduled call."""
         self.stop()
         self._timer = loop.call_at(when, end) if when < math.inf else None
 

@@ -1,11 +1,11 @@
-"""The open connections of one listener. The module decides how many are admitted, and ends them.
+"""The open connections of one listener. The module decides which connections to admit, and ends connections.
 
     serving ──announce_end──→ ending ──drain──→ draining ──all closed, or time over──→ no connections
 
-While `ending`, every request is served, and replies announce that the connection will close, if the protocol can
-express that. While `draining`, the listener accepts no connections, and each connection closes after its last reply. An
-idle connection stays open for `Timeouts.grace`, because its client might have sent a request that has not arrived yet
-and would be lost if the connection closed immediately.
+While `ending`, the gateway serves all requests. If the protocol supports it, replies announce that the connection will
+close. While `draining`, the listener accepts no connections, and each connection closes after its last reply. Idle
+connections stay open for `Timeouts.grace`, because a request that the client has already sent would be lost if the
+connection closed immediately.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ DEFAULT_LIMIT = 10_000
 DEFAULT_HANDSHAKES = 500
 """The maximum number of parallel TLS handshakes.
 
-They take 50 MiB together, and end within a second unless their clients stall."""
+Together they take 50 MiB. They end within a second unless their clients stall."""
 LOST_SECONDS = 1.0
-"""How long the gateway waits, in seconds, until the event loop reports the end of terminated connections. uvloop can
-lose the report if a client closes its connection in the turn in which a signal arrives."""
+"""Seconds that the gateway waits for the event loop to report the end of terminated connections. uvloop does not report
+the end if a client closes its connection in the same turn in which a signal arrives."""
 _MIN_RESERVED = 64
 _RESERVED_SHARE = 10
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the process's limit of open files to the maximum that the system allows."""
+    """Raise the process's limit for open files to the maximum that the operating system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -57,14 +57,14 @@ def descriptors() -> int:
 
 
 def reserve(available: int) -> int:
-    """Return how many of the `available` descriptors are reserved for backends, the health and status ports, and
-    files."""
+    """Return the number of `available` descriptors to reserve for backends, the health and status ports, and files."""
     return max(_MIN_RESERVED, available // _RESERVED_SHARE)
 
 
 class ClientConnections:
-    """The number of open connections of each client, at most `limit`. If `limit` is None, nothing is counted. Clients
-    without an address are never counted. The last connection of a client removes its entry."""
+    """Counts the open connections of each client, which can have at most `limit`. If `limit` is None, nothing is
+    counted. Clients without an address are never counted. When a client's last connection closes, its entry is
+    removed."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -83,17 +83,17 @@ class ClientConnections:
             self._open[client] = self._open.get(client, 0) + 1
 
     def remove(self, client: str) -> None:
-        """Count one connection less. This ignores connections that opened without a limit."""
+        """Count one connection less. Connections that were opened while there was no limit are ignored."""
         left = self._open.pop(client, 0) - 1
         if left > 0:
             self._open[client] = left
 
 
 class Handshakes:
-    """Limits TLS handshakes to `limit` in parallel.
+    """Limits TLS handshakes to `limit` at the same time.
 
-    The other handshakes wait for their turn, in the order in which they arrive. A handshake takes about 100 KiB, and is
-    cancelled after `Timeouts.handshake`, which begins when the client connects."""
+    All other handshakes wait for their turn, in the order of their arrival. A handshake takes about 100 KiB of memory.
+    It is cancelled `Timeouts.handshake` seconds after the client connects."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -101,14 +101,14 @@ class Handshakes:
         self._waiting: dict[Callable[[], None], None] = {}
 
     def enter(self, begin: Callable[[], None]) -> None:
-        """Call `begin` when its turn has come, which is now or after other handshakes have ended.
+        """Call `begin` when it is its turn: now, or after other handshakes have ended.
 
-        A call of `end` must follow."""
+        The caller must call `end` afterwards."""
         self._waiting[begin] = None
         self._begin_waiting()
 
     def leave(self, begin: Callable[[], None]) -> None:
-        """Remove a `begin` before its turn, because its caller no longer needs it."""
+        """Remove `begin` before its turn, because the caller no longer needs it."""
         self._waiting.pop(begin, None)
 
     def end(self) -> None:
@@ -125,21 +125,21 @@ class Handshakes:
 
 
 PORT_CONNECTIONS = 64
-"""Maximum number of open connections of a port other than the listeners. A new connection above the limit replaces the
-oldest one that waits for its client, so every probe gets a connection."""
+"""Maximum number of open connections on each health, status and scaler port. Above the limit, a new connection replaces
+the oldest connection that waits for its client, so every probe gets a connection."""
 
 
 class ConnectionLimit:
-    """The limits of client connections that several listeners share: `limit` in total, and `per_client` for each
-    client. If `makes_room` is True, a new connection replaces the oldest connection that waits for its client, if there
-    is one."""
+    """The limits for client connections that several listeners share: `limit` in total, and `per_client` for each
+    client. If `makes_room` is True, a new connection above the limit replaces the oldest connection that waits for its
+    client, if there is one."""
 
     def __init__(self, limit: int, per_client: int | None = None, *, makes_room: bool = False) -> None:
         self.limit = limit
         self.makes_room = makes_room
         self.clients = ClientConnections(per_client)
         self.shedding: Shedding | None = None
-        """Refuses work while the process is overloaded. Set it before the listeners are created."""
+        """Refuses work while the process is overloaded. Set this field before you create listeners."""
         self.handshakes = Handshakes(DEFAULT_HANDSHAKES)
         self.open = 0
         self.being_refused = 0
@@ -148,7 +148,7 @@ class ConnectionLimit:
     def fit(self, configured: int) -> None:
         """Set the limit to `configured`.
 
-        If the system's limit of descriptors allows fewer, set it to that number and log a warning."""
+        If the operating system allows fewer descriptors, set a lower limit and log a warning."""
         available = descriptors()
         self.limit = min(configured, max(1, available - reserve(available)))
         if self.limit < configured:
@@ -167,11 +167,11 @@ class ConnectionLimit:
 
 
 PROCESS_CONNECTIONS = ConnectionLimit(DEFAULT_LIMIT)
-"""The limit of all listeners of this process; the configuration's `limits.connections` sets it."""
+"""The limit for all listeners of this process. The configuration key `limits.connections` sets it."""
 
 
 class Admission(Enum):
-    """The decision about a new connection."""
+    """A decision about a new connection."""
 
     ACCEPTED = "it is served"
     REFUSED = "its client gets an error reply"
@@ -179,30 +179,29 @@ class Admission(Enum):
 
 
 class AcceptedConnection(typing.Protocol):
-    """The parts of a connection that ListenerConnections needs."""
+    """The interface of a connection for ListenerConnections."""
 
     @property
     def unanswered(self) -> int:
-        """The number of requests that have begun to arrive and whose replies are not completely handed to the
+        """The number of requests that have begun to arrive and whose replies are not completely passed to the operating
         system."""
 
     @property
     def awaits_client(self) -> bool:
-        """True if nothing happens until the client sends or reads something."""
+        """True if the gateway waits for the client to send or read."""
 
     def drain(self) -> None:
         """Close after the last reply."""
 
     def terminate(self) -> None:
-        """End all requests in flight, and close the connection immediately or after the client has received the
-        error."""
+        """End all requests in flight. Close the connection immediately, or after the client has received the error."""
 
 
 class ListenerConnections:
     """The open connections of the listener `name`.
 
-    There are at most `limit`, at most `per_client` for each client (None means no own limit), and together with other
-    listeners at most `shared_limit`."""
+    There are at most `limit` connections, at most `per_client` for each client (None means that the listener has no
+    such limit), and together with other listeners at most `shared_limit`."""
 
     def __init__(
         self,
@@ -212,9 +211,9 @@ class ListenerConnections:
         per_client: int | None = None,
     ) -> None:
         self.refused = 0
-        """The number of refused or dropped connections since the start."""
+        """The number of connections that have been refused or dropped since the start."""
         self.unrecognised = 0
-        """The number of connections to a shared address from clients that used an unknown protocol."""
+        """The number of connections to a shared address whose clients used an unknown protocol."""
         self.ending = False
         """True if replies announce that their connection will close."""
         self.draining = False
@@ -226,9 +225,9 @@ class ListenerConnections:
         self._open: dict[AcceptedConnection, GatewayError | None] = {}
         """The open connections. For a refused connection, the value is the reason."""
         self._accepted: dict[AcceptedConnection, str] = {}
-        """The accepted connections, with their clients if there are limits per client."""
+        """The accepted connections, each with its client if there are limits per client."""
         self._created: WeakSet[object] = WeakSet()
-        """The connections that the event loop has created and not announced yet (`connection_made`)."""
+        """The connections that the event loop has created but not announced yet (`connection_made`)."""
         self._limited_log = LogLimit(log, lines=1)
         self._emptied = asyncio.Event()
 
@@ -237,37 +236,35 @@ class ListenerConnections:
 
     @property
     def accepted(self) -> int:
-        """The number of accepted connections that are open. Any thread can read this number."""
+        """The number of accepted connections that are open; safe to read from any thread."""
         return len(self._accepted)
 
     @property
     def unanswered(self) -> int:
-        """The number of requests in flight on all connections. Any thread can read this number."""
+        """The number of requests in flight on all connections; safe to read from any thread."""
         return sum(each.unanswered for each in tuple(self._accepted))
 
     def add_created(self, connection: object) -> None:
-        """Note a connection that the event loop is about to announce, because a reload in between must also reach
-        it."""
+        """Add a connection that the event loop is about to announce, so a reload in the meantime also affects it."""
         self._created.add(connection)
 
     def renew(self, settings: ListenerSettings) -> tuple[object, ...]:
         """Change the listener's name and limits.
 
-        Return the open connections, and the connections that open in the next turn of the loop. Connections beyond a
-        lower limit stay open."""
+        Return the open connections, including connections that open in the next turn of the loop. If a limit is lower
+        than before, excess connections stay open."""
         limits = settings.limits
         self._name, self._limit, self._clients.limit = settings.name, limits.connections, limits.connections_per_client
         return (*self._open, *self._created)
 
     @classmethod
     def of(cls, settings: ListenerSettings, shared_limit: ConnectionLimit = PROCESS_CONNECTIONS) -> Self:
-        """Return the ListenerConnections of a listener with these settings."""
+        """Return the ListenerConnections for a listener with these settings."""
         limits = settings.limits
         return cls(settings.name, limits.connections, shared_limit, limits.connections_per_client)
 
     def are_bounded(self, limits: Limits) -> bool:
-        """Return whether the gateway can end connections of a listener with these limits, or refuse requests on them,
-        on its own initiative."""
+        """Return whether a listener with these limits limits the requests or the age of connections, or sheds load."""
         return limits.ends_connections or self.shedding is not None
 
     @property
@@ -281,9 +278,9 @@ class ListenerConnections:
         return self._shared_limit.shedding
 
     def admit(self, connection: AcceptedConnection, peer: str = "") -> Admission:
-        """Count a new connection from `peer` (`host:port`, empty on unix sockets), and decide what happens to it. The
-        caller must call `discard` after the connection is closed, for every decision. For a connection that another
-        listener has handed over, return the previous decision."""
+        """Count a new connection from `peer` (`host:port`, empty on unix sockets), and decide whether to accept it.
+        After every decision, the caller must call `discard` when the connection is closed. For a connection that was
+        handed over, return the previous decision."""
         if connection in self._open:
             return self._admitted(connection)
         self._created.discard(connection)
@@ -304,7 +301,7 @@ class ListenerConnections:
         return Admission.REFUSED if shared.being_refused <= shared.max_being_refused else Admission.DROPPED
 
     def hand_over(self, before: AcceptedConnection, after: AcceptedConnection) -> None:
-        """Replace the connection `before` by `after`. The decision about it stays valid."""
+        """Replace the connection `before` with `after`. The decision about `before` stays valid."""
         self._open[after] = self._open.pop(before)
         if before in self._accepted:
             self._accepted[after] = self._accepted.pop(before)
@@ -323,7 +320,7 @@ class ListenerConnections:
         return refused
 
     def _refused(self, client: str) -> GatewayError | None:
-        """Return why the listener refuses a new connection from `client`, or None if it accepts it."""
+        """Return the error with which to refuse a new connection from `client`; None to accept it."""
         shared = self._shared_limit
         if self._limit is not None and len(self._accepted) >= self._limit:
             return self._too_many(f"limits.connections of the listener ({self._limit})")
@@ -336,7 +333,7 @@ class ListenerConnections:
         return None if shared.shedding is None else shared.shedding.connection_refusal()
 
     def _has_made_room(self) -> bool:
-        """Close the oldest connection that waits for its client. Return whether there was one."""
+        """Close the oldest connection that waits for its client. Return whether there was such a connection."""
         oldest = next((each for each in self._accepted if each.awaits_client), None)
         if oldest is None:
             return False
@@ -357,7 +354,7 @@ class ListenerConnections:
         return refusal(Reason.NOT_READY, "this client has too many connections open; close some, or try again later")
 
     def log_mistake(self, kind: str, peer: str, why: str) -> None:
-        """Log a client's mistake with TLS, at most one line per minute for each `kind`."""
+        """Log a client's TLS mistake, at most one line per minute for each `kind`."""
         self._limited_log.write(kind, logging.WARNING, "listener %r: TLS with %s failed: %s", self._name, peer, why)
 
     def log_unrecognised(self, peer: str, why: str) -> None:
@@ -366,7 +363,7 @@ class ListenerConnections:
         self._limited_log.write("unrecognised", logging.WARNING, text, self._name, peer or "a unix socket", why)
 
     def discard(self, connection: AcceptedConnection) -> None:
-        """Forget a closed connection."""
+        """Remove a closed connection."""
         if connection not in self._open:
             return
         del self._open[connection]
@@ -381,15 +378,15 @@ class ListenerConnections:
             self._emptied.set()
 
     def begin_draining(self) -> None:
-        """Close every connection after its last reply, including connections that are accepted later."""
+        """Close all connections after their last replies, including connections that are accepted later."""
         self.ending = self.draining = True
         for connection in list(self._open):
             with log_and_continue("draining a client's connection"):
                 connection.drain()
 
     async def end(self, seconds: float) -> int:
-        """Wait up to `seconds` for all connections to close, then terminate the remaining ones. Return the number of
-        unanswered requests."""
+        """Wait up to `seconds` for all connections to close, then terminate the rest. Return the number of unanswered
+        requests."""
         try:
             async with asyncio.timeout(seconds):
                 await self._until_empty()
@@ -405,7 +402,7 @@ class ListenerConnections:
         except TimeoutError:
             for connection in list(self._open):
                 self.discard(connection)
-        await asyncio.sleep(0)  # this lets exchanges that were cancelled with their connections end
+        await asyncio.sleep(0)  # exchanges that were cancelled with their connections can end
         return unanswered
 
     async def _until_empty(self) -> None:

@@ -1,16 +1,16 @@
-"""The memory that message bodies use in this process, and buffers that grow with the received data.
+"""Counts the memory that message bodies use in this process, and provides buffers that grow with the received data.
 
-These count against `limits.memory`:
+The following items count against `limits.memory`:
 
-- a body of at least MIN_COUNTED bytes, of a request or a reply, compressed or decompressed. Each byte counts from its
-  arrival until the last view of the body is freed;
+- a request or reply body of at least MIN_COUNTED bytes, compressed or decompressed. Each byte counts from its arrival
+  until the last view of the body is freed;
 - a written reply until the client reads it;
-- the other memory of a client's connection (`ConnectionMemory`), beyond UNCOUNTED bytes for each connection: heads,
+- other memory of a client's connection (`ConnectionMemory`) that exceeds UNCOUNTED bytes per connection: heads,
   messages that wait for their turn, and calls with their small bodies.
 
-Memory for one client's messages also counts against `limits.memory_per_client`, if that is set.
+If `limits.memory_per_client` is set, the memory for one client's messages also counts against it.
 
-`limits.connections` limits the uncounted memory of connections. A size that a peer announces costs nothing before the
+`limits.connections` limits the uncounted memory of connections. A size that a peer announces uses no memory before the
 bytes arrive.
 """
 
@@ -44,31 +44,31 @@ log = logging.getLogger(__name__)
 MIN_COUNTED = 16 * 2**10
 """Minimum size of a body to count, in bytes. Counting costs about 1 us, which is too much for smaller bodies."""
 UNCOUNTED = 64 * 2**10
-"""Size of a connection's `ConnectionMemory` that is not counted, in bytes, so one small call at a time costs
-nothing."""
+"""Size in bytes up to which a connection's `ConnectionMemory` is not counted, so one small call at a time needs no
+counting."""
 FIELD_BYTES = 200
-"""The memory of a header field in addition to its text, in bytes: two byte strings, a pair, and entries in a list and
+"""The memory for a header field in addition to its text, in bytes: two byte strings, a pair, and entries in a list and
 in a dictionary."""
 CALL_BYTES = 32 * 2**10
-"""The memory of a waiting call with a body below MIN_COUNTED, in bytes: its task, the request in the forms of both
-sides, and its part of a connection to a model server."""
+"""The memory for a waiting call with a body below MIN_COUNTED, in bytes: the task, the request in the formats of the
+client and the backend, and the call's part of a connection to a model server."""
 _WAITING_BYTES = 512
-"""The memory of a waiting message in addition to its content, in bytes."""
+"""The memory for a waiting message in addition to its content, in bytes."""
 FIRST_BUFFER = 2**20
-"""The size of the first buffer for a larger body, in bytes.
+"""The size of the first buffer for a body that is larger, in bytes.
 
-The second buffer has the body's full size. The kernel allocates a page at its first write. For arrays of 4 MiB and
-more, it allocates 2 MiB at a time. Therefore the large array is created after 1 MiB has arrived."""
+The second buffer has the body's full size. The kernel allocates memory at the first write: usually a page, but 2 MiB at
+a time for arrays of 4 MiB and more. Therefore the large array is created only after 1 MiB has arrived."""
 STEP = 64 * 2**10
-"""Memory counts an arriving body in steps of this number of bytes."""
+"""The number of bytes per step in which Memory counts an arriving body."""
 
 TRIM_SECONDS = 5.0
 WORTH_TRIMMING = 32 * 2**20
-"""The number of freed bytes after which free memory is returned to the system."""
+"""The number of freed bytes after which the gateway returns free memory to the operating system."""
 
 FROM_KERNEL = 4 * 2**20
-"""The minimum size of an array with its own pages, which are returned to the kernel as soon as it is freed, in
-bytes."""
+"""The minimum size of an array with its own pages, in bytes. These pages return to the kernel as soon as the array is
+freed."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """The constants of malloc.h."""
@@ -80,29 +80,30 @@ _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 class Memory:
-    """Counts the memory of message bodies, and refuses a body that would exceed `limit` bytes. It is thread-safe."""
+    """Counts the memory of message bodies, and refuses a body that would exceed `limit` bytes. The class is
+    thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.per_client: int | None = None
-        """The maximum number of bytes of one client's messages; None means that only the total limit applies."""
+        """The maximum number of bytes for one client's messages; None means that only the total limit applies."""
         self._clients: weakref.WeakValueDictionary[str, ClientMemory] = weakref.WeakValueDictionary()
         self._limited_log = LogLimit(log, lines=1)
         self.peak = 0
         """The maximum number of bytes in use since the last check of `give_back`."""
         self.freed = 0
-        """The number of freed but uncounted bytes, since `give_back` last returned memory."""
+        """The number of uncounted bytes that were freed since `give_back` last returned memory."""
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
-        """Sizes that were freed and are not subtracted yet. A finalizer can run anywhere, even while this thread holds
-        the lock, so it only appends to this deque."""
+        """Sizes that were freed but are not subtracted yet. A finalizer can run anywhere, even while its thread holds
+        the lock, so finalizers only append to this deque."""
 
     def of_client(self, peer: str) -> "Memory":
-        """Return the counter for messages of the client at `peer` (`host:port`).
+        """Return the counter for messages from the client at `peer` (`host:port`).
 
-        If there is a limit per client and the client has an address, this is a ClientMemory, which all connections of
-        the client share."""
+        If there is a limit per client and the client has an address, the result is a ClientMemory, which all of the
+        client's connections share."""
         client = client_of(peer) if self.per_client is not None else ""
         if self.per_client is None or not client:
             return self
@@ -112,7 +113,7 @@ class Memory:
         return found
 
     def warn(self, key: str, text: str, *values: object) -> None:
-        """Log that the gateway refuses a message, once a minute for each `key`."""
+        """Log that the gateway refuses a message, at most once a minute for each `key`."""
         self._limited_log.write(key, logging.WARNING, text, *values)
 
     @property
@@ -125,7 +126,7 @@ class Memory:
         """Check that there is space for a body of `size` bytes, before any of it arrives.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if it would exceed the limit.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the body would exceed the limit.
         """
         if size >= MIN_COUNTED:
             with self._lock:
@@ -136,7 +137,7 @@ class Memory:
         """Count `size` more bytes.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if they would exceed the limit.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the bytes would exceed the limit.
         """
         with self._lock:
             used = self._settle() + size
@@ -145,7 +146,8 @@ class Memory:
             self._set_used(used)
 
     def count(self, size: int) -> None:
-        """Count `size` bytes that are already in memory, even above the limit. Later bytes can be refused."""
+        """Count `size` bytes that are already in memory, even above the limit. After that, later bytes can be
+        refused."""
         with self._lock:
             self._set_used(self._settle() + size)
 
@@ -154,11 +156,11 @@ class Memory:
         self._freed.append(size)
 
     def freed_uncounted(self, size: int) -> None:
-        """Record that `size` uncounted bytes are free again, for `give_back`."""
+        """Record for `give_back` that `size` uncounted bytes are free again."""
         self.freed += size
 
     def track(self, data: Buffer) -> Buffer:
-        """Return the same bytes, counted until their last view is gone, even above the limit."""
+        """Count `data` until its last view is freed, even above the limit. Return the same bytes."""
         if len(data) < MIN_COUNTED:
             return data
         array = np.frombuffer(data, np.uint8)
@@ -191,8 +193,8 @@ class Memory:
 
 
 class ClientMemory(Memory):
-    """Counts the memory for the messages of one `client`, both against its own `limit` and in `whole`. It exists while
-    the client has a connection, or while one of its messages is in memory."""
+    """Counts the memory for the messages of one `client`, both against its own `limit` and in `whole`. The object
+    exists while the client has a connection or a message in memory."""
 
     def __init__(self, whole: Memory, client: str, limit: int) -> None:
         super().__init__(limit)
@@ -239,14 +241,14 @@ class ClientMemory(Memory):
 
 
 class _End(weakref.ref["_Bytes"]):
-    """Calls `then` when its array is freed, in 0.8 us, whereas `weakref.finalize` takes 2.6 us."""
+    """Calls `then` when its array is freed. This takes 0.8 us; `weakref.finalize` takes 2.6 us."""
 
     __slots__ = ("then",)
     then: Callable[[], None]
 
 
 _ends: dict[int, _End] = {}
-"""Keeps the references alive, because a reference that is freed before its array does not call back."""
+"""Keeps the references alive, because a reference that is freed before its array makes no callback."""
 
 
 def _at_the_end_of(array: _Bytes, then: Callable[[], None]) -> None:
@@ -260,13 +262,14 @@ def _ended(end: "weakref.ref[_Bytes]") -> None:
 
 
 def cgroup_memory() -> int | None:
-    """Return the memory limit of the process's cgroup, in bytes; None if it has no limit below the machine's memory."""
+    """Return the memory limit of the process's cgroup, in bytes; None if there is no limit below the machine's
+    memory."""
     limit = machine_memory()
     return limit if limit < physical_memory() else None
 
 
 def resident_memory() -> int:
-    """Return the memory that the process uses now, in bytes. On systems without /proc, return its maximum since the
+    """Return the memory that the process uses now, in bytes. On systems without /proc, return the maximum since the
     start."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -295,24 +298,24 @@ def machine_memory() -> int:
 
 
 def default_limit() -> int:
-    """Return the default of `limits.memory`: half of the memory that this process can use, because a body is copied at
-    most once on its way through."""
+    """Return the default of `limits.memory`: half of the memory that this process can use, because the gateway copies a
+    body at most once."""
     return machine_memory() // 2
 
 
 PROCESS_MEMORY = Memory(default_limit())
-"""Counts the bodies of the whole process; the configuration's `limits.memory` sets its limit."""
+"""Counts the bodies of the whole process. The configuration key `limits.memory` sets the limit."""
 
 
 def set_allocator() -> None:
-    """Set how glibc's allocator keeps freed memory; other allocators are not changed.
+    """Configure how glibc's allocator keeps freed memory. Other allocators are not changed.
 
-    - Memory that was freed by messages below FROM_KERNEL is kept for the next messages, until `give_back`. By default,
-      the allocator returns the top of its heap after each message, and the kernel clears those pages for the next
-      message, which takes 0.6 ms for 1.6 MB.
+    - The allocator keeps the memory of messages below FROM_KERNEL for the next messages, until `give_back`. By default,
+      it returns the top of its heap after each message, and the kernel clears these pages for the next message, which
+      takes 0.6 ms for 1.6 MB.
     - Threads that start from now on share the loop's arena. By default, each thread has its own arena, and
-      `malloc_trim` does not return the free end of an arena. Six threads that had decompressed 17 MiB each left 120
-      MiB. Python runs one thread at a time, so they rarely wait for one another.
+      `malloc_trim` does not return the free end of an arena: six threads that had decompressed 17 MiB each left 120
+      MiB. Python runs one thread at a time, so the threads rarely wait for each other.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -322,8 +325,8 @@ def set_allocator() -> None:
 
 
 async def give_back(memory: Memory) -> None:
-    """Return free memory to the system after large messages and many connections, in an endless loop. glibc would keep
-    the memory; 6 requests of 40 MiB left 280 MiB."""
+    """In an endless loop, return free memory to the operating system after large messages and many connections. glibc
+    would keep this memory: 6 requests of 40 MiB left 280 MiB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(TRIM_SECONDS)
@@ -335,8 +338,8 @@ async def give_back(memory: Memory) -> None:
 
 
 class ConnectionMemory:
-    """The memory of one connection other than bodies that are counted byte by byte: `size` bytes. `memory` counts these
-    bytes in steps, so most calls only add two numbers. Use it in one event loop only."""
+    """The memory of one connection, except for bodies that are counted byte by byte. `size` is the number of bytes.
+    `memory` counts these bytes in steps, so most calls only add two numbers. Use each object in one event loop only."""
 
     __slots__ = ("_floor", "_memory", "_room", "size")
 
@@ -344,15 +347,15 @@ class ConnectionMemory:
         self._memory = memory
         self.size = 0
         self._room = UNCOUNTED
-        """The `size` above which more bytes are counted: the number of counted bytes plus UNCOUNTED."""
+        """The `size` above which `memory` must count more bytes: the number of counted bytes plus UNCOUNTED."""
         self._floor = -math.inf
-        """The `size` below which fewer bytes are counted."""
+        """The `size` below which `memory` must count fewer bytes."""
 
     def add(self, size: int) -> None:
         """Add `size` bytes.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for them.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the bytes exceed the limit of `memory`.
         """
         if self.size + size > self._room:
             more = _steps(self.size + size - self._room)
@@ -378,8 +381,8 @@ class ConnectionMemory:
 
 
 def waiting_bytes(size: int) -> int:
-    """Return the memory of a message of `size` bytes while it waits for its turn. A large body is counted
-    byte by byte."""
+    """Return the memory for a message of `size` bytes that waits for its turn. Large bodies are counted byte by byte
+    instead."""
     return _WAITING_BYTES + size if size < MIN_COUNTED else _WAITING_BYTES
 
 
@@ -388,7 +391,8 @@ def _steps(size: int) -> int:
 
 
 class _Share:
-    """The count of one body, which its successive buffers share, and which is freed with the last of them."""
+    """The count for one body, which the body's successive buffers share. It ends when the last of these buffers is
+    freed."""
 
     __slots__ = ("_buffers", "_memory", "size")
 
@@ -416,11 +420,11 @@ class _Share:
 
 
 class ArrivingBody:
-    """One body as it arrives. `size` is its size, at least 1, or its maximum size.
+    """A body that is arriving. `size` is its size or maximum size, at least 1.
 
     The caller adds bytes with `append`, or receives them into `unfilled` and reports them with `filled`; `reserve`
-    makes more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not
-    counted."""
+    provides more space. A body of known size is complete when `missing` is 0. Bodies of fewer than `least` bytes are
+    not counted."""
 
     __slots__ = ("_buffer", "_is_counted", "_share", "filled_bytes", "size")
 
@@ -429,7 +433,7 @@ class ArrivingBody:
         self._is_counted = size >= least
         self.filled_bytes = 0
         self._share = _Share(memory)
-        # This is a view because creating a view for each use costs more. It keeps its array alive.
+        # A view, because creating a view for each use would cost more. The view keeps its array alive.
         self._buffer = self._share.buffer(min(size, FIRST_BUFFER)).data
 
     @property
@@ -451,7 +455,7 @@ class ArrivingBody:
         """Handle `count` bytes that were received into `unfilled`.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the process has no memory left for them.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the process does not have enough memory.
         """
         self.filled_bytes += count
         more = self.filled_bytes - self._share.size
@@ -459,7 +463,7 @@ class ArrivingBody:
             self._share.add(min(max(more, STEP), self.size - self._share.size))
 
     def reserve(self) -> None:
-        """Make sure that `unfilled` has at least one byte if any bytes are missing."""
+        """Make sure that `unfilled` has space for at least one byte if any bytes are missing."""
         if self.filled_bytes == len(self._buffer) < self.size:
             self._grow()
 
@@ -467,7 +471,7 @@ class ArrivingBody:
         """Add the next bytes, at most `missing`.
 
         Raises:
-            GatewayError: like `filled`.
+            GatewayError: same as `filled`.
         """
         start, end = self.filled_bytes, self.filled_bytes + len(data)
         if end > len(self._buffer):

@@ -1,8 +1,8 @@
-"""Recognizes the protocol of an endpoint whose first bytes do not belong to the expected transport, and describes what
-to configure.
+"""Recognizes the protocol of an endpoint whose first bytes do not belong to the expected transport, and suggests what
+to configure. The connectors call it.
 
-A wrong `protocol` or port is visible only in these bytes, so this is the only file of the transports that names
-protocols.
+A wrong `protocol` or port is visible only in these bytes. Therefore this module contains protocol names, in contrast to
+all other modules of the transports.
 """
 
 _HTTP = "it seems to be an HTTP/1.1 server, for the protocols v2-rest, v1-rest, umbridge, graphpipe and grps-rest"
@@ -13,23 +13,24 @@ _MIP = "it seems to be a server of KubeMo's MIP, for the protocol mip"
 _TLS = "it seems to be a server with TLS, which needs `tls` or an address such as https://"
 
 _HTML = (b"<!doctype html", b"<html")
-"""Some HTTP/1.1 servers respond to unknown input with only a page, as in HTTP/0.9."""
+"""The beginning of a page. Some HTTP/1.1 servers respond to unknown input with only a page, as in HTTP/0.9."""
 
 FIRST_BYTES = 16
-"""The number of bytes that is enough to recognize a server."""
+"""The number of bytes that are sufficient to recognize a server."""
 
 _SETTINGS = 4
 """The type of the frame that begins every HTTP/2 connection (RFC 9113, section 3.4)."""
 _SETTING_SIZE = 6
 _MIP_ERRORS = 5
-"""MIP responds to unknown input with version 0, kind 0, a code up to this number, 0, and the size of a text."""
+"""The highest code in a MIP error. MIP servers respond to unknown input with version 0, kind 0, a code, 0, and the size
+of a text."""
 
 
 def foreign(first: bytes, expected: str = "") -> str:
-    """Return the protocol that the server seems to use, as text for the end of an error.
+    """Return the protocol that the server seems to use, in words for the end of an error message.
 
-    `first` are the first bytes of a connection that does not begin like a valid reply. The text is empty if the
-    protocol is unknown, or is the `expected` transport, `http` or `grpc`."""
+    `first` contains the first bytes of a connection that does not begin like a valid reply. The result is empty if the
+    protocol is unknown or belongs to the `expected` transport (`http` or `grpc`)."""
     transport, found = _of_another_transport(first)
     if expected and transport == expected:
         return ""
@@ -40,7 +41,7 @@ def foreign(first: bytes, expected: str = "") -> str:
 
 
 def foreign_to_byte_streams(first: bytes) -> str:
-    """Return the same for the first bytes of any connection of a byte stream, even if they could be a valid reply.
+    """Same as `foreign`, for byte streams, and for any first bytes, even if they could be a valid reply.
 
     For example, the bytes of an HTTP/2 server could be a MIP error."""
     _, found = _of_another_transport(first)
@@ -52,7 +53,7 @@ def _of_another_transport(first: bytes) -> tuple[str, str]:
         return "http", _HTTP
     if _is_settings(first):
         return "grpc", _GRPC
-    if first[:2] in (b"\x15\x03", b"\x16\x03"):  # an alert or a handshake, and TLS's major version
+    if first[:2] in (b"\x15\x03", b"\x16\x03"):  # an alert or a handshake, and the major version of TLS
         return "tls", _TLS
     return "", ""
 
@@ -67,5 +68,5 @@ def _is_settings(first: bytes) -> bool:
 def _of_a_byte_stream(first: bytes) -> str:
     if first.startswith(b"PRPC"):
         return _BRPC
-    is_mip_error = len(first) >= 8 and not any((*first[:2], *first[3:6]))  # its text has less than 64 KiB
+    is_mip_error = len(first) >= 8 and not any((*first[:2], *first[3:6]))  # a text of less than 64 KiB
     return _MIP if is_mip_error and first[2] <= _MIP_ERRORS else ""

@@ -1,14 +1,14 @@
-"""Checks that a client reads a reply fast enough.
+"""Checks that a client reads a reply fast enough. The server connections of all transports use it.
 
-The limits are the limits of a request's body, in the other direction. The code is pure.
+The limits correspond to the limits for sending a request body. The code is pure.
 """
 
 from gateway.transports.timeouts import Timeouts
 
 
 class ReplyProgress:
-    """The client's progress in reading a reply with `unread` bytes left at the time `now`. More replies can be added to
-    the unread bytes. Times are in seconds, on any clock."""
+    """The client's progress in reading a reply, of which `unread` bytes are left at the time `now`. The number of
+    unread bytes can increase with further replies. Times are in seconds, on any clock."""
 
     __slots__ = ("_begun", "_moved", "_taken", "_unread")
 
@@ -18,9 +18,9 @@ class ReplyProgress:
         self._taken = 0
 
     def is_too_slow(self, unread: int, now: float, timeouts: Timeouts) -> bool:
-        """Return whether the client, with `unread` bytes left, is too slow: it read nothing for `Timeouts.write`
-        seconds, read less than `Timeouts.rate` on average after them, or needs more than `Timeouts.message` in
-        total."""
+        """Return whether the client, with `unread` bytes left, is too slow: it has read nothing for `Timeouts.write`
+        seconds, has read less than `Timeouts.rate` on average after these seconds, or needs more than
+        `Timeouts.message` in total."""
         if unread < self._unread:
             self._taken += self._unread - unread
             self._moved = now
@@ -30,6 +30,6 @@ class ReplyProgress:
         return now - self._moved > timeouts.write or waited > allowed
 
     def excuse(self, seconds: float) -> None:
-        """Do not count these seconds, in which the client could not read anything."""
+        """Do not count these seconds, because the client could not read anything."""
         self._begun += seconds
         self._moved += seconds

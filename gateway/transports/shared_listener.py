@@ -1,10 +1,10 @@
-"""The listener of several transports at one address.
+"""A listener for several transports at one address.
 
-It accepts connections, and hands each to the listener of the transport that the first bytes identify (`first_bytes`).
-These listeners, its parts, bind no address. They share one set of connections, so limits, counts and the end of
-connections work as in one listener.
+It accepts connections, and passes each to the listener of the transport that the first bytes identify (`first_bytes`).
+These listeners, its parts, bind no address. They share one set of connections, so limits, counters and the end of
+connections work as in a single listener.
 
-A connection costs about 15 us more than at an address with one transport; its requests cost the same.
+A connection takes about 15 us more than at an address with one transport; its requests take the same time.
 """
 
 import asyncio
@@ -23,20 +23,21 @@ Rows: typing.TypeAlias = Sequence[tuple[Protocol, str]]
 
 
 class Part(Listener, typing.Protocol):
-    """The listener of one transport, as a part of a shared listener, which never starts it."""
+    """The listener of one transport as a part of a SharedListener, which never starts it."""
 
     @property
     def opening(self) -> Opening:
-        """The beginning of its connections."""
+        """The first bytes of the part's connections."""
 
     def serve(self) -> Served:
-        """Return the connection that serves a client, after the TLS handshake."""
+        """Return the connection for a client, after the TLS handshake."""
 
 
 def parts(rows: Rows) -> dict[str, Rows]:
-    """Return the rows of each part, by the part's name.
+    """Return the rows for each part, by the part's name.
 
-    The name is the transport, or the protocol for byte streams, which do not name their protocol."""
+    The name is the transport. For byte streams it is the protocol, because a byte stream does not identify its
+    protocol."""
     found: dict[str, list[tuple[Protocol, str]]] = {}
     for protocol, prefix in rows:
         name = protocol.name if isinstance(protocol.binding, StreamBinding) else protocol.transport
@@ -45,16 +46,16 @@ def parts(rows: Rows) -> dict[str, Rows]:
 
 
 def settings_of_parts(settings: ListenerSettings, names: Collection[str]) -> ListenerSettings:
-    """Return the settings of the parts with these names, without TLS, because the handshake is over when a part takes
-    over."""
+    """Return the settings for parts with these names. They do not use TLS, because the handshake is complete when a
+    part takes over."""
     return replace(settings, tls=None, shares_http1="http" in names)
 
 
 class SharedListener(BaseListener):
-    """Accepts the clients of `listeners`, its parts by name.
+    """Accepts the clients of `listeners`, which contains its parts by name.
 
-    The parts have `settings_of_parts`, because this listener makes the TLS handshake before the first bytes. They all
-    have `connections`."""
+    The parts have the settings of `settings_of_parts`, because this listener performs the TLS handshake before the
+    first bytes. All parts share `connections`."""
 
     def __init__(
         self,
@@ -78,9 +79,10 @@ class SharedListener(BaseListener):
         )
 
     def why_not_renewed(self, protocols: Rows) -> str:
-        """Return why it cannot be renewed.
+        """See `Listener.why_not_renewed`.
 
-        Its parts cannot change, because open connections belong to them, but the protocols of the parts can."""
+        The set of parts cannot change, because open connections belong to the parts. The protocols of the parts can
+        change."""
         wanted, own = parts(protocols), self._listeners
         if set(wanted) != set(own):
             return f"the parts of the address cannot change from {', '.join(own)} to {', '.join(wanted)}"
@@ -98,7 +100,7 @@ class SharedListener(BaseListener):
         return tasks
 
     def announce_end(self) -> None:
-        """Announce the end to the clients of each part, in its protocol."""
+        """Announce the end to the clients of each part, in the part's protocol."""
         for each in self._listeners.values():
             each.announce_end()
 
@@ -109,7 +111,7 @@ class SharedListener(BaseListener):
         await super().stop_accepting()
 
     def serve(self) -> FirstBytes:
-        """Return the connection for a new client until its transport is known."""
+        """Return the connection that a new client has until its transport is known."""
         return FirstBytes(self._context)
 
 

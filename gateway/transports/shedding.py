@@ -1,14 +1,15 @@
-"""Load shedding. While the process is overloaded, the gateway refuses new work early, before it has a high cost.
+"""Load shedding. While the process is overloaded, the gateway refuses new work early, before it costs much.
+`listener_connections` and the bounded connections ask for refusals.
 
-Every LOOK_SECONDS it measures the load: how late the event loop was for the measurement, and how full the memory is.
-After UP_LOOKS measurements in a row over a limit, it refuses one more kind of work. The kinds that are cheapest to
-refuse come first:
+Every LOOK_SECONDS the gateway measures the load: the event-loop lag, and the fraction of the memory in use. After
+UP_LOOKS consecutive measurements over a limit, it refuses one more kind of work. The kinds that are cheapest to refuse
+come first:
 
     NOTHING → CONNECTIONS → LARGE → ALL
 
-After DOWN_LOOKS measurements in a row clearly below the limits, it refuses one kind less. So a single long turn of the
-loop does not cause load shedding. Requests without a body (health, readiness, metadata over HTTP, MIP's pings) are
-never refused.
+After DOWN_LOOKS consecutive measurements clearly below the limits, it refuses one kind less. So a single long turn of
+the loop does not cause load shedding. The gateway never refuses requests without a body (health, readiness, metadata
+over HTTP, MIP pings).
 """
 
 import asyncio
@@ -34,11 +35,11 @@ RETRY_AFTER = 1.0
 """The retry delay in responses to clients, in seconds."""
 
 _CALM_LAG, _CALM_MEMORY = 0.5, 0.9
-"""If the load is below these shares of the limits, it is clearly below the limits."""
+"""The fractions of the limits below which the load is clearly below the limits."""
 
 
 class Level(IntEnum):
-    """The levels of load shedding; each includes the previous ones."""
+    """The levels of load shedding. Each level includes the previous levels."""
 
     NOTHING = 0
     CONNECTIONS = 1
@@ -58,21 +59,21 @@ class SheddingState(typing.Protocol):
 
     level: Level
     since: datetime | None
-    """The time when it began; None while everything is accepted."""
+    """The time when load shedding began; None while the gateway accepts all work."""
     refused: int
     """The number of refused connections and requests since the start."""
 
 
 class Shedding:
-    """The load shedding of the process.
+    """The load shedding of this process.
 
-    `lag` is the maximum lateness of the event loop, in seconds. `memory` is the maximum share of `limits.memory` for
-    messages, and of the cgroup's limit for the process."""
+    `lag` is the limit for the event-loop lag, in seconds. `memory` is the limit for the fraction of `limits.memory`
+    that messages use, and for the fraction of the cgroup's memory limit that the process uses."""
 
     def __init__(self, lag: float, memory: float) -> None:
         self.level = Level.NOTHING
         self.since: datetime | None = None
-        """The time when it began; None while everything is accepted."""
+        """The time when load shedding began; None while the gateway accepts all work."""
         self.refused = 0
         """The number of refused connections and requests since the start."""
         self._lag = lag
@@ -98,12 +99,13 @@ class Shedding:
         return self._refuse() if self.level else None
 
     def look(self, lag: float, memory: float) -> None:
-        """Process a measurement, in which the loop is `lag` seconds late and the share `memory` is in use."""
+        """Process a measurement with an event-loop lag of `lag` seconds and a fraction `memory` of the memory in
+        use."""
         is_late = lag > self._lag
         self._over = self._over + 1 if is_late or memory > self._memory else 0
         is_calm = lag < self._lag * _CALM_LAG and memory < self._memory * _CALM_MEMORY
         self._calm = self._calm + 1 if is_calm else 0
-        # Refusing small requests frees no memory, and would never end if the process itself is too large.
+        # Refusing small requests frees no memory, and would never stop if the process itself were too large.
         highest = Level.ALL if is_late else Level.LARGE
         if self._over >= UP_LOOKS and self.level < highest:
             self._over = 0
@@ -113,7 +115,7 @@ class Shedding:
             self._lower()
 
     def start(self) -> None:
-        """Start regular measurements in the running event loop."""
+        """Start periodic measurements in the running event loop."""
         loop = asyncio.get_running_loop()
         limit = cgroup_memory()
 
@@ -131,7 +133,7 @@ class Shedding:
         wait()
 
     def stop(self) -> None:
-        """Stop the measurements, and refuse nothing."""
+        """Stop the measurements, and accept all work."""
         self.level = Level.NOTHING
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Socket options and calls that the transports share."""
+"""Socket options and socket functions that the transports share."""
 
 import asyncio
 import ctypes
@@ -23,11 +23,11 @@ if sys.platform != "win32":  # only the client runs on Windows
 BACKLOG = 2048
 """The number of connections that the kernel can complete before the gateway accepts them.
 
-Linux limits it to net.core.somaxconn."""
+Linux limits this number to net.core.somaxconn."""
 
 _SO_ATTACH_FILTER = 26
 
-# The gateway notices after two minutes that a host has disappeared without closing its connections: 60 s of silence,
+# If a host disappears without closing its connections, the gateway notices this after two minutes: 60 s of silence,
 # then six probes 10 s apart. macOS has no TCP_KEEPIDLE.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -41,16 +41,16 @@ _KEEPALIVE = [
 _HAS_UNCONFIRMED = sys.platform == "linux"
 _UNIX = getattr(socket, "AF_UNIX", None)
 _DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
-"""Windows lacks it, but the loop's sockets never block anyway."""
+"""Windows has no MSG_DONTWAIT, but the loop's sockets never block anyway."""
 
 
 def keep_probing(sock: socket.socket | TransportSocket) -> None:
     """Enable TCP keepalive, so the kernel notices a peer that has disappeared.
 
-    Accepted sockets inherit it from the listening socket. TCP_NODELAY is the event loops' default."""
+    Accepted sockets inherit keepalive from the listening socket. TCP_NODELAY is the default of the event loops."""
     if sock.family == _UNIX:
         return
-    # uvloop's socket duplicates its descriptor for each option, which takes 3 us
+    # uvloop's socket object duplicates the descriptor for each option, which takes 3 us
     borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
     for option in _KEEPALIVE:
         borrowed.setsockopt(*option)
@@ -58,7 +58,7 @@ def keep_probing(sock: socket.socket | TransportSocket) -> None:
 
 
 def has_unread(sock: socket.socket | TransportSocket) -> bool:
-    """Return whether the peer has closed, or has sent something that the loop has not read yet."""
+    """Return whether the peer has closed the connection, or has sent bytes that the loop has not read yet."""
     try:
         _peek(sock, 1)
     except OSError as error:
@@ -67,7 +67,7 @@ def has_unread(sock: socket.socket | TransportSocket) -> bool:
 
 
 def unread(sock: socket.socket | TransportSocket, size: int) -> bytes:
-    """Return the first `size` bytes that the peer has sent and the loop has not read yet. They stay unread."""
+    """Return the first `size` bytes that the peer has sent and the loop has not read yet. The bytes stay unread."""
     try:
         return _peek(sock, size)
     except OSError:
@@ -86,13 +86,13 @@ class Polled(Protocol):
     """Checks whether a connection is quiet."""
 
     def poll(self, timeout: float, /) -> list[Any]:
-        """Return an empty list while the peer has neither closed nor sent unread data.
+        """Return an empty list while the peer has neither closed the connection nor sent unread data.
 
         If `timeout` is 0, do not wait."""
 
 
 def listening_to(descriptor: int) -> Polled:
-    """Return a poll of the connection with this descriptor."""
+    """Return a poll object for the connection with this descriptor."""
     if not hasattr(select, "poll"):
         return _Selected(descriptor)
     poll = select.poll()
@@ -101,7 +101,7 @@ def listening_to(descriptor: int) -> Polled:
 
 
 class _Selected:
-    """A `poll` that uses `select`, because Windows has nothing else."""
+    """A `poll` that uses `select`, because Windows provides only `select`."""
 
     __slots__ = ("_descriptors",)
 
@@ -113,23 +113,23 @@ class _Selected:
 
 
 class Unconfirmed:
-    """The number of bytes sent over TCP that the peer's system has not acknowledged. A reply acknowledges everything
-    that its sender had received before it."""
+    """The number of bytes sent over TCP that the peer's system has not acknowledged. A reply acknowledges all bytes
+    that its sender received before."""
 
     __slots__ = ("_answer", "_ask")
 
     def __init__(self, descriptor: int) -> None:
-        self._answer = array("i", (0,))  # the ioctl writes into it, which takes half as long as returning bytes
+        self._answer = array("i", (0,))  # the ioctl writes into this array, which takes half as long as returning bytes
         self._ask = partial(fcntl.ioctl, descriptor, termios.TIOCOUTQ, self._answer) if _HAS_UNCONFIRMED else int
 
     def count(self) -> int:
-        """Return the current number of bytes, or 0 on systems that do not report it."""
+        """Return the current number of bytes; 0 on systems that do not report it."""
         self._ask()
         return self._answer[0]
 
 
 async def bound_server(protocol: Callable[[], asyncio.BaseProtocol], address: Address) -> asyncio.Server:
-    """Return a server bound to a TCP address, which accepts no connections yet.
+    """Return a server that is bound to a TCP address, but does not accept connections yet.
 
     Raises:
         OSError: the address is in use, not allowed, or not an address of this machine.
@@ -143,16 +143,16 @@ async def bound_server(protocol: Callable[[], asyncio.BaseProtocol], address: Ad
 
 
 async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Accept the connections that wait in the queues of the server's sockets, then close these sockets.
+    """Accept the connections that wait in the queues of the server's sockets, then close the sockets.
 
-    Its client sees a waiting connection as established, and closing the socket would reset it. When this returns,
+    For its client, a waiting connection is established; closing the socket would reset it. When this function returns,
     `protocol` and `connection_made` have run for every accepted connection."""
     loop = asyncio.get_running_loop()
     copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
     for each in copies:
         _refuse_handshakes(each)
-    # asyncio hands over accepted connections in later turns of the loop, and fails to do so after the server is closed.
-    # uvloop has no readers to remove, and hands over in the next turn, even after the server is closed.
+    # asyncio hands over accepted connections in later turns of the loop, but not after the server is closed. uvloop has
+    # no readers to remove, and hands over connections in the next turn, even after the server is closed.
     for each in server.sockets:
         loop.remove_reader(each.fileno())
     await _run_scheduled()
@@ -169,11 +169,11 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
 
 def _refuse_handshakes(listening: socket.socket) -> None:
     """Make the kernel drop new SYNs (Linux), because a connection that is established between the last `accept` and
-    `close` would be reset. The client repeats its SYN after a second, and is then refused. Handshakes in progress are
-    completed."""
+    `close` would be reset. The client repeats its SYN after a second, and is then refused. The kernel completes TCP
+    handshakes in progress."""
     if sys.platform != "linux" or listening.family == _UNIX:
         return
-    # This is classic BPF. Offset 0 is the TCP header, whose byte 13 has the flags. SYN is 0x02, ACK 0x10.
+    # Classic BPF. Offset 0 is the start of the TCP header, whose byte 13 contains the flags: SYN is 0x02, ACK is 0x10.
     program = (
         (0x30, 0, 0, 13),  # load byte 13
         (0x54, 0, 0, 0x12),  # and 0x12
@@ -189,7 +189,7 @@ def _refuse_handshakes(listening: socket.socket) -> None:
 
 
 async def _run_scheduled() -> None:
-    """Run the callbacks that are scheduled now, and the callbacks that these schedule."""
+    """Run the callbacks that are scheduled now, and the callbacks that these callbacks schedule."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -200,7 +200,7 @@ def _accept_queued(listening: socket.socket) -> Iterator[socket.socket]:
             connection, _ = listening.accept()
         except ConnectionAbortedError:  # the client disconnected while it waited
             continue
-        except OSError:  # no connection is left, or there are too many open files
+        except OSError:  # no connection is left, or too many files are open
             return
         connection.setblocking(False)
         yield connection

@@ -1,13 +1,13 @@
-"""Time limits of the connections of clients, and of connections to endpoints."""
+"""Time limits for client connections, and for connections to endpoints."""
 
 from gateway.core.frozen import frozen
 
 
 @frozen
 class Timeouts:
-    """How long a client can keep a connection waiting, in seconds, on every transport (HTTP, gRPC, TCP). The
-    configuration has no keys for these; `Limits` in `gateway/core/protocol.py` has the maximum sizes. These times do
-    not limit the wait for a reply; deadlines and policies do."""
+    """Time limits for clients on all transports (HTTP, gRPC, TCP), in seconds. No configuration keys exist for them;
+    `Limits` in `gateway/core/protocol.py` contains the maximum sizes. They do not limit the wait for a reply, which
+    deadlines and policies limit."""
 
     head: float = 20.0
     """The maximum time from the first byte of a message to the end of its head."""
@@ -16,29 +16,28 @@ class Timeouts:
     message: float = 900.0
     """The maximum time from the end of a message's head to its end, and for the client to read a reply."""
     rate: float = 4096.0
-    """A number of bytes per second (not seconds): the minimum average rate at which the rest of a message must arrive
-    after the first `body` seconds, and at which the client must read a reply after the first `write` seconds."""
+    """A rate in bytes per second: the minimum average rate at which the rest of a message must arrive after the first
+    `body` seconds, and at which the client must read a reply after the first `write` seconds."""
     handshake: float = 10.0
-    """The maximum time for the complete TLS handshake, from the time when the client connects."""
+    """The maximum time from the connection of the client to the end of the TLS handshake."""
     first_byte: float = 75.0
-    """The maximum time from the connection of the client to its first byte."""
+    """The maximum time from the start of a connection to the client's first byte."""
     idle: float = 75.0
     """The maximum time between two messages.
 
-    A client that multiplexes requests keeps its idle connection without a limit after it has sent one request. brpc
-    needs this, because its server never closes an idle connection, and its client fails calls for 3 s after the
-    connection closes."""
+    If a client multiplexes requests, its connection can be idle without a limit after the first request. brpc needs
+    this: its servers never close an idle connection, and its clients fail calls for 3 s after a connection closes."""
     write: float = 30.0
     """Maximum time in which the client reads no byte of its reply."""
     grace: float = 1.0
-    """How long an idle connection stays open when the listener drains, because a request might be on its way."""
+    """The time that an idle connection stays open when the listener drains, because a request might be on its way."""
     linger: float = 2.0
     """The maximum time for the client to read the last reply and close the connection."""
 
 
 DEFAULT_TIMEOUTS = Timeouts()
 PORT_TIMEOUTS = Timeouts(first_byte=5.0, head=5.0, body=5.0)
-"""The timeouts of the ports other than the listeners, whose clients are probes, monitoring and people."""
+"""The timeouts of the health, status and scaler ports, whose clients are probes, monitoring systems and people."""
 
 CONNECT_SECONDS = 5.0
 """The maximum time to connect to an endpoint, in seconds: name resolution, the TCP connection, and TLS."""
@@ -46,7 +45,7 @@ CONNECT_SECONDS = 5.0
 
 @frozen
 class HttpEndpointTimeouts:
-    """Time limits of connections to HTTP endpoints, in seconds."""
+    """Time limits for connections to HTTP endpoints, in seconds."""
 
     connect: float = CONNECT_SECONDS
     """Maximum time to open a connection: name resolution, TCP and TLS."""
@@ -57,18 +56,20 @@ class HttpEndpointTimeouts:
 
 @frozen
 class GrpcEndpointTimeouts:
-    """Time limits of connections to gRPC endpoints, in seconds. The wait for a reply is limited by deadlines and
-    policies, not by these times."""
+    """Time limits for connections to gRPC endpoints, in seconds. They do not limit the wait for a reply, which
+    deadlines and policies limit."""
 
     connect: float = CONNECT_SECONDS
     """Maximum time to resolve the endpoint's name, and to receive its first frame, SETTINGS."""
     between: float = 1.0
-    """Time between two attempts to connect to addresses without a connection, while other addresses have one."""
+    """Time between two attempts to connect to addresses without a connection, while other addresses have a
+    connection."""
     silence: float = 310.0
-    """Time without a frame from the endpoint, while calls run, until the gateway sends a PING. By default, gRPC servers
-    close connections that send a PING more often than every five minutes, or while no call runs."""
+    """Time without a frame from the endpoint after which the gateway sends a PING, if calls are in flight. By default,
+    gRPC servers close connections on which a PING arrives more often than every five minutes, or while no call is in
+    flight."""
     answer: float = 60.0
-    """Maximum time until the reply to that PING."""
+    """Maximum time until the reply to the PING."""
     close: float = 1.0
     """Maximum time to send the last frame."""
 
@@ -77,6 +78,6 @@ HTTP_TIMEOUTS, GRPC_TIMEOUTS = HttpEndpointTimeouts(), GrpcEndpointTimeouts()
 
 
 def connect_seconds(limit: float, deadline: float | None, now: float) -> float:
-    """Return how long a call with `deadline` can wait for a connection: `limit`, but at most half of the remaining
-    time, because the rest is reserved for another endpoint."""
+    """Return the maximum time that a call with `deadline` can wait for a connection: `limit`, but at most half of the
+    remaining time, because the rest is reserved for another endpoint."""
     return limit if deadline is None else min(limit, max(deadline - now, 0.0) / 2)

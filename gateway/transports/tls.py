@@ -1,15 +1,16 @@
-"""TLS on a connection: the handshake, and the transport that its protocol uses after it.
+"""TLS on a connection: the handshake, and the transport that the connection's protocol uses after the handshake.
 
-The event loop does the TLS (`loop.start_tls`). The loop's TLS transport differs from the transport of a plain socket in
-ways that the protocols depend on. Therefore the protocols get a TlsTransport instead, which is between the two:
+The event loop implements TLS (`loop.start_tls`). But its TLS transport differs from a plain socket's transport in ways
+that matter to the protocols. Therefore a TlsTransport between the protocol and the loop handles these differences:
 
-- The loop encrypts all data immediately, even 64 MiB for a client that does not read. TlsTransport hands it PIECE bytes
-  at a time, only as fast as the peer reads, and counts all unread data in `get_write_buffer_size`.
-- Data that a peer sends directly after its handshake reaches the loop's protocol before `connection_made`.
-- TLS connections of the loop cannot be half-closed. `write_eof` ends the stream. The written data is sent, then
-  close_notify. Data that still arrives is dropped until the peer also closes, or until `abort`.
-- The loop waits 30 s for the peer's close_notify. `close` sends the gateway's own close_notify and closes the socket,
-  which RFC 8446, section 6.1, allows, because idle clients respond only when they use the connection again.
+- The loop encrypts all data immediately, even 64 MiB for a client that does not read. TlsTransport passes PIECE bytes
+  at a time to the loop, only as fast as the peer reads. `get_write_buffer_size` includes all unread data.
+- Data that a peer sends directly after its handshake reaches the loop's protocol before `connection_made`. TlsTransport
+  keeps this data until the protocol is set.
+- The loop's TLS connections cannot be half-closed. `write_eof` sends the written data and then close_notify. It drops
+  data that still arrives, until the peer also closes or until `abort`.
+- The loop waits 30 s for the peer's close_notify, but idle clients respond only when they use the connection again.
+  `close` sends the gateway's own close_notify and closes the socket, which RFC 8446, section 6.1, allows.
 
     accepted ── ServerHandshake ──→ TlsTransport ── connection_made ──→ the listener's protocol
     connected ─ connect ──────────→ TlsTransport ── connection_made ──→ the connector's protocol
@@ -38,20 +39,20 @@ from gateway.transports.timeouts import Timeouts
 log = logging.getLogger(__name__)
 
 PIECE = 64 * 2**10
-"""The number of bytes that the loop gets to encrypt in one step."""
+"""The number of bytes to pass to the loop in one step."""
 SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
 """The maximum size of one TLS record, in bytes."""
 _MOST_EARLY = 2 * _RECORD_BYTES
-"""The maximum number of bytes that a client can send before the handshake begins: its first message, one record."""
+"""The maximum number of bytes that a client can send before the handshake begins. Its first message is one record."""
 HANDSHAKE_BYTES = 100 * 2**10
 """The approximate memory of a handshake, and of a connection with TLS after it, in bytes."""
 
 IDENTITY = "identity"
-"""The name of a TlsTransport's extra info with the identity of the client's certificate."""
+"""The name of the extra info of a TlsTransport that contains the identity in the client certificate."""
 
 HELLO = b"\x16"
-"""The first byte of a TLS client, which is the type of a record with a handshake.
+"""The first byte that a TLS client sends: the record type for handshakes.
 
 No other supported protocol begins with it."""
 
@@ -68,8 +69,8 @@ CLIENT_HELLO_TEXT = "the client began a TLS handshake at a port without TLS; use
 class ClientTls:
     """TLS to an endpoint.
 
-    `context` returns the context of the next handshake, and follows changes of the files. `server_name` is the required
-    name in the endpoint's certificate, if it differs from the endpoint's host."""
+    `context` returns the context for the next handshake, with the current contents of the files. `server_name` is the
+    required name in the endpoint's certificate, if it differs from the endpoint's host."""
 
     context: Callable[[], ssl.SSLContext]
     server_name: str = ""
@@ -77,7 +78,8 @@ class ClientTls:
 
 @frozen
 class Secured:
-    """TLS to the endpoint with the name `host`. The endpoint must support `alpn` over TLS, unless `alpn` is empty."""
+    """TLS to the endpoint with the name `host`. Unless `alpn` is empty, the endpoint must support this protocol over
+    TLS."""
 
     tls: ClientTls
     host: str
@@ -91,20 +93,21 @@ class Secured:
 
 @cache
 def default_tls(alpn: str = "") -> ClientTls:
-    """Return TLS with the certificates of the system, created once, because reading the certificates takes 10 ms."""
+    """Return TLS settings with the CAs of the system. They are created once, because reading the certificates takes 10
+    ms."""
     context = client_context(alpn=(alpn,) if alpn else ())
     return ClientTls(lambda: context)
 
 
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
-    """The transport of a gateway protocol, over TLS. The loop uses it as the protocol of the connection `raw`.
+    """The TLS transport for a gateway protocol. For the loop, it is the protocol of the connection `raw`.
 
     `scratch` is the buffer for protocols that take `bytes`. All connections of a loop can share it."""
 
     def __init__(self, raw: asyncio.Transport, scratch: memoryview) -> None:
         super().__init__()
         self.identity = ""
-        """The identity in the client's certificate, if one was requested and verified."""
+        """The identity in the client certificate, if a certificate was requested and verified."""
         self._raw = raw
         self._tls: asyncio.Transport | None = None
         self._protocol: Any = None
@@ -116,14 +119,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._is_reading = True
         self._is_closing = False
         self._ends_raw = False
-        """True if the socket closes once it has sent everything, without waiting for the peer."""
+        """True if the socket closes as soon as it has sent all data, without waiting for the peer."""
         self._is_lost = False
         self._unwritten: deque[memoryview] = deque()
         self._unwritten_bytes = 0
         self._is_full = False
         """True if the loop accepts no more bytes for now."""
         self._is_paused = False
-        """True if the protocol was notified of that."""
+        """True if the protocol has been notified of this (`pause_writing`)."""
 
     def open(self, tls: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
         """Serve `protocol` from now on, after the handshake. `tls` is the loop's transport."""
@@ -170,8 +173,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
             self._protocol = None
-        # The loop's objects keep references to this one. If these stayed, the objects would stay until garbage
-        # collection.
+        # The loop's objects refer to this object. Without this step, this cycle would stay until garbage collection.
         self._tls = None
 
     def pause_writing(self) -> None:
@@ -188,7 +190,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # Calls of the protocol.
 
     def write(self, data: Buffer) -> None:
-        """Send `data` without a copy. The caller must not change it until it is sent."""
+        """Send `data` without copying it. The caller must not change `data` until it is sent."""
         if self._is_closing or not len(data):
             return
         view = memoryview(data)
@@ -200,7 +202,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._write_on()
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Send the pieces one after the other. Small pieces are sent in one record."""
+        """Send the pieces one after the other. Small pieces share a record."""
         pieces = list(list_of_data)
         if sum(map(len, pieces)) <= PIECE:
             self.write(b"".join(pieces))
@@ -209,7 +211,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self.write(each)
 
     def write_eof(self) -> None:
-        """End the stream, and close the connection when the peer has closed it, because TLS connections of the loop
+        """End the stream, and close the connection when the peer has closed it, because the loop's TLS connections
         cannot be half-closed."""
         if not self._is_closing:
             self._is_closing = True
@@ -217,11 +219,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 self._tls.close()
 
     def can_write_eof(self) -> bool:
-        """Return False, as the loop's transport does."""
+        """Return False, like the loop's transport."""
         return False
 
     def close(self) -> None:
-        """Close after all data has left; also after `write_eof`."""
+        """Close after all data has been sent; possible even after `write_eof`."""
         self._ends_raw = True
         self.write_eof()
         self._end_raw()
@@ -234,17 +236,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         (self._tls or self._raw).abort()
 
     def is_closing(self) -> bool:
-        """True if it is closed, or will be once everything is sent."""
+        """True if the transport is closed, or will be closed when all data is sent."""
         return self._is_closing or self._tls is None or self._tls.is_closing()
 
     def pause_reading(self) -> None:
-        """Receive nothing until `resume_reading`."""
+        """Stop receiving until `resume_reading`."""
         self._is_reading = False
         if self._tls is not None:
             self._tls.pause_reading()
 
     def resume_reading(self) -> None:
-        """Receive again."""
+        """Resume receiving."""
         if self._is_reading or self._tls is None:
             return
         self._is_reading = True
@@ -253,12 +255,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._tls.resume_reading()
 
     def is_reading(self) -> bool:
-        """Return whether bytes are received."""
+        """Return whether the transport is receiving."""
         return self._is_reading
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of written bytes that the system has not accepted: in this object, in TLS, and at the
-        socket."""
+        """Return the number of written bytes that the operating system has not accepted: in this object, in the loop's
+        TLS, and at the socket."""
         if self._tls is None:
             return 0
         return self._unwritten_bytes + self._tls.get_write_buffer_size() + self._raw.get_write_buffer_size()
@@ -270,7 +272,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return (self._tls or self._raw).get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand over to another protocol. The caller must call its `connection_made`."""
+        """Hand over to another protocol. The caller must call the protocol's `connection_made`."""
         self._protocol = protocol
         self._takes_bytes = not isinstance(protocol, asyncio.BufferedProtocol)
 
@@ -282,7 +284,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # Bytes.
 
     def _write_on(self) -> None:
-        """Hand on pieces until the loop accepts no more."""
+        """Pass pieces to the loop until it accepts no more."""
         tls, unwritten = self._tls, self._unwritten
         if tls is None:
             return
@@ -295,7 +297,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._unwritten_bytes -= len(view)
             if (
                 tls.is_closing()
-            ):  # the peer has disconnected, which the protocol learns later; the loop would log the written data
+            ):  # the peer has disconnected, as the protocol will find out later; the loop would log the written data
                 continue
             tls.write(view)
         if self._is_closing and not unwritten and not self._is_lost:
@@ -303,8 +305,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._tell_protocol()
 
     def _end_raw(self) -> None:
-        """Close the socket, if the protocol closes and all written data is encrypted. This happens in the loop's next
-        turn, because TLS writes close_notify in this one."""
+        """Close the socket if the protocol closes and all written data is encrypted. This happens in the loop's next
+        turn, because the loop writes close_notify in the current one."""
         tls = self._tls
         if not self._ends_raw or self._unwritten or self._is_lost or tls is None:
             return
@@ -324,7 +326,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._protocol.resume_writing()
 
     def _deliver_early(self) -> None:
-        """Hand on the data that arrived early, as far as the protocol reads."""
+        """Pass the early data to the protocol, as long as the protocol reads."""
         early = self._early
         while early and self._is_reading and self._protocol is not None and not self._is_closing:
             if self._takes_bytes:
@@ -346,10 +348,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 class ServerHandshake(asyncio.Protocol):
-    """An accepted connection until its TLS handshake is over.
+    """An accepted connection until the end of its TLS handshake.
 
-    After that, `protocol()` serves it. The connection counts for the listener from the beginning. If the connection
-    exceeds the limits, the gateway closes it before the handshake, which costs far more than a refusal."""
+    After that, `protocol()` serves the connection. The connection counts against the listener's limits from the
+    beginning. If it exceeds the limits, the gateway closes it before the handshake, because a handshake costs far more
+    than a refusal."""
 
     unanswered = 0
     awaits_client = True
@@ -374,7 +377,7 @@ class ServerHandshake(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Handle a new client."""
-        self._raw = cast(asyncio.Transport, transport)  # uvloop's is one, but not a subclass
+        self._raw = cast(asyncio.Transport, transport)  # uvloop's has the interface, but is no subclass
         self._peer = peer_address(transport.get_extra_info("peername"))
         if self._connections.admit(self, self._peer) is Admission.ACCEPTED:
             self._alarm.set(self._timeouts.handshake)
@@ -382,7 +385,7 @@ class ServerHandshake(asyncio.Protocol):
             self._raw.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Handle the client's first bytes, which are a handshake, or something else by mistake."""
+        """Handle the client's first bytes: a handshake or, by mistake, something else."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -398,7 +401,7 @@ class ServerHandshake(asyncio.Protocol):
         self._raw.write_eof()
 
     def _begin(self) -> None:
-        """Begin the handshake when its turn has come."""
+        """Begin the handshake, because its turn has come."""
         spawn(self._run())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -421,7 +424,7 @@ class ServerHandshake(asyncio.Protocol):
         except ssl.SSLError as error:
             self._failed(refusal_text(error))
             return
-        except OSError:  # The client has disconnected, or it was too late.
+        except OSError:  # The client has disconnected, or was too late.
             return
         finally:
             self._ended()
@@ -448,9 +451,9 @@ def accepting(
     connections: ListenerConnections,
     timeouts: Timeouts,
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """Return the factory of the protocol for each accepted connection.
+    """Return a factory that the event loop calls for each accepted connection.
 
-    It makes its `protocol`, or the TLS handshake before it."""
+    The factory returns the `protocol` or, if the listener uses TLS, the handshake that comes first."""
     tls = settings.tls
     if tls is None:
         return protocol
@@ -467,11 +470,11 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class Connecting(asyncio.Protocol):
-    """The protocol of a connection to an endpoint until its handshake begins."""
+    """The protocol of a connection to an endpoint before the handshake begins."""
 
     def __init__(self) -> None:
         self.early = bytearray()
-        """Bytes that the endpoint has sent. A TLS endpoint does not send at this time."""
+        """Bytes that the endpoint has sent. A TLS endpoint sends no bytes at this time."""
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes from the endpoint."""
@@ -479,10 +482,11 @@ class Connecting(asyncio.Protocol):
 
 
 async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
-    """Connect to an endpoint, and make the handshake. Then `protocol` uses the connection. The caller limits the time.
+    """Connect to an endpoint, and perform the handshake. After that, `protocol` uses the connection. The caller limits
+    the time.
 
     Raises:
-        ssl.SSLError: the peer's certificate is not acceptable, or the peer does not use TLS, or does not support the
+        ssl.SSLError: the peer's certificate is unacceptable, or the peer does not use TLS or does not support the
         `alpn`.
         OSError: the connection attempt failed, or the connection broke.
     """
@@ -505,11 +509,12 @@ async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
 async def _start(
     raw: asyncio.Transport, transport: TlsTransport, early: bytearray, context: ssl.SSLContext, **side: Any
 ) -> asyncio.Transport:
-    """Make the handshake on `raw`; `early` is the data that the peer has sent. Raises the errors of `connect`.
+    """Perform the handshake on `raw`. `early` is the data that the peer has sent. Raises the errors of `connect`.
 
-    The loop has no place for `early`, so it is handed to the protocol that the loop sets on `raw`. The order of the
-    calls puts it before all data that is still to be received. `start_tls` begins, and schedules the connection of its
-    protocol and the resumption of reading on `raw`. `_feed` is scheduled after these, for the same turn of the loop."""
+    `start_tls` has no parameter for `early`, so `_feed` passes the data to the protocol that the loop sets on `raw`.
+    The order of the calls ensures that `early` comes before all data that is still to arrive: `start_tls` begins, and
+    schedules the connection of its protocol and the resumption of reading on `raw`. `_feed` is scheduled after these,
+    for the same turn of the loop."""
     loop = asyncio.get_running_loop()
     handshake = spawn(loop.start_tls(raw, transport, context, **side))
     loop.call_soon(loop.call_soon, _feed, raw, early)
@@ -520,7 +525,7 @@ async def _start(
 
 
 def _feed(raw: asyncio.Transport, early: bytearray) -> None:
-    protocol: Any = raw.get_protocol()  # this is a BufferedProtocol, though uvloop's has another type
+    protocol: Any = raw.get_protocol()  # a BufferedProtocol, although uvloop's has another type
     while early and not raw.is_closing():
         buffer = protocol.get_buffer(len(early))
         size = min(len(buffer), len(early))

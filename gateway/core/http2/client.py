@@ -1,4 +1,4 @@
-"""The client's side of one HTTP/2 connection. The code is pure; `connection` describes how to use it.
+"""The client side of one HTTP/2 connection, for gRPC backends. The code is pure; `connection` describes how to use it.
 
 The states of a stream:
 
@@ -12,8 +12,8 @@ The states of a stream:
           +---> closed: END_STREAM of the server, which did not need the whole request: RST_STREAM(NO_ERROR) follows
           +---> closed: RST_STREAM of either side; GOAWAY that does not count the stream
 
-If a server breaks a rule on one stream, this side closes the connection: it cannot trust anything else that the server
-sends.
+If a server breaks a rule on one stream, this side closes the connection, because it cannot trust anything else that the
+server sends.
 """
 
 from struct import Struct
@@ -60,7 +60,8 @@ WINDOW = 2**22
 """Maximum number of bytes that a server can send on one stream before this side consumes them."""
 
 _BYTES_PER_CREDIT = 1024
-"""Servers widen their windows while they read a request, some in small steps."""
+"""Number of sent bytes for which the server gets one unit of credit, because servers widen their windows while they
+read a request, some in small steps."""
 
 _OPENING = (
     PREFACE
@@ -70,9 +71,9 @@ _OPENING = (
 )
 _DATA, _TRAILERS = expected(DATA, 0), expected(HEADERS, ENDS)
 _GO_AWAY = Struct(">LL")
-"""The payload has the last stream, with a reserved bit, and the error code. A human-readable text follows."""
+"""The payload consists of the last stream, with a reserved bit, and the error code. A human-readable text follows."""
 _MOST_TOLD = 200
-"""Maximum length of a server's text in an error, in bytes."""
+"""Maximum number of bytes of a server's GOAWAY text in an error message."""
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 
 
@@ -100,7 +101,7 @@ class SettingsReceived(NamedTuple):
 
 
 class GoneAway(NamedTuple):
-    """The server accepts no more requests on this connection. The server has not processed the `refused` streams."""
+    """The server accepts no more requests on this connection, and has not processed the `refused` streams."""
 
     code: int
     refused: list[Stream]
@@ -110,10 +111,10 @@ Event: TypeAlias = ReplyReceived | HeadersReceived | DataReceived | StreamReset 
 
 
 class Http2Client(Http2Connection):
-    """The client's side of a connection.
+    """The client side of a connection.
 
-    `header_limit` is the maximum size of a reply's header fields, in bytes. A larger block arrives truncated, but still
-    longer than the limit."""
+    `header_limit` is the maximum size of a reply's header fields, in bytes. The event for a larger block contains only
+    its beginning, which is still longer than the limit."""
 
     def __init__(self, header_limit: int, now: float = 0.0) -> None:
         super().__init__(_OPENING, WINDOW, header_limit, _BYTES_PER_CREDIT, now)
@@ -121,8 +122,7 @@ class Http2Client(Http2Connection):
         """The stream number of the next request."""
         self._preamble = NO_TABLE
         self._late_room = 0
-        """Number of bytes that can still arrive for cancelled requests, which is the remaining size of their windows.
-        """
+        """Number of bytes that can still arrive for cancelled requests: the remaining size of their windows."""
 
     # Sending.
 
@@ -154,7 +154,7 @@ class Http2Client(Http2Connection):
         return stream
 
     def cancel(self, stream: Stream) -> None:
-        """Abandon the reply and inform the server, unless the stream is closed."""
+        """Unless the stream is closed, drop the reply and inform the server."""
         if not stream.is_closed:
             self._late_room = min(self._late_room + stream.room, MAX_WINDOW)
             self.reset(stream, ErrorCode.CANCEL)
@@ -164,8 +164,8 @@ class Http2Client(Http2Connection):
         self.queued.append(_PING)
 
     def close(self, code: ErrorCode, text: str = "") -> None:
-        """End the connection with GOAWAY. Violations are reported to servers as PROTOCOL_ERROR, a flood as
-        ENHANCE_YOUR_CALM."""
+        """End the connection with GOAWAY. A server gets the code ENHANCE_YOUR_CALM for a flood, and PROTOCOL_ERROR for
+        other violations."""
         if not self.is_closed:
             self.is_closed = True
             is_exact = code in (ErrorCode.NO_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
@@ -177,8 +177,8 @@ class Http2Client(Http2Connection):
     # Receiving.
 
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """Same as in Http2Connection: HEADERS, one DATA frame, and HEADERS that end a stream whose request is
-        complete."""
+        """Same as in Http2Connection. The frames are HEADERS, one DATA frame, and HEADERS that end a stream whose
+        request is complete."""
         begin, received = at + HEADER_SIZE, len(data)
         stream = self.streams.get(number)
         if begin > received or stream is None or stream.is_sending:
@@ -224,7 +224,7 @@ class Http2Client(Http2Connection):
             self.events.append(SettingsReceived(self.peer.most_streams > before))
 
     def unexpected(self, kind: int, payload: memoryview) -> str:
-        """Same as in Http2Connection. A server can refuse a connection by GOAWAY alone, like the gateway does."""
+        """Same as in Http2Connection. Like the gateway, a server can refuse a connection by sending only GOAWAY."""
         if kind != frames.GOAWAY or self.is_open or len(payload) < _GO_AWAY.size:
             return super().unexpected(kind, payload)
         _, code = _GO_AWAY.unpack_from(payload)
@@ -233,7 +233,8 @@ class Http2Client(Http2Connection):
         return f"the server refused it by GOAWAY({frames.error_name(code)}){text and f': {text}'}"
 
     def on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
-        """RFC 9113 section 6.8: streams above the last stream in the frame "were not or will not be processed"."""
+        """Close the streams above the last stream in the frame, which "were not or will not be processed" (RFC 9113
+        section 6.8)."""
         super().on_go_away(flags, number, payload)
         last, code = _GO_AWAY.unpack_from(payload)
         refused = [stream for stream in self.streams.values() if stream.id > last & LAST_STREAM]
@@ -243,7 +244,7 @@ class Http2Client(Http2Connection):
 
     def dropped(self, number: int, what: str, size: int = 0) -> None:
         """Same as in Http2Connection. Data of a cancelled request can still arrive, up to the remaining size of its
-        window; data beyond that costs credit by its size."""
+        window. Any further data costs credit in proportion to its size."""
         if 0 < size <= self._late_room and self.was_opened(number):
             self._late_room -= size
             return
@@ -257,7 +258,7 @@ class Http2Client(Http2Connection):
         raise DecodeError(text)
 
     def peer_ended(self, stream: Stream) -> None:
-        if stream.is_sending:  # it does not need the whole request
+        if stream.is_sending:  # the server does not need the whole request
             self.reset(stream, ErrorCode.NO_ERROR)
         else:
             self._close_stream(stream)

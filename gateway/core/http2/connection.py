@@ -1,22 +1,22 @@
-"""One HTTP/2 connection, RFC 9113: the common part of `server` and `client`.
+"""The common part of `server` and `client`: one HTTP/2 connection (RFC 9113).
 
-The code is pure: it takes received bytes and returns events, and it takes calls and returns bytes to send. The caller
-passes the time.
+The code is pure: it converts received bytes to events, and method calls to bytes to send. The caller passes the current
+time.
 
-`receive` takes the bytes of the peer and appends to `events`. The methods of Http2Server and Http2Client queue bytes
-for the peer, and `data_to_send` returns them, as far as the peer's windows allow.
+`receive` takes the peer's bytes and appends to `events`. The methods of Http2Server and Http2Client queue bytes for the
+peer. `data_to_send` returns the queued bytes, as far as the peer's windows allow.
 
 Three rules hold on both sides:
 
-- **Flow control.** Each stream has two windows. `window` limits the data from this side, `room` limits the data from
-  the peer. Data beyond `window` waits in `unsent`. Waiting streams take turns, and each sends one frame per turn. The
-  connection's own receive window is as large as HTTP/2 allows, so a stream with a slow consumer does not block the
-  others.
-- **Closed streams are forgotten.** If a stream with an earlier number is missing from `streams`, it is closed. Frames
-  for it can still arrive. This side ignores them, except for their effect on the connection (windows, header tables).
-- **The peer's demands are limited.** `receive` stops after FRAMES frames, so the caller can serve other connections.
-  Frames without content (pings, settings, DATA of a few bytes, window updates, frames of closed streams) use up a
-  credit that grows with time and with useful work. When the credit is used up, the connection ends with
+- **Flow control.** Each stream has two windows: `window` limits the data that this side sends, `room` the data that the
+  peer sends. Data that exceeds `window` waits in `unsent`. Waiting streams take turns, and each sends one frame per
+  turn. The connection's own receive window is as large as HTTP/2 allows, so a stream with a slow consumer does not
+  block the others.
+- **Closed streams are forgotten.** If a stream with an earlier number is missing from `streams`, it is closed. Late
+  frames for a closed stream affect only the connection (windows, header tables); otherwise this side ignores them.
+- **The peer's use of resources is limited.** `receive` stops after FRAMES frames, so the caller can serve other
+  connections. Frames without content (pings, settings, DATA of a few bytes, window updates, frames of closed streams)
+  cost credit, which grows with time and with useful work. When no credit is left, the connection ends with
   GOAWAY(ENHANCE_YOUR_CALM).
 """
 
@@ -51,23 +51,25 @@ from gateway.core.http2.peer_settings import LARGEST_FRAME, PeerSettings
 from gateway.core.types import Buffer
 
 WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
-"""Both sides send this first. It makes the connection's receive window as large as HTTP/2 allows."""
+"""Both sides send this frame first. It makes the connection's receive window as large as HTTP/2 allows."""
 
 BYTES_PER_FRAME = 256
-"""Number of bytes of a header block that take as much time as a frame."""
+"""Number of bytes of a header block that take as much processing time as a frame."""
 EARNED = 4.0
-"""Credit for each piece sent, because peers respond to it with window updates and pings."""
+"""Credit for each piece of data sent, because peers respond to data with window updates and pings."""
 _MOST_OWED = 2**16
-"""Maximum size of responses to the peer's own frames that wait while the peer does not read, in bytes."""
+"""Maximum size of the queued responses to the peer's own frames (such as pings) while the peer does not read, in
+bytes."""
 _TOO_LARGE = (MAX_FRAME_SIZE + 1) << 8
-"""The first number of `HEADER` if a frame's payload is too large."""
+"""A frame's payload is too large if the first number in its `HEADER` is at least this number."""
 LEAST_ROOM = MAX_WINDOW // 2
-"""If the connection's receive window is smaller than this number of bytes, this side widens it."""
+"""Number of bytes below which this side widens the connection's receive window."""
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
 class UnsentData:
-    """The part of a stream's data that is still unwritten. `progress` belongs to the code that monitors the sending."""
+    """The part of a stream's data that is still unwritten. Only the code that detects stalled streams uses
+    `progress`."""
 
     __slots__ = ("_pieces", "progress", "size")
 
@@ -91,7 +93,7 @@ class UnsentData:
 
 
 class Stream:
-    """One request and its reply. `handler` belongs to the code that handles the events."""
+    """One request and its reply. Only the code that handles the events uses `handler`."""
 
     __slots__ = (
         "announced",
@@ -110,22 +112,23 @@ class Stream:
     def __init__(self, number: int, window: int, room: int, now: float) -> None:
         self.id = number
         self.window = window
-        """Number of bytes that this side can send."""
+        """Number of bytes that this side can still send."""
         self.room = room
-        """Number of bytes that the peer can send."""
+        """Number of bytes that the peer can still send."""
         self.is_receiving = True
         """True if the peer can send more."""
         self.is_sending = True
         """True if this side can send more."""
         self.is_closed = False
         self.announced: int | None = None
-        """Number of data bytes that the peer must still send according to its content-length, or None."""
+        """Number of data bytes that the peer must still send according to its content-length; None without this
+        header."""
         self.unsent: UnsentData | None = None
         self.closing: bytes | None = None
-        """The frames that end this side after `unsent`; empty if the stream's last DATA frame ends it, and None if more
-        data follows."""
+        """The frames that end this side of the stream after `unsent`; empty if the last DATA frame ends it, and None if
+        more data follows."""
         self.heard = now
-        """When the peer last sent data."""
+        """The time when the peer last sent data."""
         self.handler: Any = None
 
 
@@ -147,26 +150,26 @@ class StreamReset(NamedTuple):
 
 
 class DataSent(NamedTuple):
-    """The unsent data of a stream has been handed over, and this side of the stream has not ended."""
+    """All of a stream's unsent data has been written, and this side of the stream has not ended."""
 
     stream: Stream
 
 
 new_event: Callable[[type[Any], tuple[Any, ...]], Any] = tuple.__new__
-"""Makes a NamedTuple from its fields in a third of the time of a constructor call."""
+"""Makes a NamedTuple from its fields in a third of the time that a constructor call takes."""
 
 
 class _ContinuedBlock:
-    """A header block that continues in CONTINUATION frames, section 6.10.
+    """A header block that continues in CONTINUATION frames (section 6.10).
 
-    It stores only as much of the block as is needed to show that the block is too large. If a block is too large, this
-    side skips it, so the connection's other streams can continue. If the block is longer than _MOST times the limit,
+    It stores only as much of the block as is needed to detect that the block is too large. If a block is too large,
+    this side skips it, and the connection's other streams continue. If the block is longer than _MOST times the limit,
     the connection ends."""
 
     _MOST = 16
-    """Multiple of the limit up to which a block is skipped."""
+    """Maximum size of a skipped block, as a multiple of the limit."""
     _PER_FRAME = 16
-    """Number of bytes that each frame counts in addition to its payload, because the payload can be empty."""
+    """Number of bytes that each frame counts in addition to its payload, which can be empty."""
 
     __slots__ = ("_left", "_limit", "data", "flags", "stream")
 
@@ -189,34 +192,35 @@ class _ContinuedBlock:
 class Http2Connection:
     """The common part of both sides.
 
-    `opening` has the first bytes that this side sends. `room` is the initial number of bytes that the peer can send on
-    each stream, as `opening` announces. `header_limit` is the maximum size of a header block's fields, in bytes.
-    `bytes_per_credit` is the number of sent bytes that allow the peer one more frame without content.
+    `opening` contains the first bytes that this side sends. `room` is the initial number of bytes that the peer can
+    send on each stream, as announced in `opening`. `header_limit` is the maximum size of a header block's fields, in
+    bytes. `bytes_per_credit` is the number of bytes sent by this side for which the peer can send one more frame
+    without content.
 
-    A side implements the methods that raise NotImplementedError here, and can extend the handlers of frames (`on_data`
-    and the others), `dropped`, `unexpected` and `sends`, which then also call the method of this class."""
+    A subclass implements the methods that raise NotImplementedError. It can also extend the frame handlers (`on_data`
+    and others), `dropped`, `unexpected` and `sends`, which must then call the method of this class."""
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:
         self.events: deque[Any] = deque()
-        """The events from the received bytes, for the caller to pop."""
+        """The events from the received bytes. The caller removes them."""
         self.streams: dict[int, Stream] = {}
         """The streams that are not closed, by number."""
         self.is_open = False
-        """True if the peer has sent valid HTTP/2."""
+        """True after the peer has sent valid HTTP/2."""
         self.is_closed = False
-        """True if this side receives nothing more; the remaining bytes to send end with GOAWAY."""
+        """True if this side ignores all further bytes; the remaining bytes to send end with GOAWAY."""
         self.is_paused = False
-        """True if the peer reads too slowly. In this state, the connection writes no data. The caller sets it."""
+        """True if the peer reads too slowly. The connection then writes no data. The caller sets this field."""
         self.has_more = False
-        """True if `receive` stopped although more frames might be complete."""
+        """True if `receive` might have left complete frames unprocessed."""
         self.violation = ""
-        """The rule that the peer broke, if that closed the connection."""
+        """The rule that the peer broke, if the violation closed the connection."""
         self.block_since: float | None = None
         """The time when the current header block began; None if no header block is incomplete."""
         self.peer = PeerSettings()
         self._now = now
         self.queued: list[Buffer] = [opening]
-        """The next result of `data_to_send`, in addition to data of the `waiting` streams."""
+        """The bytes that `data_to_send` returns next, before data of the `waiting` streams."""
         self._stream_room = room
         self._header_limit = header_limit
         self._bytes_per_credit = bytes_per_credit
@@ -232,7 +236,7 @@ class Http2Connection:
         self.waiting: deque[Stream] = deque()
         """Streams whose data waits for windows, or for the peer to read."""
         self._ended_early: list[Stream] = []
-        """For a server: streams with a whole reply to a request that has not ended."""
+        """Only for servers: streams with a complete reply to a request that has not ended."""
         self._owed = 0
         self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, now)
         self._on = {
@@ -251,7 +255,7 @@ class Http2Connection:
     # Differences between the sides.
 
     def receive_preface(self, data: memoryview) -> int:
-        """Take the connection preface, which comes before the first frame. Return the number of bytes taken."""
+        """Process the connection preface, which comes before the first frame. Return the number of processed bytes."""
         raise NotImplementedError
 
     def headed(self, number: int, flags: int, block: bytes) -> None:
@@ -271,7 +275,7 @@ class Http2Connection:
         raise NotImplementedError
 
     def was_opened(self, number: int) -> bool:
-        """Return whether a stream with this number was ever open. The caller knows that it is not open now."""
+        """Return whether a stream that is not open now was open before."""
         raise NotImplementedError
 
     def close(self, code: ErrorCode, text: str = "") -> None:
@@ -283,8 +287,8 @@ class Http2Connection:
     def receive(self, data: memoryview, now: float) -> int:
         """Process the complete frames at the start of `data`, and append their events to `events`.
 
-        Return the number of processed bytes. Call this again with the rest of the bytes and the bytes that follow. If
-        `has_more` is True, call it again with the rest alone."""
+        Return the number of processed bytes. Call this again with the unprocessed bytes followed by the next bytes; if
+        `has_more` is True, with the unprocessed bytes alone."""
         self._now = now
         self.has_more = False
         if self.is_closed:
@@ -323,22 +327,22 @@ class Http2Connection:
                 self._widen(number & LAST_STREAM, UNSIGNED.unpack_from(data, start)[0] & MAX_WINDOW)
             elif (handle := self._on.get(kind)) is not None:
                 handle(flags, number & LAST_STREAM, data[start:at])
-            else:  # section 5.5: frames of unknown types are ignored
+            else:  # section 5.5: ignore frames of unknown types
                 self._spend(1, "unknown frames")
         return at
 
     def unexpected(self, kind: int, payload: memoryview) -> str:
-        """Return the error text for a frame of an unexpected type."""
+        """Return the error message for a frame of an unexpected type."""
         return f"a frame of type {kind}, expected type {self._expected}"
 
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Process a whole message in one step, which is possible for most messages: its HEADERS frame, whose header
-        block is from `start` to `at`, and the frames directly after it. Return their end. Return 0 if the frames have a
-        different pattern and must be processed one by one."""
+        block is from `start` to `at`, and the frames directly after it. Return the end of these frames; 0 if the frames
+        do not have the usual pattern and must be processed one by one."""
         raise NotImplementedError
 
     def _widen_room(self) -> None:
-        """Let the peer send more on the connection, whose receive window has less than LEAST_ROOM left."""
+        """Let the peer send more on the connection, because its receive window has less than LEAST_ROOM left."""
         self.queued.append(frames.window_update(0, MAX_WINDOW - self._room))
         self._room = MAX_WINDOW
 
@@ -372,7 +376,7 @@ class Http2Connection:
     def _breaks_length(self, stream: Stream, size: int, ends: bool) -> bool:
         """Return whether `size` more bytes of data violate the head's content-length.
 
-        If they do, break off the stream (section 8.1.1)."""
+        If they do, call `break_off` for the stream (section 8.1.1)."""
         assert stream.announced is not None
         stream.announced -= size
         if stream.announced < 0 or (ends and stream.announced):
@@ -382,8 +386,8 @@ class Http2Connection:
         return False
 
     def refund_small_data(self) -> None:
-        """Give back the credit for a DataReceived of fewer than SMALL_DATA bytes that does not end its stream, because
-        its data was useful."""
+        """Refund the credit for useful data: a DataReceived event with fewer than SMALL_DATA bytes that does not end
+        its stream."""
         self._credit.earn(1)
 
     def on_headers(self, flags: int, number: int, payload: memoryview) -> None:
@@ -413,7 +417,7 @@ class Http2Connection:
             raise DecodeError("PRIORITY of stream 0")
         self._spend(1, "PRIORITY frames")
         stream = self.streams.get(number)
-        if len(payload) != 5 and stream is not None:  # an error of the stream alone
+        if len(payload) != 5 and stream is not None:  # an error of this stream only
             self.break_off(stream, ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} bytes, it has 5")
         elif len(payload) != 5:
             raise frames.FrameSizeError(f"PRIORITY of {len(payload)} bytes, it has 5")
@@ -448,7 +452,7 @@ class Http2Connection:
             self.dropped(number, "WINDOW_UPDATE")
         elif not increment:
             self.break_off(stream, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
-        elif stream.is_sending:  # data that was sent immediately was not counted
+        elif stream.is_sending:  # not counted for data that was sent immediately
             stream.window += increment
             if stream.window > MAX_WINDOW:
                 text = f"WINDOW_UPDATE by {increment} to {stream.window}"
@@ -467,7 +471,7 @@ class Http2Connection:
         self._spend(1 + len(payload) // 60, "SETTINGS frames")
         if widened := self.peer.take(payload):
             for stream in self.streams.values():
-                stream.window += widened  # the window can become negative
+                stream.window += widened  # a window can become negative
                 if stream.window > MAX_WINDOW and stream.is_sending:
                     raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS make a window larger than 2^31-1")
         self._answer(_SETTINGS_ACK)
@@ -485,7 +489,7 @@ class Http2Connection:
         self._spend(1, "GOAWAY frames")
 
     def dropped(self, number: int, what: str, size: int = 0) -> None:
-        """Handle a frame for a stream that is closed, or that never existed: section 5.1."""
+        """Handle a frame for a stream that is closed or never existed (section 5.1)."""
         if not self.was_opened(number):
             raise DecodeError(f"{what} of stream {number}, which was never opened")
         self._spend(1, "frames of closed streams")
@@ -496,7 +500,7 @@ class Http2Connection:
     def _answer(self, frame: bytes) -> None:
         """Queue the response to a frame.
 
-        Raises DecodeError if the peer causes more and more responses and does not read them."""
+        Raises DecodeError if too many responses wait because the peer does not read them."""
         self.queued.append(frame)
         if self.is_paused:
             self._owed += len(frame)
@@ -522,16 +526,16 @@ class Http2Connection:
             self._close_stream(stream)
 
     def grant(self, stream: Stream, held: int, window: int = 0) -> None:
-        """Let the peer send enough to make `window` (by default the initial window of streams) together with the `held`
-        bytes, which have arrived and are not consumed yet. The peer gets a window update only if the update is at least
-        half of the initial window."""
+        """Widen the peer's window, so the stream's unread data can grow to `window` bytes (default: the initial window
+        of streams). `held` bytes have arrived and are not consumed yet. The peer gets a window update only if the
+        update is at least half of the initial window."""
         due = (window or self._stream_room) - stream.room - held
         if due >= self._stream_room // 2 and stream.is_receiving:
             stream.room += due
             self.queued.append(frames.window_update(stream.id, due))
 
     def data_to_send(self) -> list[Buffer]:
-        """Return the bytes to write now; for large data, about one frame. Call it again until it returns nothing,
+        """Return the bytes to write now; for large data, about one frame. Call this again until it returns nothing,
         unless the peer reads too slowly."""
         if self.waiting and not self.is_paused and not self.is_closed:
             self._write_waiting()
@@ -541,15 +545,15 @@ class Http2Connection:
         return out
 
     def _stop_senders(self) -> None:
-        """RFC 9113 section 8.1: after a whole reply to a request that has not ended, RST_STREAM(NO_ERROR) asks the
-        client to stop sending."""
+        """Ask clients with RST_STREAM(NO_ERROR) to stop sending a request that already has a complete reply (RFC 9113
+        section 8.1)."""
         for stream in self._ended_early:
             self.reset(stream, ErrorCode.NO_ERROR)
         self._ended_early = []
 
     @property
     def unsent_bytes(self) -> int:
-        """The total number of waiting data bytes of all streams."""
+        """The number of waiting data bytes of all streams together."""
         return sum(stream.unsent.size for stream in self.waiting if stream.unsent is not None)
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
@@ -557,7 +561,7 @@ class Http2Connection:
         self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
-        """Write a frame of each stream in turn, as far as windows and a budget allow."""
+        """Write a frame of each waiting stream in turn, as far as the windows and a byte budget allow."""
         waiting, budget = 0, LARGEST_FRAME
         while waiting < len(self.waiting) and self._window > 0 and budget > 0:
             stream = self.waiting.popleft()
@@ -592,7 +596,7 @@ class Http2Connection:
         return size
 
     def sends(self, size: int) -> None:
-        """Earn credit for sent data or headers."""
+        """Add credit for sent data or headers."""
         self._credit.earn(EARNED + size / self._bytes_per_credit)
 
 

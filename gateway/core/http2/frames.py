@@ -1,4 +1,4 @@
-"""HTTP/2's frames, RFC 9113 sections 4 and 6: their headers, payloads and codes. The code is pure."""
+"""HTTP/2 frames (RFC 9113 sections 4 and 6): their headers, payloads and codes. The code is pure."""
 
 from collections.abc import Iterator
 from enum import IntEnum
@@ -9,12 +9,12 @@ from gateway.core.types import Buffer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-# These are plain integers instead of an enum, because every frame is compared with them.
+# Plain integers instead of an enum, because every frame is compared with them.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 0x1, 0x1, 0x4, 0x8, 0x20
 
 ENDS = END_HEADERS | END_STREAM
-"""The flags of a last header block, such as trailers, that fits into one frame."""
+"""The flags of a header block in one frame that ends its stream, such as trailers."""
 
 MAX_FRAME_SIZE = 2**14
 """Maximum size of a received payload, in bytes: the initial value of section 6.5.2, which the gateway does not
@@ -24,23 +24,24 @@ DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
 
 HEADER = Struct(">LBL")
-"""A frame's header: 24 bits for the payload's size and 8 bits for the type as one number, then the flags, and the
+"""A frame's header: one number with 24 bits for the payload's size and 8 bits for the type, then the flags, then the
 stream with a reserved bit."""
 HEADER_SIZE = HEADER.size
 read_header = HEADER.unpack_from
 read_expected = Struct(">BQ").unpack_from
-"""Reads a header in which only the size is unknown, as two numbers. The first is 0 for payloads below 64 KiB. The
-second is the size, shifted by SIZE_SHIFT, with the stream and the result of `expected` in the bits of EXPECTED."""
+"""Reads a header in which only the size is unknown, as two numbers. The first number is 0 for payloads below 64 KiB.
+The second number contains the size, shifted by SIZE_SHIFT, and in the bits of EXPECTED the stream and the result of
+`expected`."""
 SIZE_SHIFT = 48
 EXPECTED = 2**SIZE_SHIFT - 1
 UNSIGNED = Struct(">L")
 WIDENING_SIZE = UNSIGNED.size
 WIDENING = WIDENING_SIZE << 8 | WINDOW_UPDATE
-"""The first number of the header of WINDOW_UPDATE, whose payload has a fixed size."""
+"""The first number in the header of WINDOW_UPDATE, whose payload has a fixed size."""
 
 
 def expected(kind: int, flags: int) -> int:
-    """Return the type and the flags of a frame, in the format of `read_expected`."""
+    """Return the type and the flags of a frame in the format of `read_expected`."""
     return kind << 40 | flags << 32
 
 
@@ -75,13 +76,13 @@ class ErrorCode(IntEnum):
 
 
 class FrameSizeError(DecodeError):
-    """A frame's payload has an invalid size for its type, section 4.2."""
+    """A frame's payload has an invalid size for the frame's type (section 4.2)."""
 
     code = ErrorCode.FRAME_SIZE_ERROR
 
 
 class ViolationError(Exception):
-    """The peer broke a rule whose error code is not PROTOCOL_ERROR."""
+    """The peer broke a rule that has an error code other than PROTOCOL_ERROR."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -89,7 +90,7 @@ class ViolationError(Exception):
 
 
 def check_ping(stream: int, payload: Buffer) -> None:
-    """Check a PING frame, section 6.7. Raises DecodeError, or FrameSizeError."""
+    """Check a PING frame (section 6.7). Raises DecodeError, or FrameSizeError."""
     if stream:
         raise DecodeError(f"PING of stream {stream}; it has stream 0")
     if len(payload) != 8:
@@ -97,7 +98,7 @@ def check_ping(stream: int, payload: Buffer) -> None:
 
 
 def check_go_away(stream: int, payload: Buffer) -> None:
-    """Check a GOAWAY frame, section 6.8. Raises DecodeError, or FrameSizeError."""
+    """Check a GOAWAY frame (section 6.8). Raises DecodeError, or FrameSizeError."""
     if stream:
         raise DecodeError(f"GOAWAY of stream {stream}; it has stream 0")
     if len(payload) < 8:
@@ -105,7 +106,8 @@ def check_go_away(stream: int, payload: Buffer) -> None:
 
 
 def error_name(code: int) -> str:
-    """Return the name of an error code, such as `REFUSED_STREAM` for 7; the number, if the RFC does not list it."""
+    """Return the name of an error code, such as `REFUSED_STREAM` for 7, or the number itself if the RFC does not list
+    it."""
     return ErrorCode(code).name if code in _CODES else f"error code {code}"
 
 
@@ -123,12 +125,13 @@ def frame(kind: int, flags: int, stream: int, payload: Buffer) -> bytes:
 
 
 def settings(values: dict[Setting, int]) -> bytes:
-    """Return a SETTINGS frame: 16 bits of identifier and 32 of value for each setting."""
+    """Return a SETTINGS frame, with a 16-bit identifier and a 32-bit value for each setting."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in values.items()))
 
 
 def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
-    """Yield identifiers and values of a SETTINGS payload. Raises FrameSizeError if its size is not a multiple of 6."""
+    """Yield the identifiers and values in a SETTINGS payload. Raises FrameSizeError if its size is not a multiple of
+    6."""
     if len(payload) % _SETTING.size:
         raise FrameSizeError(f"SETTINGS of {len(payload)} bytes, expected a multiple of {_SETTING.size}")
     return _SETTING.iter_unpack(payload)
@@ -150,13 +153,14 @@ def window_update(stream: int, increment: int) -> bytes:
 def go_away(code: ErrorCode, last: int = 0, text: str = "") -> bytes:
     """Return a GOAWAY frame.
 
-    The server still processes the peer's streams up to `last` (0 for a client, because servers open no streams). `text`
+    This side still processes the peer's streams up to `last` (0 for a client, because servers open no streams). `text`
     is for logs and users."""
     return frame(GOAWAY, 0, 0, UNSIGNED.pack(last) + UNSIGNED.pack(code) + text.encode())
 
 
 def header_frames(stream: int, block: bytes, flags: int, size: int) -> bytes:
-    """Return a header block in HEADERS with `flags` and, beyond `size` bytes, CONTINUATION frames."""
+    """Return the frames of a header block: HEADERS with `flags`, then CONTINUATION frames for the part beyond `size`
+    bytes."""
     if len(block) <= size:
         return header(len(block), HEADERS, flags | END_HEADERS, stream) + block
     pieces = [block[start : start + size] for start in range(0, len(block), size)]
@@ -177,7 +181,7 @@ def number(payload: Buffer, what: str, size: int = 4) -> int:
 
 
 def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
-    """Return the payload of DATA or HEADERS without the padding and the priority that `flags` announce.
+    """Return the payload of DATA or HEADERS, without the padding and the priority that `flags` announce.
 
     Raises:
         FrameSizeError: the payload is too short for its first fields.

@@ -1,21 +1,22 @@
-"""HPACK: header blocks, RFC 7541. The code is pure.
+"""HPACK, the compression of header blocks (RFC 7541). The code is pure.
 
-**Why not a dynamic table?** A dynamic table lets each block change the meaning of later blocks. The gateway would
-have to read every block of a connection, in order, and the encoding of the same request would differ each time. Both
-sides of the gateway announce a table of size 0 (SETTINGS_HEADER_TABLE_SIZE). Once the peer applies that, the meaning of
-a block depends only on its own bytes:
+**Why not a dynamic table?** With a dynamic table, each block changes the meaning of later blocks. The gateway would
+have to read every block of a connection, in order, and the encoding of the same request would differ each time.
+Therefore the gateway announces a table of size 0 to clients and servers (SETTINGS_HEADER_TABLE_SIZE). Once the peer
+uses this size, the meaning of a block depends only on its own bytes:
 
-- If a block occurred before, a lookup replaces the reading. For the head of a request, a lookup takes 0.2 us, while
-  reading, checking and interpreting take 9.7 us. With a dynamic table, reading alone takes 2 us in this module. In the
-  `hpack` package it takes 9 us.
+- The gateway can look up a block that occurred before instead of reading it. For the head of a request, a lookup takes
+  0.2 us, while reading, checking and interpreting take 9.7 us. With a dynamic table, reading alone takes 2 us in this
+  module, and 9 us in the `hpack` package.
 - The gateway can skip a block that is too large or irrelevant.
 - A peer cannot make the gateway store 4 KiB for each connection.
 
-The price is size: the head of a request has about 110 bytes, not 6. In the networks where gateways usually run, sending
-these bytes costs less than reading a table. The blocks that this module writes do not refer to a dynamic table either.
+The price is size: the head of a request takes about 110 bytes instead of 6. In the networks where gateways usually run,
+sending these bytes costs less than maintaining a table. The blocks that this module writes do not use a dynamic table
+either.
 
-Until a server's client has received the announcement, it can use the initial table of 4,096 bytes. Therefore `Decoder`
-can read blocks that use a table.
+Until a client has received the gateway's announcement, the client can use the initial table of 4,096 bytes. Therefore
+`Decoder` can also read blocks that use a table.
 """
 
 from collections import deque
@@ -56,23 +57,24 @@ _VALUES = {
 _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, name in enumerate(_NAMES, 1))
 
 NO_TABLE = b"\x20"
-"""Section 6.3, at the beginning of a connection's first block: the writer's dynamic table has size 0.
+"""The beginning of a connection's first block (section 6.3), which says that the writer's dynamic table has size 0.
 
-Only peers that announce a table smaller than the initial table need this, and these peers require it."""
+It is required if the peer announces a table smaller than the initial table, and otherwise unnecessary."""
 
 _OVERHEAD = 32
-"""Number of bytes that a field counts in addition to its name and its value: RFC 9113 section 6.5.2, RFC 7541 section
-4.1."""
+"""Number of bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 7541 section
+4.1)."""
 
 _MOST_FIELDS = 4096
-"""Maximum number of fields of one block that the decoder reads beyond the limit, to keep the dynamic table right."""
+"""Maximum number of fields of a block that exceeds the limit. The decoder reads them to keep the dynamic table
+correct."""
 
 INITIAL_TABLE_SIZE = 4096
-"""The initial value of SETTINGS_HEADER_TABLE_SIZE, RFC 9113 section 6.5.2."""
+"""The initial value of SETTINGS_HEADER_TABLE_SIZE (RFC 9113 section 6.5.2)."""
 
 
 class HeadersTooLargeError(Exception):
-    """The fields of a header block have more bytes than the limit."""
+    """The size of a header block's fields exceeds the limit."""
 
 
 def literal(name: bytes, text: bytes) -> bytes:
@@ -99,14 +101,14 @@ class Decoder:
         self._size = 0
 
     def allow(self, table_size: int) -> None:
-        """Apply a limit that the peer has acknowledged.
+        """Apply a maximum table size that the peer has acknowledged.
 
-        The peer's next block announces the new table size (section 4.2). If it does not announce one, the peer keeps
-        its current table."""
+        The peer's next block announces the new table size (section 4.2). Without this announcement, the peer keeps its
+        current table."""
         self._allowed = table_size
 
     def read(self, block: bytes) -> list[Field]:
-        """Return the fields of a whole block. The dynamic table is correct even after a block that was too large.
+        """Return the fields of a whole block. The dynamic table stays correct even if the block is too large.
 
         Raises:
             DecodeError: the block is not a header block, or it refers to a missing entry; the connection cannot
@@ -145,7 +147,7 @@ class Decoder:
             raise DecodeError("a header block that is too large adds to a dynamic table")
 
     def _read_field(self, block: bytes, at: int) -> tuple[Field | None, int]:
-        """Return the field at `at`, or None for a change of the table's size, and the end of the field."""
+        """Return the field at `at` (None for a change of the table size) and its end."""
         octet = block[at]
         if octet & 0x80:
             index, at = _read_integer(block, at, 7)
@@ -179,7 +181,7 @@ class Decoder:
         self._evict(0)
 
     def _add(self, field: Field) -> None:
-        """Add an entry to the table. Section 4.4: a field that is larger than the table empties it."""
+        """Add an entry to the table. A field that is larger than the table empties the table (section 4.4)."""
         size = _size_of(field)
         self._evict(size)
         if size <= self._table_size:
@@ -217,8 +219,8 @@ _MOST_OCTETS = 4
 
 
 def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
-    """Section 5.1: return the integer in the lower `bits` of the octet at `at` and, if they are all ones, in the
-    following octets, seven bits each, the lowest first."""
+    """Return the integer (section 5.1) in the lower `bits` of the octet at `at` and, if they are all ones, in the
+    following octets, with seven bits each, the lowest first. Also return its end."""
     full = (1 << bits) - 1
     number = block[at] & full
     at += 1
@@ -232,7 +234,7 @@ def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def _integer(number: int, bits: int) -> bytes:
-    """Return the integer in this encoding; the upper bits of the first octet are 0."""
+    """Return `number` in the encoding that `_read_integer` reads. The upper bits of the first octet are 0."""
     full = (1 << bits) - 1
     if number < full:
         return bytes([number])
@@ -246,12 +248,13 @@ def _integer(number: int, bits: int) -> bytes:
 
 
 def write(fields: Iterable[Field]) -> bytes:
-    """Return a block of `fields`, each a literal."""
+    """Return a block with all `fields` as literals."""
     return b"".join(literal(*field) for field in fields)
 
 
 def write_repeated(fields: Iterable[Field]) -> bytes:
-    """Same as `write`, for few repeated names, whose values differ each time but have few different lengths."""
+    """Same as `write`, but fast for a few recurring names whose values differ each time but have only a few different
+    lengths."""
     block = b""
     for name, text in fields:
         block += up_to_value(name, len(text)) + text
@@ -260,5 +263,5 @@ def write_repeated(fields: Iterable[Field]) -> bytes:
 
 @lru_cache(1024)
 def up_to_value(name: bytes, size: int) -> bytes:
-    """Return a literal with a value of `size` bytes, without the value."""
+    """Return the beginning of a literal, up to its value of `size` bytes."""
     return literal(name, b"")[:-1] + _integer(size, 7)

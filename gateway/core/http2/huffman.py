@@ -1,9 +1,10 @@
-"""HPACK's Huffman code, RFC 7541 appendix B. The code is pure.
+"""HPACK's Huffman code (RFC 7541 appendix B). The code is pure.
 
-The code is canonical: the codes of one length are consecutive numbers in the order of their symbols, and each length
-continues where the shorter one ended. So the table below needs only the length of the code for each symbol.
+The code is canonical: codes of equal length are consecutive numbers in the order of their symbols, and the numbers of
+longer codes follow the numbers of shorter codes. So the table below needs only the code length of each symbol.
 
-Decoding is a state machine over half octets. A state is the sequence of bits since the last complete code.
+The decoder is a state machine that reads half an octet at a time. A state is the sequence of bits since the last
+complete code.
 """
 
 from collections.abc import Iterator
@@ -34,12 +35,12 @@ _SYMBOLS: dict[int, bytes] = {
     26: b"\xc0\xc1\xc8\xc9\xca\xcd\xd2\xd5\xda\xdb\xee\xf0\xf2\xf3\xff",
     27: b"\xcb\xcc\xd3\xd4\xd6\xdd\xde\xdf\xf1\xf4\xf5\xf6\xf7\xf8\xfa\xfb\xfc\xfd\xfe",
     28: bytes((*range(2, 9), 11, 12, *range(14, 22), *range(23, 32), 127, 220, 249)),
-    30: b"\n\r\x16",  # this includes the end of the string, which no string can contain
+    30: b"\n\r\x16",  # also the end of the string, which no string can contain
 }
 
 
 def _codes() -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield pairs of a code, as its length and its number, and its symbol."""
+    """Yield each code (its length and its number) with its symbol."""
     number = last = 0
     for length, symbol in chain.from_iterable(zip(repeat(length), found) for length, found in _SYMBOLS.items()):
         number <<= length - last
@@ -54,15 +55,14 @@ _Prefix = tuple[int, int]
 """The beginning of a code: the number of bits, and their value."""
 _BEGINNING: _Prefix = 0, 0
 _NEVER: _Prefix = _LONGEST, 0
-"""The state of an invalid string: no code starts with these bits, and every transition from this state leads back to
-it."""
+"""The state of an invalid string: no code starts with these bits, and all transitions lead back to this state."""
 
 
 @cache
 def _transitions() -> tuple[list[list[tuple[int, bytes]]], frozenset[int]]:
-    """Return the transitions. For each state, by its index, and for each four bits, a transition has the next state and
-    the completed symbol, if any. Codes have five bits or more, so four bits complete at most one symbol. Also return
-    the states in which a string can end."""
+    """Return the transitions: for each state and each value of the next four bits, the index of the next state, and the
+    completed symbol if there is one. Codes have five bits or more, so four bits complete at most one symbol. Also
+    return the states in which a string can end."""
     indices = {_BEGINNING: 0, _NEVER: 1}
     rows = []
     for prefix in (found := list(indices)):

@@ -1,4 +1,5 @@
-"""The settings that the peer sends in SETTINGS (RFC 9113 section 6.5.2). They determine what this side can send."""
+"""The settings that the peer sends in SETTINGS frames (RFC 9113 section 6.5.2). They limit the data that this side
+sends."""
 
 from gateway.core.errors import DecodeError
 from gateway.core.http2 import frames
@@ -14,12 +15,12 @@ from gateway.core.http2.frames import (
 from gateway.core.types import Buffer
 
 LARGEST_FRAME = 2**18
-"""Maximum number of data bytes to hand over in one step, even if the peer accepts larger frames, because the
-transport's buffer does not hold more."""
+"""Maximum number of data bytes to pass to the transport in one step, even if the peer accepts larger frames, because
+the transport's buffer is limited."""
 
 
 class PeerSettings:
-    """The last value of each of the peer's settings that matters to a sender."""
+    """The current values of the peer's settings that a sender needs."""
 
     __slots__ = ("frame_size", "initial_window", "most_streams")
 
@@ -34,20 +35,20 @@ class PeerSettings:
     def take(self, payload: Buffer) -> int:
         """Apply the values of a SETTINGS frame.
 
-        Returns by how many bytes the windows of open streams change (section 6.9.2).
+        Returns the number of bytes to add to the windows of open streams (section 6.9.2).
 
         Raises:
             ViolationError: a window is larger than 2^31-1.
             DecodeError: a setting has an invalid value.
         """
         before = self.initial_window
-        # Only the last value of each setting counts; a frame can hold thousands.
+        # Only the last value of each setting counts; a frame can contain thousands of values.
         for name, amount in dict(frames.read_settings(payload)).items():
             self._set(name, amount)
         return self.initial_window - before
 
     def _set(self, name: int, amount: int) -> None:
-        """Unknown settings are ignored (section 6.5.2)."""
+        """Set one value. Ignore unknown settings (section 6.5.2)."""
         match name:
             case Setting.MAX_CONCURRENT_STREAMS:
                 self.most_streams = amount

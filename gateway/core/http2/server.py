@@ -1,4 +1,5 @@
-"""The server's side of one HTTP/2 connection. The code is pure; `connection` describes how to use it.
+"""The server side of one HTTP/2 connection. The code is pure; `connection` describes how to use it. The gRPC listener
+and `http2_refusal` create it.
 
 The states of a stream:
 
@@ -16,9 +17,9 @@ The states of a stream:
 If a client breaks a rule on one stream, this side resets that stream; the connection continues. Resets use a separate
 credit, because they cost more than other frames.
 
-If this side drops a request, it always reports that to the client. HEADERS and DATA on a closed stream end the
-connection (section 5.1). The exception is a stream that the client might still consider open, because this side has
-reset it, or has announced by GOAWAY that it is too late.
+This side never drops a request without informing the client. HEADERS and DATA on a closed stream end the connection
+(section 5.1), unless the client might still consider the stream open, because this side has reset the stream or has
+sent GOAWAY.
 """
 
 from collections import deque
@@ -69,11 +70,12 @@ from gateway.core.http2.hpack import NO_TABLE
 from gateway.core.types import Buffer
 
 MAX_STREAMS = 100
-"""Maximum number of requests in flight on one connection, announced to the client."""
+"""Maximum number of requests in flight on one connection. The gateway announces it to the client."""
 MAX_RUNNING = 2 * MAX_STREAMS
-"""Like MAX_STREAMS, but including cancelled requests that still run.
+"""Maximum number of requests on one connection, including cancelled requests that still run.
 
-A client counts "only those in the "open" or "half-closed" state" (RFC 9113 section 5.1.2)."""
+Clients do not count cancelled requests: only streams "in the "open" or "half-closed" state" count for MAX_STREAMS (RFC
+9113 section 5.1.2)."""
 WINDOW = 2**20
 """Maximum number of bytes that a client can send on one stream before this side consumes them and sends a window
 update."""
@@ -82,12 +84,12 @@ _BYTES_PER_CREDIT = 4096
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
 
 _MOST_PING_STRIKES = 2
-"""Number of pings that can arrive before the required interval has passed."""
+"""Number of tolerated pings that arrive before the required interval has passed."""
 
 _MOST_ABANDONED = 256
-"""Maximum number of streams in the list of the latest resets by this side: frames for these streams can still arrive.
+"""Maximum number of stored streams that this side has reset. Frames for these streams can still arrive.
 
-A client assumes that at most MAX_STREAMS streams are open."""
+A client never considers more than MAX_STREAMS streams open."""
 _MOST_SKIPPED = 16
 """Maximum number of stored gaps in the stream numbers."""
 
@@ -114,7 +116,7 @@ class RequestReceived(NamedTuple, Generic[Head]):
 
 
 def http1_reply(text: str) -> bytes:
-    """Return a whole reply to a client that uses HTTP/1, with the explanation `text`."""
+    """Return a whole reply with the explanation `text`, for a client that uses HTTP/1."""
     return (
         b"HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
         b"Connection: close\r\n\r\n%b" % (len(text), text.encode())
@@ -125,37 +127,37 @@ _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 
 
 class Http2Server(Http2Connection, Generic[Head]):
-    """The server's side of a connection.
+    """The server side of a connection.
 
     `heads` reads the heads of requests. Clients that use HTTP/1 get `http1_reply`.
 
-    It creates these events: RequestReceived, or RequestStarted and DataReceived for a request that arrives in several
-    parts; StreamReset; DataSent."""
+    It creates the events RequestReceived, StreamReset and DataSent. For a request that arrives in several parts, it
+    creates RequestStarted and DataReceived instead of RequestReceived."""
 
     def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
         super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
         self.ping_interval = 0.0
         """Minimum time between two pings of a client that has no stream open and gets no frames in between, in seconds.
 
-        0 means no minimum. The caller sets it. All other pings are limited only by the credit."""
+        0 means no minimum. The caller sets this field. All other pings are limited only by the credit."""
         self.still_running = 0
-        """Requests that still run on closed streams.
+        """The number of requests that still run on closed streams.
 
-        The caller sets it. If there are MAX_STREAMS or more, the caller processes no more frames for one turn of the
-        event loop, because most of these requests end in the next turn."""
+        The caller sets this field. If it is MAX_STREAMS or more, the caller processes no more frames until the next
+        turn of the event loop, in which most of these requests end."""
         self._preamble = NO_TABLE
         """The bytes before the connection's first header block."""
         self._is_begun = False
         self._heads = HeadReader(heads)
         self._http1_reply = http1_reply
         self._last = 0
-        """The highest stream that was opened."""
+        """The highest number of a stream that was opened."""
         self._skipped: deque[range] = deque(maxlen=_MOST_SKIPPED)
         """Stream numbers that the client has skipped.
 
         These streams are closed although they were never open (section 5.1.1)."""
         self._abandoned: dict[int, None] = {}
-        """Streams that this side has reset, the oldest first."""
+        """The last streams that this side has reset, the oldest first."""
         self._is_full = False
         """True if the connection accepts no new streams, because it has sent the final GOAWAY."""
         self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
@@ -182,9 +184,9 @@ class Http2Server(Http2Connection, Generic[Head]):
     def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Same as in Http2Connection.
 
-        The frames are the HEADERS of a new stream and one DATA frame that ends it. Alternatively, an empty DATA frame
-        directly after that ends the stream, which is what HTTP libraries write that stream every body. In between,
-        grpcio widens the stream's window and then the connection's window. None of this spends or earns credit."""
+        The frames are the HEADERS of a new stream and one DATA frame. This DATA frame ends the stream, or an empty DATA
+        frame directly after it does: HTTP libraries that stream every body write such a frame. In between, grpcio
+        widens the stream's window and then the connection's window. None of these frames spends or earns credit."""
         begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
@@ -250,7 +252,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._trailed(stream, flags, fault)
 
     def _opened(self, number: int, block: bytes) -> Head | None:
-        """Return the head of the request that opens a stream; None if the request is refused."""
+        """Return the head of the request that opens a stream; None if this side refuses the request."""
         if number > self._last + 2:
             self._skipped.append(range(self._last + 1, number))
         self._last = number
@@ -279,7 +281,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._end_without_data(stream)
 
     def _trailed(self, stream: Stream, flags: int, fault: str) -> None:
-        """End a request by its trailers; their contents are ignored. `fault` is the error in them."""
+        """End a request at its trailers, whose contents are ignored. `fault` is the error in the trailers."""
         if not stream.is_receiving:
             self.break_off(stream, ErrorCode.STREAM_CLOSED, "")
         elif fault or not flags & END_STREAM:
@@ -298,7 +300,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         """Same as in Http2Connection.
 
         Ignore HEADERS and DATA only if the client might still consider the stream open. Otherwise end the connection,
-        so the client learns of every lost request."""
+        so the client gets an error for every lost request."""
         if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
             is_skipped = any(number in each for each in self._skipped)
             code = ErrorCode.PROTOCOL_ERROR if is_skipped and what == "HEADERS" else ErrorCode.STREAM_CLOSED
@@ -330,7 +332,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         if self._now - self._pinged < self.ping_interval:
             self._ping_strikes += 1
             if self._ping_strikes > _MOST_PING_STRIKES:
-                # gRPC clients recognize this text, and ping less often after it.
+                # gRPC clients recognize this text, and then ping less often.
                 raise ViolationError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
         else:
             self._ping_strikes = 0
@@ -374,7 +376,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         super().reset(stream, code)
 
     def respond(self, stream: Stream, head: bytes, data: tuple[Buffer, ...], trailers: bytes) -> None:
-        """Send a whole reply: the header block `head`, `data`, and the header block `trailers`. If the stream is
+        """Send a whole reply: the header block `head`, then `data`, then the header block `trailers`. If the stream is
         closed, do nothing."""
         if stream.is_closed:
             return
@@ -386,7 +388,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             number = stream.id
             before = HEADER.pack(size << 8 | DATA, 0, number)
             if len(head) <= most >= len(trailers):
-                # Most replies: a frame each for the head, the message and the trailers, written together.
+                # Most replies: one frame each for the head, the message and the trailers, written together.
                 opening = HEADER.pack(len(head) << 8 | HEADERS, END_HEADERS, number)
                 closing = HEADER.pack(len(trailers) << 8 | HEADERS, ENDS, number)
                 self.queued.append(b"".join((opening, head, before, *data, closing, trailers)))
@@ -413,8 +415,8 @@ class Http2Server(Http2Connection, Generic[Head]):
             self.sends(0)
 
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
-        """Send a part of the data of a reply after `send_head`. No other part can follow while `stream.unsent` is set;
-        DataSent reports when all data has been sent."""
+        """Send a part of a reply's data after `send_head`. Send the next part only after `stream.unsent` is cleared,
+        which the event DataSent reports."""
         if stream.is_closed:
             return
         size = sum(map(len, data))
@@ -460,14 +462,14 @@ class Http2Server(Http2Connection, Generic[Head]):
 
     def begin_drain(self) -> None:
         """Ask the client to open no more streams. The connection still serves streams that the client opened before it
-        received this. When the client responds to the following ping, the connection calls `refuse_new_streams`. If the
-        client does not respond, the caller must call it."""
+        received this request. When the client responds to the ping that follows, the connection calls
+        `refuse_new_streams`. If the client does not respond, the caller must call `refuse_new_streams`."""
         self.queued.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
         self.queued.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def refuse_new_streams(self) -> None:
-        """Announce the last stream to the client. The connection ignores streams that the client opens later, as the
-        client expects."""
+        """Announce the last stream to the client. The connection then ignores streams that the client opens later; the
+        client knows that they were not processed."""
         if not self._is_full:
             self._is_full = True
             self.queued.append(frames.go_away(ErrorCode.NO_ERROR, self._last))
@@ -478,10 +480,11 @@ class Http2Server(Http2Connection, Generic[Head]):
         return self._is_full and not self.streams and not self.still_running
 
     def refuse(self, text: str) -> None:
-        """Refuse a connection from its start, with GOAWAY alone.
+        """Refuse a new connection by sending only GOAWAY.
 
-        If the gateway sent SETTINGS, gRPC clients would regard the connection as successful, reset their backoff, and
-        reconnect immediately, thousands of times a second. After GOAWAY alone, they regard the connection as failed."""
+        If the gateway also sent SETTINGS, gRPC clients would treat the connection as successful, reset their backoff,
+        and reconnect immediately, thousands of times a second. If they receive only GOAWAY, they treat the connection
+        as failed."""
         self.queued.clear()
         self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
 
@@ -493,7 +496,7 @@ class Http2Server(Http2Connection, Generic[Head]):
 
 
 def _opening(header_limit: int) -> bytes:
-    """Return the first frames that a server sends. `hpack` explains the table size of 0."""
+    """Return the first frames that a server sends. `hpack` explains the table size 0."""
     settings = {
         Setting.HEADER_TABLE_SIZE: 0,
         Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,

@@ -1,12 +1,13 @@
 """JSON with tensors. Arrays of numbers and strings become tensor data directly, without Python objects.
 
-Messages that are declared as types (msgspec Structs) contain the texts of their arrays. `contents` converts a text to
-raw data, and raw data to text. The general reader, `read`, handles all other documents, and documents that do not match
-a type. For documents up to 8 KiB orjson reads the whole document (`small`). In larger documents, `document` cuts out
-the texts of the wanted arrays, simdjson or orjson read them a piece at a time (`bulk_numbers`, `bulk_strings`), and the
-rest is small and plain. Both methods give the same values. Every error text comes from the second method.
+- Typed reading (`typed`): messages that are declared as types (msgspec Structs) keep the JSON text of their arrays.
+  `contents` converts this text to raw data, and raw data to text.
+- General reading (`read`), for all other documents, and for documents that do not match a type: for documents up to 8
+  KiB, orjson reads the whole document (`small`). In larger documents, `document` cuts out the texts of the arrays.
+  simdjson or orjson then read these texts a piece at a time (`bulk_numbers`, `bulk_strings`); the rest is small and
+  plain. Both methods give the same values. Every error message comes from the method for larger documents.
 
-The package refuses the following content, because real servers disagree on its meaning, or crash on it:
+The package refuses the following content, because real servers disagree about its meaning or crash:
 
 - Keys that occur twice in one object.
 - Nesting beyond 64 levels.
@@ -14,13 +15,13 @@ The package refuses the following content, because real servers disagree on its 
 - Bytes after the document.
 - More values outside tensor data than `limits.json_values`.
 
-Integers stay exact up to 64 bits in arrays, and at any size elsewhere. `1` and `1.0` stay different.
+In arrays, integers of up to 64 bits stay exact; elsewhere, integers of any size do. `1` and `1.0` stay different.
 
-orjson and numpy alone are not sufficient. orjson keeps the last of two equal keys and turns integers beyond 64 bits
-into floats. numpy mixes booleans with numbers. Every number becomes a Python object. They read a request with 100,000
-doubles in 4,142 us; this package needs 2,280 us and a limited amount of memory. For 200 numbers and fewer they are
-faster (1.1 us for 10 doubles, this package 4.4 us). The difference pays for these checks. See docs/dependencies.md and
-docs/decisions/json.md for the figures.
+orjson and numpy alone are not sufficient: orjson keeps the last of two equal keys and turns integers that do not fit in
+64 bits into floats, numpy mixes booleans with numbers, and every number becomes a Python object. They read a request
+with 100,000 doubles in 4,142 us; this package needs 2,280 us and a limited amount of memory. For up to 200 numbers
+orjson and numpy are faster (1.1 us for 10 doubles, this package 4.4 us). The difference is the cost of the checks. See
+docs/dependencies.md and docs/decisions/json.md for the figures.
 """
 
 from gateway.core.json import missing

@@ -15,13 +15,13 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 _COMMA = ord(",")
 
 _PIECE = 2**20
-"""Number of bytes that one call into C compares.
+"""Number of bytes to compare in one call into C.
 
-No other thread runs during the call; a call for 64 MiB would take 60 ms."""
+No other thread runs during the call. A call for 64 MiB would take 60 ms."""
 
 
 class ArrayForm(Enum):
-    """How to read the value of a key."""
+    """The way to read the value of a key."""
 
     ARRAY = "one rectangular array of any rank, or one scalar"
     VECTORS = "a list of vectors of any lengths, each perhaps a scalar"
@@ -33,16 +33,16 @@ class ArrayForm(Enum):
 class Array(Struct, frozen=True):
     """One rectangular JSON array, or a scalar.
 
-    `shape` is () for a scalar. `values` are flat and row-major, as a numpy array. Its type is int64, uint64 (if a
-    literal is above INT64), float64 (if a literal has a fraction or an exponent) or bool. Strings are bytes, in the raw
-    format of BYTES with UTF-8. The type of an array without elements is int64."""
+    `shape` is () for a scalar. `values` is a flat, row-major numpy array of int64, uint64 (if a literal is above the
+    range of INT64), float64 (if a literal has a fraction or an exponent) or bool. An array without elements is int64.
+    If the elements are strings, `values` is their raw format of BYTES, in UTF-8."""
 
     values: Numbers | bytes
     shape: Shape
 
 
 def read_array(text: Text, values: int, literals: bool) -> Array:
-    """Return the array or scalar in `text`, which contains no object.
+    """Return the array or scalar in `text`, which contains no JSON object.
 
     Raises:
         DecodeError: the text is not JSON, is ragged or mixed, or has a value other than numbers, booleans and strings.
@@ -60,7 +60,7 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
 def nesting(text: bytes, leaves: int) -> Shape:
     """Return the shape of a nested list of `leaves` numbers.
 
-    Raises DecodeError if the list is ragged, or nested too deep."""
+    Raises DecodeError if the list is ragged or nested too deeply."""
     rank, close = text.rfind(b"[") + 1, text.find(b"]")
     if text.startswith(_OPENINGS[:rank]) and len(text) - close == rank <= MAX_DEPTH and text.endswith(_CLOSINGS[:rank]):
         return (*_ONES[: rank - 1], leaves)  # a single row
@@ -71,10 +71,10 @@ _OPENINGS, _CLOSINGS, _ONES = b"[" * MAX_DEPTH, b"]" * MAX_DEPTH, (1,) * MAX_DEP
 
 
 def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
-    """Return the vectors of a list, each an array without nesting, or a single number.
+    """Return the vectors of a list. Each is an array without nesting, or a single number.
 
     Raises:
-        DecodeError: same as `read_array`. Also if the list is nested deeper, or has more vectors than `values`.
+        DecodeError: same as `read_array`, or if the list is nested deeper or contains more than `values` vectors.
     """
     body, close = text.body, text.body.rfind(b"]", text.start, text.end)
     if text.has(b'"'):
@@ -104,7 +104,7 @@ _CLOSING = re.compile(rb"\][ \t\r\n]*+")
 
 
 def _next_vector(body: bytes, at: int, close: int) -> Text:
-    """Return the text of the vector that begins at `at`, up to the comma or the end of the list."""
+    """Return the text of the vector that begins at `at`. It ends before the next comma or the end of the list."""
     start = _end_of(_OPENING, body, at, close)
     if not body.startswith(b"[", start, close):
         comma = body.find(b",", start, close)
@@ -144,10 +144,11 @@ def _structure(text: Text) -> bytes:
 
 
 def _nesting(structure: bytes, leaves: int) -> Shape:
-    """Return the shape of an array of `leaves` elements. `structure` is its text reduced to brackets and commas.
+    """Return the shape of an array of `leaves` elements. `structure` is the array's text, reduced to brackets and
+    commas.
 
-    The structure of a rectangular array follows from its shape by repetition: `[,,]` three times is `[[,,],[,,],[,,]]`.
-    So at each level, from the innermost, the first block must be the first block of the level within, repeated.
+    The structure of a rectangular array is a repetition: three rows `[,,]` give `[[,,],[,,],[,,]]`. So at each level,
+    from the innermost outwards, the first block must repeat the first block of the next inner level.
 
     Raises:
         DecodeError: the array is ragged, or nested deeper than MAX_DEPTH.
@@ -155,7 +156,7 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     rank = len(structure) - len(structure.lstrip(b"["))
     if rank > MAX_DEPTH:
         raise DecodeError(f"nested deeper than {MAX_DEPTH}")
-    # the first block of each level begins at the level's bracket, and ends before `end`
+    # the first block of a level begins at the level's bracket and ends before `end`
     end = structure.find(b"]") + 1
     if structure.find(b"[", rank, end) >= 0:
         raise _ragged()
@@ -163,7 +164,7 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     shape = [size - 1]
     for inner in range(1, rank):
         start = rank - inner - 1
-        # it ends at the first run of this many closing brackets
+        # the block ends at the first run of this many closing brackets
         end = structure.find(b"]" * (inner + 1)) + inner + 1
         count = max(1, (end - start - 1) // (size + 1))
         if end - start != count * (size + 1) + 1 or not _is_repeated(structure, start + 1, end - 1, size):
@@ -173,14 +174,14 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     if end != len(structure):
         raise _ragged()
     if leaves == 0:
-        shape[-1] = 0  # without commas `[[1], [2]]` and `[[], []]` look alike
+        shape[-1] = 0  # without numbers, `[[1], [2]]` and `[[], []]` look alike
     if leaves != prod(shape):
         raise DecodeError("ragged: its rows differ in length")
     return tuple(shape)
 
 
 def _is_repeated(structure: bytes, start: int, end: int, size: int) -> bool:
-    """Return whether `structure[start:end]` is its first `size` bytes, repeated with a comma between."""
+    """Return whether `structure[start:end]` consists of copies of its first `size` bytes, with commas in between."""
     step = size + 1
     if end - start > size and structure[start + size] != _COMMA:
         return False

@@ -1,15 +1,15 @@
 """Read arrays of numbers and booleans from JSON text with simdjson, in pieces, without Python objects.
 
-Pieces keep the parser's own memory (14 bytes for each byte of text) small enough for the cache. If simdjson cannot read
-a piece, these methods are tried in order, each slower than the previous one:
+Pieces keep the parser's own memory (14 bytes for each byte of text) small enough for the processor's cache. The module
+tries these methods in order for each piece, from fast to slow:
 
-1. simdjson: Reads numbers as int64, uint64 or double.
-2. Booleans: Replaces booleans by 1 and 0, then uses simdjson.
-3. NaN and infinities, if allowed: Replaces them by unusual doubles, uses simdjson, then replaces these doubles by NaN
-   and infinities.
-4. Python's json: Reads integers of any size, and raises errors that name the element; for at most _SLOW_LIMIT bytes.
+1. simdjson reads numbers as int64, uint64 or double.
+2. Booleans: simdjson reads the text, in which 1 and 0 replace the booleans.
+3. NaN and infinities, if allowed: simdjson reads the text with unusual doubles in their positions. The module then
+   replaces these doubles with NaN and infinities.
+4. Python's json reads integers of any size, and raises errors that identify the element; for at most _SLOW_LIMIT bytes.
 
-The pieces are then joined to one array. Its type is the type that all literals together require.
+Finally, the module joins the pieces to one array, whose type depends on all literals together.
 """
 
 import json
@@ -30,7 +30,7 @@ MAX_DEPTH = 64
 INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 BLANKS = b" \t\r\n"
 
-PIECE = 2**18  # bytes; sizes from 64 KiB to 1 MiB are equally fast, above that the parser's memory exceeds the cache
+PIECE = 2**18  # bytes; 64 KiB to 1 MiB are equally fast; above 1 MiB, the parser's memory exceeds the cache
 _SLOW_LIMIT = 2**24  # bytes of one array; Python's json takes half a second for them
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
@@ -62,13 +62,13 @@ class Text(Struct, frozen=True, gc=False):
 
 
 def read_numbers(text: Text, values: int, literals: bool) -> Numbers:
-    """Return the numbers or booleans of an array, flat and in order, as int64, uint64, float64 or bool (see `Array`).
+    """Return the numbers or booleans of an array as a flat array of int64, uint64, float64 or bool (see `Array`).
 
-    The function checks brackets and commas according to JSON; the array can be ragged.
+    The function checks brackets and commas according to the JSON grammar; the array can be ragged.
 
     Raises:
-        DecodeError: the text is not JSON, mixes numbers with booleans, has a number out of range, or has more nested
-            arrays than elements and `values` together.
+        DecodeError: the text is not JSON, mixes numbers with booleans, contains a number out of range, or has more
+            nested arrays than elements and `values` together.
     """
     if text.end - text.start <= PIECE:  # true for most texts: one piece, with numbers only
         whole = text.bytes
@@ -88,9 +88,8 @@ def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
     (int64) or `u` (uint64).
 
     Raises:
-        DecodeError: the text is anything else, or a number is out of the kind's range. For `f`, numbers without any
-            fraction or exponent are an error too, because integers would be rounded twice on their way to a smaller
-            float.
+        DecodeError: the text is anything else, or a number is out of the kind's range. For `f`, also if no number has a
+            fraction or an exponent, because converting integers to a smaller float would round them twice.
     """
     code, is_certain = _CODES[kind], kind != "f"
     for piece in _flat_texts(memoryview(text)):
@@ -104,7 +103,7 @@ def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
 
 
 def _flat_texts(view: memoryview) -> Iterator[bytearray]:
-    """Yield the text of a list without nesting, in pieces of about PIECE bytes that are lists themselves."""
+    """Split the text of a list without nesting into pieces of about PIECE bytes, which are lists themselves."""
     if view[0] != _OPENING or view[-1] != _CLOSING:
         raise DecodeError("not a list")
     at, end = 1, len(view) - 1
@@ -127,14 +126,14 @@ _OPENING, _CLOSING = b"[]"
 
 
 class _Parser(threading.local):
-    """A parser for each thread, because the arrays that it returns are views of its memory."""
+    """One parser per thread, because the arrays that a parser returns are views of its memory."""
 
     def __init__(self) -> None:
         self.parser = simdjson.Parser()
 
     def parse(self, text: Buffer, *codes: "Code") -> Numbers | None:
-        """Return the numbers in the array `text`, flat, in the first type of `codes` that can represent all of them;
-        None if all types are too small, or if the text is not an array of numbers."""
+        """Return the numbers in the array `text` as a flat array of the first type in `codes` that can represent all of
+        them; None if no type can, or if the text is not an array of numbers."""
         try:
             array: Any = self.parser.parse(text)
         except (ValueError, RuntimeError):
@@ -149,7 +148,7 @@ class _Parser(threading.local):
         return None
 
     def parse_raw(self, text: bytes, code: "Code") -> bytes | None:
-        """Return the same numbers as bytes, all of one type. For a few numbers, this takes half of the time."""
+        """Return the same numbers as bytes of one type. For a few numbers, this takes half of the time."""
         try:
             array: Any = self.parser.parse(text)
             return bytes(array.as_buffer(of_type=code))
@@ -170,8 +169,8 @@ parse_raw = _simd.parse_raw
 class _Piece:
     """The numbers of one piece of the text.
 
-    `beyond` is an error text; set if no 64-bit type has the range for all integers of the piece. The error applies only
-    if all literals of the whole array are integers; otherwise the array has doubles."""
+    `beyond` is an error message, set if the integers of the piece do not all fit in one 64-bit type. The error applies
+    only if all literals of the whole array are integers; otherwise the array becomes float64."""
 
     numbers: Numbers
     beyond: str = ""
@@ -228,7 +227,7 @@ class _ArrayReader:
         return self._parse_slowly(text) if numbers is None else _Piece(numbers)
 
     def _parse_slowly(self, text: bytes) -> _Piece:
-        """Read a piece by Python's json: integers of any size, and errors that name the element."""
+        """Read a piece with Python's json, which reads integers of any size. Its errors identify the element."""
         self._slow += len(text)
         if self._slow > _SLOW_LIMIT:
             raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers, some of them beyond 64 bits")
@@ -251,10 +250,10 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _occurrences(text: bytes, mark: bytes) -> int:
-    """Return how often the byte `mark` is in `text`.
+    """Return how often the byte `mark` occurs in `text`.
 
-    Usually it occurs once or never, and finding a byte takes a twentieth of the time of `bytes.count`. For more
-    occurrences, numpy counts in a fifth of that time."""
+    Usually the byte occurs once or never. Finding a byte takes a twentieth of the time of `bytes.count`. For more
+    occurrences, numpy counts in a fifth of the time of `bytes.count`."""
     first = text.find(mark)
     if first < 0:
         return 0
@@ -264,11 +263,11 @@ def _occurrences(text: bytes, mark: bytes) -> int:
 
 
 def has_fraction(text: bytes | bytearray) -> bool:
-    """Return whether a literal has a fraction or an exponent."""
+    """Return whether any literal has a fraction or an exponent."""
     return _POINT in text or _SMALL_E in text or _CAPITAL_E in text
 
 
-_POINT, _SMALL_E, _CAPITAL_E = b".eE"  # finding a number among bytes takes a quarter of the time that a text takes
+_POINT, _SMALL_E, _CAPITAL_E = b".eE"  # integers: finding one takes a quarter of the time of a byte string
 
 
 def _parse_booleans(text: bytes) -> Numbers | None:
@@ -280,9 +279,9 @@ def _parse_booleans(text: bytes) -> Numbers | None:
     return numbers.astype(np.bool_) if numbers is not None and numbers.size == count else None
 
 
-# For each literal, this table has its spellings with a byte that only this spelling has (finding a byte is fast), the
-# double that replaces it while the text is parsed, and its value. `-Infinity` comes before `Infinity`, which it
-# contains.
+# For each literal, this table contains its spellings with a byte that occurs only in this spelling (finding a byte is
+# fast), the double that replaces the literal while the text is parsed, and the literal's value. `-Infinity` comes
+# before `Infinity`, because it contains this word.
 _LITERALS = (
     (((b"-Infinity", b"I"), (b"-inf", b"f")), -2.718281828459045e301, -np.inf),
     (((b"Infinity", b"I"), (b"inf", b"f")), 2.718281828459045e301, np.inf),
@@ -330,9 +329,9 @@ def _refuse_constant(name: str) -> float:
 
 
 class _Constant(float):
-    """NaN, Infinity or -Infinity from a literal of that name.
+    """The value of the literal NaN, Infinity or -Infinity.
 
-    Any other infinite float was a finite number in the text."""
+    All other infinite floats were finite numbers in the text."""
 
 
 _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -406,7 +405,7 @@ def _to_double(leaf: int | float) -> float:
 
 
 def _join(pieces: list[_Piece]) -> Numbers:
-    """Return the pieces as one array, whose type is the type that all literals together require."""
+    """Return the pieces as one array, whose type depends on all literals together."""
     if len(pieces) == 1 and not pieces[0].beyond:
         return pieces[0].numbers
     kinds = {piece.numbers.dtype.kind for piece in pieces if not piece.beyond}

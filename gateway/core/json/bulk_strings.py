@@ -1,10 +1,11 @@
 """Read arrays of strings from JSON text in pieces, directly into the raw format of BYTES.
 
-A string of one letter takes four bytes of text, and sixty as a Python object. Reading 64 MiB in one call would take
-gigabytes.
+A string of one letter takes four bytes in JSON, and sixty as a Python object. Reading 64 MiB in one call would take
+gigabytes of memory.
 
 A piece ends at the first comma after the last string that ends within _PIECE bytes. In text without escapes, every
-other quote closes a string, so counting quotes finds that comma. In text with escapes, a pattern matches whole strings.
+second quote closes a string, so counting quotes finds this comma. In text with escapes, a pattern matches whole
+strings.
 """
 
 import re
@@ -20,9 +21,9 @@ from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Text, describe_mix
 _PIECE = 2**12  # bytes; larger pieces are not faster
 
 _LONG = 2**20
-"""Minimum size for reading a string in steps, in bytes.
+"""Minimum size of a string to read in steps, in bytes.
 
-Reading a string of 64 MiB in one step would stop all other threads for 80 ms."""
+Reading a string of 64 MiB in one step would block all other threads for 80 ms."""
 _ESCAPED = 12
 """Length of the longest escape, in bytes: two halves of a surrogate pair."""
 _SECOND_HALF = re.compile(rb"\\u[dD][c-fC-F]")
@@ -36,18 +37,20 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 
 def read_string(text: Text) -> bytes:
     """Return the raw format of the one string in `text`. Raises DecodeError if the text is not a string."""
-    string: str = _load(text.bytes)  # the text has a quote and no brackets, so it is a string or invalid
+    string: str = _load(text.bytes)  # the text contains a quote and no brackets: a string, or invalid
     return bytes_elements.pack([string.encode()])
 
 
 class Strings:
-    """The strings of one array: `raw` is their raw format in UTF-8, `structure` the brackets and commas around them."""
+    """The strings of one array: `raw` contains them in the raw format, in UTF-8, and `structure` the brackets and
+    commas around them."""
 
     def __init__(self, text: Text, values: int) -> None:
-        """Read the array `text`. The constructor checks brackets and commas according to JSON; the array can be ragged.
+        """Read the array `text`. The constructor checks brackets and commas according to the JSON grammar; the array
+        can be ragged.
 
         Raises:
-            DecodeError: the text is not JSON, has an element that is not a string, or has more nested arrays than
+            DecodeError: the text is not JSON, contains an element that is not a string, or has more nested arrays than
                 strings and `values` together.
         """
         self.count = 0
@@ -89,7 +92,7 @@ class Strings:
         return bytes_elements.pack(map(str.encode, leaves)), between
 
     def _completed(self, piece: bytes, between: bytes, last: bool) -> bytes:
-        """Return the piece with added brackets, which make it a whole array for the parser."""
+        """Return the piece with added brackets, so the parser sees a whole array."""
         outer = self._depth
         self._depth += between.count(b"[") - between.count(b"]")
         if (self._depth != 0) if last else (self._depth < 1):
@@ -100,7 +103,7 @@ class Strings:
 
 
 def _piece_end(text: Text, at: int) -> int:
-    """Return the end of the piece that begins at `at`: a comma outside of strings, or the end of the text."""
+    """Return the end of the piece that begins at `at`: a comma outside strings, or the end of the text."""
     body, stop = text.body, at + _PIECE
     if text.end <= stop:
         return text.end
@@ -112,8 +115,8 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
-    """For a piece in which no string ends, return the last comma before the next string and `stop`, or otherwise the
-    end of that string."""
+    """Return the end of a piece in which no string ends: the last comma before both the next string and `stop` or, if
+    there is no such comma, the end of the next string."""
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:
@@ -123,8 +126,8 @@ def _behind_next_string(text: Text, at: int, stop: int) -> int:
 
 
 def string_end(body: bytes, start: int) -> int:
-    """Return the end of the string that begins at `start`. Return a negative number if the string at `start` is missing
-    or incomplete."""
+    """Return the end of the string that begins at `start`; a negative number if no string begins there or the string is
+    incomplete."""
     if not body.startswith(b'"', start):
         return -1
     at = start + 1
@@ -143,15 +146,15 @@ def _behind_strings(body: bytes, start: int, stop: int) -> int:
     if body.find(b"\\", start, stop) >= 0:
         whole = _WHOLE_STRINGS.match(body, start, stop)
         return whole.end() if whole else start
-    # without escapes every other quote closes a string; counting quotes is far faster than matching
+    # without escapes, every second quote closes a string; counting quotes is far faster than matching
     if body.count(b'"', start, stop) % 2:
         stop = body.rfind(b'"', start, stop)
     return max(start, body.rfind(b'"', start, stop) + 1)
 
 
 def _around(piece: bytes) -> tuple[bytes, bytes] | None:
-    """Return the brackets before and after the strings of a piece; None if brackets between the strings are
-    possible."""
+    """Return the brackets before and after the strings of a piece; None if there might be brackets between the
+    strings."""
     rest = piece.lstrip(_EDGE)
     strings = rest.rstrip(_EDGE)
     if b"[" in strings or b"]" in strings or not (strings[:1] == strings[-1:] == b'"'):
@@ -160,8 +163,8 @@ def _around(piece: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes] | None:
-    """Return the UTF-8 of the one long string in a piece, read in steps; None if the piece is anything else, or
-    invalid."""
+    """Read a piece that contains one long string in steps, and return the string in UTF-8; None if the piece contains
+    anything else or is invalid."""
     if around is None or around[0].strip(b"[") or around[1].strip(b"]"):
         return None
     at, end = piece.index(b'"') + 1, piece.rindex(b'"')
@@ -181,7 +184,7 @@ def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes
 
 
 def _step_end(piece: bytes, at: int, end: int) -> int:
-    """Return where to end a step through the content of a string without dividing a character or an escape."""
+    """Return the end of a step through the content of a string. The end divides no character and no escape."""
     stop = at + _LONG
     if stop >= end:
         return end
@@ -190,7 +193,7 @@ def _step_end(piece: bytes, at: int, end: int) -> int:
     last = piece.rfind(b"\\", max(at, stop - _ESCAPED), stop)
     if last < 0:
         return stop
-    # Each pair of backslashes before it is one escape. The step ends before the escape that is at the edge.
+    # Each pair of backslashes is one escape. The step ends before the last escape, which might cross the end.
     run = last + 1 - len(piece[at : last + 1].rstrip(b"\\")) - at
     escape = last if run % 2 else last - 1
     is_second_half = _SECOND_HALF.match(piece, escape) is not None
@@ -218,8 +221,7 @@ def _leaves(level: list[Any]) -> list[Any]:
 
 
 def _refuse_other_than_strings(leaves: list[Any], before: int) -> None:
-    """Raise DecodeError for an element that is not a string. `before` is the number of strings in the previous
-    pieces."""
+    """Raise DecodeError if an element is not a string. `before` is the number of strings in the previous pieces."""
     if not set(map(type, leaves)) <= {str}:
         last = [""] * min(before, 1)
         raise DecodeError(describe_mixture([*last, *leaves], before - len(last)))

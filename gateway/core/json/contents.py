@@ -1,8 +1,8 @@
-"""Convert the contents of one tensor from the text of a JSON array to raw data, and from raw data to text.
+"""Convert the contents of one tensor from the text of a JSON array to raw data, and back.
 
-Types of messages (msgspec Structs) keep a tensor's `data` as text in both directions. These functions convert the text
-in bulk. Numbers of the datatype's own kind in a flat list become raw data directly. Any other text becomes an Array,
-which the caller checks and casts.
+Message types (msgspec Structs) keep a tensor's `data` as JSON text, in requests and responses. The functions of this
+module convert the text in bulk. Numbers of the datatype's own kind in a flat list become raw data directly. Any other
+text becomes an Array, which the caller checks and casts.
 """
 
 from collections.abc import Iterable
@@ -25,33 +25,32 @@ LETTERS = {
     Datatype.UINT8: "B", Datatype.UINT16: "H", Datatype.UINT32: "I", Datatype.UINT64: "Q",
     Datatype.FP32: "f", Datatype.FP64: "d",
 }  # fmt: skip
-"""The letters of `struct` for the datatypes that `struct` converts correctly.
+"""The format letters of `struct` for the datatypes that `struct` converts correctly.
 
-`struct` rounds floats to nearest and refuses values that are out of range, as `casting` does."""
+Like `casting`, `struct` rounds floats to nearest and refuses values that are out of range."""
 
 _FEW_READ = 64
-"""Maximum count for which orjson and `struct` make raw data faster than simdjson and numpy, if the numbers need
-conversion."""
+"""Maximum number of numbers that orjson and `struct` convert to raw data faster than simdjson and numpy."""
 _PACKERS = {
     datatype: [Struct(f"<{count}{letter}").pack for count in range(_FEW_READ + 1)]
     for datatype, letter in LETTERS.items()
     if datatype.size < 8
 }
-"""Functions that pack a given number of numbers.
+"""The functions that pack numbers, by datatype and by number of numbers.
 
-The table is needed because `struct` itself caches only 100 formats, for all datatypes together."""
-_POINT, _SMALL_E, _OPENING = b".e["  # finding a number among bytes takes a quarter of the time that a text takes
+The table exists because `struct` itself caches only 100 formats for all datatypes together."""
+_POINT, _SMALL_E, _OPENING = b".e["  # integers: finding one takes a quarter of the time of a byte string
 _FEW_WRITTEN = 64
-"""Maximum count for which orjson writes Python's numbers faster than numpy's."""
+"""Maximum number of numbers that orjson writes faster as Python numbers than as a numpy array."""
 
 
 def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None:
-    """Return the raw data of the flat JSON list `text`, which begins with its bracket and has `count` numbers: integers
-    for an integer datatype, any numbers for a float.
+    """Return the raw data of the flat JSON list `text`, which begins with its bracket and contains `count` numbers:
+    integers for an integer datatype, any numbers for a float.
 
-    Returns None for every other text, and for FP16, BF16, BOOL and BYTES. `array` then reads the text or reports the
-    error. The data is the same as the result of `array` followed by `cast`. Memory is allocated only for as many
-    numbers as the text can contain."""
+    Returns None for every other text, and for FP16, BF16, BOOL and BYTES; in these cases, `array` reads the text or
+    reports the error. The result equals the result of `array` followed by `cast`. The function allocates memory only
+    for as many numbers as the text can contain."""
     letter = LETTERS.get(datatype)
     if letter is None or not count:
         return None
@@ -68,7 +67,8 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
             return packers[count](*orjson.loads(text))
         except (StructError, OverflowError, TypeError, orjson.JSONDecodeError):
             return None
-    # a number takes at least a digit and a comma or the closing bracket; a flat list has one opening bracket
+    # a number takes at least two bytes: a digit, and a comma or the closing bracket; a flat list has one opening
+    # bracket
     if 2 * count >= len(text) or text.rfind(_OPENING) != 0:
         return None
     if is_float and (has_point or has_fraction(text)):
@@ -106,13 +106,14 @@ def shaped(text: bytes, datatype: Datatype) -> tuple[Buffer, Shape] | None:
 
 
 def _list_in(text: Text) -> Buffer:
-    """Return the list in `text`, without trailing blanks; empty if the text is not a list."""
+    """Return the list in `text` without trailing blanks, or empty bytes if the text is not a list."""
     end = text.body.rfind(b"]", text.start, text.end) + 1
     return memoryview(text.body)[text.start : end] if end and not text.body[end : text.end].strip(BLANKS) else b""
 
 
 def _converted(numbers: bytes, code: str, datatype: Datatype) -> Buffer | None:
-    """Return 8-byte `numbers` of the `code` of `struct` as `datatype`; None if a number is out of range."""
+    """Convert 8-byte `numbers` with the `struct` letter `code` to `datatype`. Return None if a number is out of
+    range."""
     try:
         return cast(np.frombuffer(numbers, _DTYPES[code]), datatype, "").tobytes()
     except DecodeError:
@@ -158,7 +159,7 @@ _N = ord("n")
 
 
 def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
-    """Return raw data of numbers or booleans as a flat JSON list, in pieces of text.
+    """Return the numbers or booleans in raw `data` as a flat JSON list, in pieces of text.
 
     For arguments and errors, see `number_pieces`."""
     letter = LETTERS.get(datatype)

@@ -1,12 +1,13 @@
 """Read JSON documents of any size.
 
-The module cuts out the texts of arrays and reads them in bulk; the rest of the document is small and plain.
+The module cuts out the texts of arrays and reads them in bulk; the rest of the document is small and plain. `reading`
+calls it for documents that are too large for `small`.
 
     {"id": "a", "data": [[1, 2], [3, 4]]}   ──▶   {"id": "a", "data": 0}  and  [[1, 2], [3, 4]]
 
-It scans the text from string to string. After a wanted key, it cuts out the value up to the next key or `}`, whatever
-the value is, and writes 0 instead. So the document is valid JSON if and only if the rest and every cut text are. The
-scan also counts the tokens between strings, which keeps the rest and the list of cuts within the limit.
+It scans the text from string to string. After a wanted key, it cuts out any value, up to the next key or `}`, and
+writes 0 instead. So the document is valid JSON if and only if the rest and all cut texts are. The scan also counts the
+tokens between strings, to limit the size of the rest and the number of cuts.
 """
 
 import json
@@ -25,12 +26,12 @@ from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Text
 from gateway.core.json.bulk_strings import string_end
 
 Json: TypeAlias = Any
-"""A plain Python value of JSON: dict, list, str, int, float, bool or None."""
+"""A JSON value as a plain Python object: dict, list, str, int, float, bool or None."""
 
 
 @frozen
 class Wanted:
-    """The keys whose values are arrays, at any level or only at `level`."""
+    """The keys whose values to read as arrays, at any level or only at `level`."""
 
     arrays: Mapping[str, ArrayForm]
     level: int | None
@@ -63,8 +64,8 @@ class AllBut(Mapping[str, ArrayForm]):
 
 
 def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
-    """Return a function that returns the name of a key if it is in `arrays`, otherwise None. The function takes the
-    bytes of the key, without escapes."""
+    """Return a function that takes the bytes of a key without escapes, and returns the key's name if it is in `arrays`,
+    otherwise None."""
     if not isinstance(arrays, AllBut):
         return {name.encode(): name for name in arrays}.get
 
@@ -76,11 +77,11 @@ def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
 
 
 class Walk:
-    """Replaces the values of wanted keys in a plain document by arrays, in the order of the text.
+    """Replaces the values of wanted keys in a plain document with arrays, in the order of the text.
 
     `convert` returns the array for a key and its plain value. `members` and `values` count items outside the arrays.
-    `has_large` is True if, outside the arrays, there is a float that orjson might have made from an integer beyond 64
-    bits."""
+    `has_large` is True if there is a float outside the arrays that orjson might have made from an integer that does not
+    fit in 64 bits."""
 
     __slots__ = ("_convert", "_items", "_wanted", "has_large", "members")
 
@@ -139,7 +140,8 @@ class Walk:
 
 
 LARGE = 2.0**63
-"""orjson turns integers beyond 64 bits into floats, so a float of at least this size might originally be an integer."""
+"""orjson turns integers that do not fit in 64 bits into floats, so a float of at least this size might be an integer in
+the text."""
 
 
 def _too_deep() -> DecodeError:
@@ -153,13 +155,13 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
     """Return the document in `body`, as described for `gateway.core.json.read`.
 
     Raises:
-        DecodeError: the document is invalid. The text names the fault and its position.
+        DecodeError: the document is invalid. The message contains the fault and its position.
     """
     rest, cuts = _cut(body, wanted, values)
     document = _load(rest, cuts)
     arrays = [_read_cut(cut, wanted.arrays[cut.key], values, literals) for cut in cuts]
     walk = _put_back(document, wanted, arrays)
-    # orjson keeps the last of duplicate keys; the number of colons shows that the document might have some
+    # orjson keeps the last of duplicate keys; the number of colons shows whether the document might contain any
     if walk.has_large or walk.members != rest.count(b":"):
         document = _DECODER.decode(rest.decode())
         walk = _put_back(document, wanted, arrays)
@@ -169,12 +171,12 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
 
 
 def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
-    """Return `body`, which has no backslash, with 0 instead of the value of every key `name`, at any level, and the
-    texts of these values. The body is JSON if and only if the result and every text are JSON. This function does not
-    check whether they are.
+    """Return `body`, which contains no backslash, with 0 instead of the value of every key `name`, at any level. Also
+    return the texts of these values. The body is valid JSON if and only if the result and all texts are, which this
+    function does not check.
 
     Raises:
-        DecodeError: there are more than `most` values, or one of them has an object.
+        DecodeError: there are more than `most` values, or one of them contains an object.
     """
     # Without escapes, text that looks like a key is a key: if the quote before it closed a string, the rest would be
     # invalid JSON.
@@ -195,7 +197,7 @@ def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
 
 
 def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:
-    """Replace the values of wanted keys in `document` by `arrays`. Return the Walk with its counts."""
+    """Replace the values of wanted keys in `document` with `arrays`. Return the Walk, which contains the counts."""
     following = iter(arrays)
     walk = Walk(wanted, lambda key, item: next(following))
     walk.document(document)
@@ -228,9 +230,10 @@ def _read_cut(cut: _Cut, form: ArrayForm, values: int, literals: bool) -> Array 
 
 
 _PIECE = 2**20
-"""Maximum number of bytes for one match of a pattern. All other threads wait during a match, 0.2 s for 60 MiB."""
+"""Maximum number of bytes for one match of a pattern. All other threads wait during a match, which takes 0.2 s for 60
+MiB."""
 
-# A string and, if it is a key, its colon. All quantifiers are possessive, so no input makes the matching backtrack.
+# A string and, if it is a key, its colon. All quantifiers are possessive, so no input causes backtracking.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"([ \t\r\n]*+:[ \t\r\n]*+)?', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
 # Strings and the tokens between them, up to the colon after a key or the end of the object.
@@ -240,8 +243,8 @@ _RUN = re.compile(rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^"{}:]++)*+', re.DOTALL)
 def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     """Return `body` with 0 for the value of every wanted key, and the texts of these values.
 
-    The function does not validate them. A cut text contains no string, or is exactly the text between the colon of a
-    key and the next key or `}`. So the body is JSON if and only if the rest and every cut text are."""
+    The function does not validate the texts. A cut text contains no string, or is exactly the text between a key's
+    colon and the next key or `}`. So the body is JSON if and only if the rest and all cut texts are."""
     find, match, level = _finder(wanted.arrays), _STRING.match, wanted.level
     counter = _LimitCounter(values)
     pieces, cuts, kept, at = [], [], 0, 0
@@ -271,7 +274,7 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
 
 
 _AFTER_VALUE = frozenset({b",", b"]", b"}"})
-"""The bytes that show that the string before them is not a key."""
+"""The bytes that can follow a string which is not a key."""
 
 
 def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tuple[int, int]:
@@ -285,9 +288,9 @@ def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tup
 
 
 class _LimitCounter:
-    """Counts strings and the tokens between them, so no more values are created than the limit allows.
+    """Counts strings and the tokens between them, so the reader creates no more values than the limit allows.
 
-    It also tracks the level."""
+    It also tracks the nesting level."""
 
     def __init__(self, values: int) -> None:
         self._values = values
@@ -305,7 +308,7 @@ class _LimitCounter:
 
     def count_string(self) -> None:
         self._strings += 1
-        if self._strings > 2 * self._values:  # each member has a key and a value
+        if self._strings > 2 * self._values:  # a member can have two strings: its key and its value
             raise _too_many(self._values)
 
 
@@ -315,8 +318,7 @@ def _counts(text: bytes) -> tuple[int, int, int]:
 
 
 _SHORT = 8
-"""Maximum number of bytes between two strings for which counts are cached, because documents have few different ones.
-"""
+"""Maximum number of bytes between two strings for which the counts are cached. Short texts between strings recur."""
 
 _counts_of_short = lru_cache(256)(_counts)
 
@@ -359,8 +361,8 @@ def _strings_at(body: bytes, start: int) -> Text:
 
 
 def _run_end(body: bytes, at: int) -> tuple[int, int]:
-    """Return the end of the run of strings and the tokens between them, and the start of its last string (negative if
-    the run has no string). The text is matched in pieces, because other threads wait during a match."""
+    """Return the end of a run of strings and the tokens between them, and the start of its last string (negative if the
+    run contains no string). The pattern matches one piece at a time, because other threads wait during a match."""
     last = -1
     while True:
         run = _RUN.match(body, at, at + _PIECE)
@@ -376,17 +378,17 @@ def _run_end(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _without_comma(body: bytes, start: int, stop: int) -> int:
-    """Return the end of a value that is followed by a comma and the key at `stop`."""
+    """Return the end of the value before a comma and the key at `stop`."""
     comma = body.rfind(b",", start, stop)
     return stop if comma < 0 or body[comma + 1 : stop].strip(BLANKS) else comma
 
 
-# orjson's messages for more than 1024 levels, and for hundreds of brackets that are never closed
+# orjson's error messages for more than 1024 levels, and for hundreds of brackets that are never closed
 _TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
 
 
 def _load(rest: bytes, cuts: list[_Cut]) -> Any:
-    """Return the rest as plain values. This checks the grammar strictly."""
+    """Return the rest as plain values, after a strict check of the grammar."""
     try:
         if not rest.isascii():
             rest.decode()
@@ -401,7 +403,7 @@ def _load(rest: bytes, cuts: list[_Cut]) -> Any:
 
 
 def _place(at: int, cuts: list[_Cut]) -> int:
-    """Return the position in the body of position `at` in the rest."""
+    """Convert the position `at` in the rest to the position in the body."""
     for cut in cuts:
         if at > cut.text.start:
             at += cut.text.end - cut.text.start - 1
@@ -417,4 +419,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""Keeps integers exact, and refuses duplicate keys; slower than orjson, which has already checked the grammar."""
+"""A decoder that keeps integers exact and refuses duplicate keys. It is slower than orjson, which has already checked
+the grammar."""

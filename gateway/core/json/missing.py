@@ -1,9 +1,9 @@
-"""Missing numbers are `null` among numbers. pandas, FastAPI and KServe write them for NaN.
+"""Read missing numbers: `null` among numbers, which pandas, FastAPI and KServe write for NaN.
 
-A route with `translate: {nan: null}` writes and reads NaN as null. The decoder runs before the gateway selects the
-route. So if a text is invalid, the decoder reads it again with NaN instead of null (`as_nan`). If this succeeds, the
-request has a flaw (MissingNumbers), and only a route with this setting accepts it. The bridge does the same with rows
-that are JSON texts.
+A route with `translate: {nan: null}` writes and reads NaN as null. But the decoder runs before the gateway selects the
+route. So if a text is invalid, the decoder reads the text again with NaN instead of null (`as_nan`). If this succeeds,
+the request has a flaw (MissingNumbers), and only a route with this setting accepts the request. The bridge does the
+same with rows that are JSON texts.
 """
 
 from collections.abc import Callable
@@ -20,18 +20,18 @@ T = TypeVar("T")
 _NULL = b"null"
 _NAN = np.frombuffer(b"NaN ", np.uint8)
 _PIECE = 2**20
-"""Number of bytes to search in one step. Other threads run between two steps."""
+"""Number of bytes to search in one step. Other threads can run between two steps."""
 _MOST_BLANKS = 64
-"""Maximum number of blanks to skip next to a null. If there are more, the null stays."""
+"""Maximum number of blanks to skip next to a null. A null next to more blanks is not replaced."""
 
 
 def as_nan(text: Buffer, *, members: bool) -> bytes | None:
-    """Replace each null in a list of `text`, which is JSON, by NaN and a blank.
+    """Replace each null in a list of the JSON `text` with NaN and a blank.
 
-    If `members` is True, also replace each null that is a member of an object. Returns None if nothing was replaced, if
-    a string contains the word null, or if the text has a backslash, after which a quote does not end a string. The time
-    and the memory are linear in the size of the text, whatever the number of nulls and strings, because clients choose
-    these numbers."""
+    If `members` is True, also replace each null that is the value of an object's member. Returns None if there is
+    nothing to replace, if a string contains the word null, or if the text contains a backslash (an escaped quote does
+    not end a string). Time and memory are linear in the size of the text for any number of nulls and strings, because
+    clients choose these numbers."""
     text = bytes(text)
     if _NULL not in text or b"\\" in text:
         return None
@@ -52,7 +52,7 @@ def as_nan(text: Buffer, *, members: bool) -> bytes | None:
 
 
 def _octets(octets: bytes) -> NDArray[np.bool_]:
-    """Return a table of the bytes in `octets`."""
+    """Return a table that maps each byte value to whether it is in `octets`."""
     table = np.zeros(256, np.bool_)
     table[list(octets)] = True
     return table
@@ -74,7 +74,7 @@ def _places(piece: bytes) -> NDArray[np.intp]:
 def _is_beside(
     octets: NDArray[np.uint8], places: NDArray[np.intp], wanted: NDArray[np.bool_], step: int
 ) -> NDArray[np.bool_]:
-    """Return, for each of `places`, whether the next non-blank byte in the direction `step` is one of `wanted`."""
+    """Return for each of the positions `places` whether the next non-blank byte in the direction `step` is `wanted`."""
     beside = places + step
     for _ in range(_MOST_BLANKS):
         inside = (beside >= 0) & (beside < len(octets))
@@ -86,7 +86,8 @@ def _is_beside(
 
 
 def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, members: bool) -> T:
-    """Return the result of `read` for `text`, which `error` is about, with NaN instead of null (`as_nan`).
+    """Call `read` again for `text` with NaN instead of null (`as_nan`), after the first attempt ended in `error`.
+    Return the result.
 
     Raises:
         DecodeError: `error`, or a clearer one, if the text with NaN is invalid too.
@@ -101,12 +102,11 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
 
 
 def read_reply(error: DecodeError, text: Buffer, read: Callable[[bytes], T], nan: str | None, *, members: bool) -> T:
-    """Return the result of `read` for the text of a backend's reply that `error` is about, with NaN instead of null
-    (`as_nan`). `nan` is the setting of the route.
+    """Same as `reread`, for the text of a backend's reply. `nan` is the setting of the route.
 
     Raises:
-        DecodeError: `error`, or a clearer one, if the text with NaN is invalid too; if only the setting is missing, the
-            error names it.
+        DecodeError: `error`, or a clearer one, if the text with NaN is invalid too. If only the setting is missing, the
+            message says so.
     """
     found = reread(error, text, read, members=members)
     if nan != "null":
@@ -115,13 +115,13 @@ def read_reply(error: DecodeError, text: Buffer, read: Callable[[bytes], T], nan
 
 
 def flaw(error: DecodeError) -> MissingNumbers:
-    """Return the flaw of a request that cannot be decoded because of `error`, but can be decoded with `as_nan`."""
+    """Return the flaw of a request that ends in `error`, but can be decoded with `as_nan`."""
     return MissingNumbers(f"{error}; `translate: {{nan: null}}` on the route reads null among numbers as NaN")
 
 
 def clearer_error(error: DecodeError, other: Exception) -> DecodeError:
-    """Return the clearer of two errors: `error`, about a text, and `other`, about the same text with NaN instead of
-    null. The second is clearer if it is about a missing integer."""
+    """Return the clearer of two errors: `error` about a text, and `other` about the same text with NaN instead of null.
+    The second is clearer if a missing number would have to be an integer."""
     if ", nan, " not in str(other):
         return error
     return DecodeError(f"{other}; null is read as NaN, which no integer can be")

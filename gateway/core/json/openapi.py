@@ -1,7 +1,7 @@
-"""Descriptions of a protocol's HTTP paths for an OpenAPI document, and JSON schemas of tensors.
+"""Descriptions of a protocol's HTTP paths for an OpenAPI document, and JSON schemas of tensors. The `openapi` modules
+of the protocols use them.
 
-Schemas follow JSON Schema 2020-12, which OpenAPI 3.1 uses. The code in this module is pure; a document consists of
-values.
+Schemas follow JSON Schema 2020-12, which OpenAPI 3.1 uses. The code in this module is pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ JSON, OCTETS, EVENTS, TEXT, HTML = (
 )  # fmt: skip
 
 MOST_EXAMPLE_ELEMENTS = 256
-"""Maximum number of elements of a tensor with an example."""
+"""Maximum number of elements of a tensor for which a document contains an example."""
 
 
 @frozen
 class Media:
-    """A body of one media type. Without a `schema`, the body is not JSON.
+    """A body of one media type. If `schema` is None, the body is not JSON.
 
     - `example`: a valid JSON value; None without an example.
     - `binary_example`, `example_headers`: the bytes of a valid body, and the headers that it needs.
@@ -59,11 +59,11 @@ class Parameter:
 class HttpOperation:
     """One method and path of a protocol.
 
-    - `body`: The bodies that it accepts; empty if it does not accept a body.
+    - `body`: The bodies that the operation accepts; empty if it does not accept a body.
     - `replies`: The descriptions and bodies of replies by status, excluding errors; empty if every request gives an
       error (documents then omit the operation).
     - `error`: The bodies of errors.
-    - `operation`: The operation of its requests, if the statuses of errors depend on it.
+    - `operation`: The Operation of its requests, if the error statuses depend on it.
     """
 
     summary: str
@@ -78,8 +78,8 @@ class HttpOperation:
 
 @frozen
 class DescribedModel:
-    """The model that a document is about, with the names that clients of the protocol see. `signature` has no inputs
-    and outputs if they are unknown. `translate` are its route's settings."""
+    """The model that a document describes, with the names that clients of the protocol see. If the inputs and outputs
+    are unknown, `signature` contains none. `translate` are the settings of the model's route."""
 
     name: str
     version: str = ""
@@ -89,7 +89,7 @@ class DescribedModel:
 
 DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None, str], HttpOperation | None]
 """Describes a pattern of a protocol (`POST /v2/models/{model}/infer`), for any model or for one model, on a listener
-with this server type. If the result is None, the document has only the path."""
+with this server type. If the result is None, the document contains only the path."""
 
 
 # --- Schemas ---
@@ -98,12 +98,12 @@ STRING: Schema = {"type": "string"}
 
 
 def in_json(schema: Schema, example: Any = None) -> Content:
-    """Return a body in JSON."""
+    """Return a JSON body."""
     return {JSON: Media(schema, example)}
 
 
 def answered(schema: Schema) -> dict[int, tuple[str, Content]]:
-    """Return the reply with status 200 and a body in JSON."""
+    """Return the reply with status 200 and a JSON body."""
     return {200: ("", in_json(schema))}
 
 
@@ -128,8 +128,8 @@ def tuple_of(items: Sequence[Schema]) -> Schema:
 def element(datatype: Datatype, nan: Nan = "error") -> Schema:
     """Return the schema of one element in JSON.
 
-    `nan` is the representation of NaN and infinities for floats. If it is `literal`, they are not JSON, so the schema
-    does not allow them."""
+    `nan` is the representation of NaN and infinities for floats. The schema does not allow the representation
+    `literal`, because it is not JSON."""
     if datatype is Datatype.BYTES:
         return {"type": "string"}
     if datatype is Datatype.BOOL:
@@ -149,15 +149,15 @@ def _float(datatype: Datatype, nan: Nan) -> Schema:
 
 
 def nested(item: Schema, shape: Shape) -> Schema:
-    """Return the schema of arrays nested like `shape`, with the lengths of its fixed dimensions; `item` itself for a
-    scalar."""
+    """Return the schema of arrays that are nested like `shape`, with the lengths of the fixed dimensions; for a scalar,
+    return `item` itself."""
     for size in reversed(shape):
         item = list_of(item, **({"minItems": size, "maxItems": size} if size >= 0 else {}))
     return item
 
 
 def flat(item: Schema, shape: Shape) -> Schema:
-    """Return the schema of one array with all elements of `shape`. The array has a fixed length if all dimensions are
+    """Return the schema of one flat array with all elements of `shape`. The length is fixed if all dimensions are
     fixed."""
     return nested(item, (-1 if min(shape, default=0) < 0 else prod(shape),))
 
@@ -168,7 +168,7 @@ def dimensions(shape: Shape) -> Schema:
 
 
 def named(model: DescribedModel | None) -> Schema:
-    """Return the schema of a member or parameter with the model's name."""
+    """Return the schema of a member or parameter that contains the model's name."""
     return {"type": "string"} if model is None else {"type": "string", "const": model.name}
 
 
@@ -176,21 +176,21 @@ def named(model: DescribedModel | None) -> Schema:
 
 
 def example_shape(shape: Shape) -> Shape:
-    """Return `shape` with 1 for free dimensions."""
+    """Return `shape` with free dimensions set to 1."""
     return tuple(1 if size < 0 else size for size in shape)
 
 
 def has_example(specs: Sequence[TensorSpec]) -> bool:
-    """Return whether all these tensors can have examples that are small enough.
+    """Return whether small enough examples exist for all of these tensors.
 
-    Files, such as images, cannot have examples."""
+    There are no examples for files, such as images."""
     sizes = [prod(example_shape(spec.shape)) for spec in specs]
     return max(sizes, default=0) <= MOST_EXAMPLE_ELEMENTS and not any(spec.content_type for spec in specs)
 
 
 def example_elements(spec: TensorSpec) -> list[Any]:
-    """Return values for all elements of a tensor of `example_shape`, row by row: small whole numbers, which most models
-    accept."""
+    """Return values for all elements of a tensor of `example_shape`, row by row. Most models accept these small whole
+    numbers."""
     count = prod(example_shape(spec.shape))
     if spec.datatype is Datatype.BYTES:
         return ["text"] * count
@@ -202,7 +202,7 @@ def example_elements(spec: TensorSpec) -> list[Any]:
 
 
 def example_nested(spec: TensorSpec) -> Any:
-    """Return the same values, nested like the shape."""
+    """Return the values of `example_elements`, nested like the shape."""
     return _nest(example_elements(spec), example_shape(spec.shape))
 
 

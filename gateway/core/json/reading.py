@@ -1,4 +1,5 @@
-"""Read JSON documents. Arrays of numbers and strings become tensor data, everything else plain Python values."""
+"""Read JSON documents. Arrays of numbers and strings become tensor data, everything else becomes plain Python
+values."""
 
 from codecs import BOM_UTF8
 from collections.abc import Container, Mapping
@@ -13,7 +14,7 @@ from gateway.core.types import Buffer
 _SMALL = 8192
 """Maximum size of a document that `small` reads, in bytes.
 
-`small` makes Python numbers, which costs more for larger documents than cutting the arrays out."""
+`small` creates Python numbers, which for larger documents costs more than cutting the arrays out."""
 
 
 def read(
@@ -22,19 +23,19 @@ def read(
     """Return the JSON object in `body`.
 
     The function reads the value of each key in `arrays` as an Array (ArrayForm.ARRAY) or as a list of Arrays
-    (ArrayForm.VECTORS). If `level` is set, this applies only to keys at that level. The document's own keys are at
-    level 1, the keys of objects in a list of the document at level 3. By default, it applies at every level.
+    (ArrayForm.VECTORS). If `level` is set, only keys at this level count: the document's own keys are at level 1, the
+    keys of objects in a list of the document at level 3. By default, keys at every level count.
 
     `values` (`limits.json_values`) is the maximum number of values outside these arrays. An array can nest at most
     `values` more arrays than it has elements.
 
     If `literals` is True, the function accepts NaN, Infinity and -Infinity as numbers, and also `nan`, `inf` and
-    `-inf`, which old UM-Bridge servers write. 1e400 is always an error, because it is a finite number beyond the range
-    of a double.
+    `-inf`, which old UM-Bridge servers write. A finite number beyond the range of a double, such as 1e400, is always an
+    error.
 
     Raises:
-        DecodeError: the body is not JSON or not an object, or it has content that the package refuses. The text gives
-            the position.
+        DecodeError: the body is not JSON or not an object, or it has content that the package refuses. The message
+            contains the position.
     """
     text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(BOM_UTF8)
     if not text or text.isspace():
@@ -51,18 +52,18 @@ def read(
 def read_members(body: Buffer, plain: Container[str], *, values: int, literals: bool) -> dict[str, Json]:
     """Return the JSON object in `body`.
 
-    Every member becomes an Array, a scalar with the shape (), except the members in `plain`.
+    Every member except the members in `plain` becomes an Array; a scalar becomes an Array of shape ().
 
     `values` and `literals` have the same meaning as in `read`.
 
     Raises:
-        DecodeError: same as `read`. Also if a member is null, an object, or ragged.
+        DecodeError: same as `read`, or if a member is null, an object, or ragged.
     """
     return read(body, AllBut(plain), values=values, literals=literals, level=1)
 
 
 def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
-    """Return the array or scalar that is the whole `text`: numbers, booleans or strings.
+    """Return the array or scalar that `text` consists of: numbers, booleans or strings.
 
     `values` and `literals` have the same meaning as in `read`.
 

@@ -1,8 +1,8 @@
-"""Read small JSON documents entirely with orjson, in a third of the time that cutting the arrays out would take.
+"""Read small JSON documents entirely with orjson. Cutting the arrays out would take three times as long.
 
-It returns a result only if the result is certainly correct. For errors, and for everything that orjson reads
-differently from `document` (duplicate keys, integers beyond 64 bits), it raises a DecodeError without text, and
-`reading` then calls `document`.
+The module returns a result only if it is certainly correct. For errors, and for everything that orjson reads
+differently from `document` (duplicate keys, integers that do not fit in 64 bits), it raises a DecodeError without a
+message. `reading` then calls `document`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from gateway.core.json.bulk_numbers import MAX_DEPTH, Numbers
 from gateway.core.json.document import LARGE, Walk, Wanted
 
 _FEW = 32
-"""Maximum number of floats among which Python finds the minimum and the maximum faster than numpy."""
+"""Maximum number of floats for which Python finds the minimum and the maximum faster than numpy."""
 
 
 def read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Read documents as values of their type (a msgspec Struct) in one pass; the texts of arrays stay texts (`Raw`).
+"""Read documents as values of a type (a msgspec Struct) in one pass. Arrays stay JSON text (`Raw`).
 
-A TypedReader reads bodies that real clients and servers write. For any other document, and for a large one, it raises a
-DecodeError without text. The general reader (`read`) then reads the document or reports the error. Both readers must
-give the same value.
+A TypedReader reads the bodies that common clients and servers write. For any other document, and for a large one, it
+raises a DecodeError without a message. The general reader (`read`) then reads the document or reports the error. Both
+readers must give the same value.
 """
 
 import re
@@ -18,13 +18,13 @@ from gateway.core.json.document import cut_out
 from gateway.core.types import Buffer
 
 CUT_FROM = 2**11
-"""Minimum size of a document in bytes for which cutting arrays out costs less than having msgspec skip them."""
+"""Minimum size of a document, in bytes, for which cutting arrays out costs less than letting msgspec skip them."""
 _MOST_CUT = 1000
-"""Maximum number of arrays that are cut out of a document."""
+"""Maximum number of arrays to cut out of a document."""
 _LARGEST = 2**16
 """Maximum size of a document in bytes, excluding the arrays that were cut out.
 
-The general reader counts the values of a larger document before it creates objects for them."""
+The general reader reads larger documents, because it counts the values before it creates objects for them."""
 _BACKSLASH = ord("\\")
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 
@@ -34,7 +34,7 @@ _write = Encoder().encode
 
 
 class TypedReader(Generic[Body]):
-    """Reads documents of the type `kind` that have at most `largest` bytes. `entries` are the objects in a value whose
+    """Reads documents of the type `kind` with at most `largest` bytes. `entries` returns the objects in a value whose
     arrays can be cut out of the document."""
 
     def __init__(
@@ -47,8 +47,8 @@ class TypedReader(Generic[Body]):
     def read(self, text: Buffer, values: int, key: bytes = b"") -> Body:
         """Return the value in `text`.
 
-        In a document above CUT_FROM bytes, the value of each `key` is cut out first, so it is not scanned twice. The
-        value is then a Text.
+        In a document above CUT_FROM bytes, the reader first cuts out the value of each `key`, so msgspec does not scan
+        the value again. The value is then a Text.
 
         `values` (`limits.json_values`) is the maximum number of values outside these arrays.
 
@@ -64,8 +64,8 @@ class TypedReader(Generic[Body]):
             if len(text) > self._largest or (len(text) > values and _items(text) > values):
                 raise DecodeError
             body = self._decode(text)
-            # msgspec ignores members without a field, and keeps the last of equal keys. The value, written again, has
-            # as many colons as its document only if every member was read.
+            # msgspec ignores members without a field, and keeps the last of equal keys. If every member was read, the
+            # value, written as JSON again, has as many colons as the document.
             is_whole = _write(body).count(b":") == text.count(b":")
         except (MsgspecError, UnicodeError, RecursionError) as error:
             raise DecodeError from error
@@ -76,8 +76,8 @@ class TypedReader(Generic[Body]):
         return body
 
     def _put_back(self, body: Body, name: str, cuts: list[Text]) -> None:
-        """Make the texts that were cut out the arrays of the entries."""
-        assert self._entries is not None  # a key is given only in this case
+        """Set the arrays of the entries to the texts that were cut out."""
+        assert self._entries is not None  # a key is passed only in this case
         entries = [each for each in self._entries(body) if getattr(each, name) is not UNSET]
         if len(entries) != len(cuts):
             raise DecodeError
@@ -86,5 +86,6 @@ class TypedReader(Generic[Body]):
 
 
 def _items(text: bytes) -> int:
-    """Return an upper bound on the number of values. Each value except the document follows a comma or a bracket."""
+    """Return an upper bound of the number of values, because each value except the document follows a comma or a
+    bracket."""
     return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")

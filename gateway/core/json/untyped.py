@@ -1,4 +1,4 @@
-"""Lists of numbers in protocols without datatypes. Their literals determine the datatype."""
+"""Read lists of numbers in protocols without datatypes. The literals determine the datatype."""
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
@@ -7,19 +7,19 @@ from gateway.core.json.bulk_numbers import has_fraction, parse_raw
 from gateway.core.types import Shape
 
 UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
-"""The datatypes of JSON arrays by the kinds of numpy's dtypes."""
+"""The datatypes of JSON arrays, by the kind of the numpy dtype."""
 _FP64, _INT64, _UINT64 = Datatype.FP64, Datatype.INT64, Datatype.UINT64
 
 
 def untyped_numbers(text: bytes) -> tuple[Datatype, bytes, Shape]:
     """Return the JSON list of numbers in `text` as raw data.
 
-    Its datatype is FP64 if a literal has a fraction or an exponent, UINT64 if a literal is above INT64, otherwise
-    INT64; the nesting gives the shape. `contents.array`
-    gives the same result, but takes three times as long for a few numbers.
+    The datatype is FP64 if a literal has a fraction or an exponent, UINT64 if a literal is above the range of INT64,
+    otherwise INT64. The nesting gives the shape. `contents.array` gives the same result, but takes three times as long
+    for a few numbers.
 
     Raises:
-        DecodeError: the text is anything else or ragged, or no integer type has the range for all its integers.
+        DecodeError: the text is anything else or ragged, or its integers do not all fit in one type.
     """
     if not text.startswith(b"["):
         raise DecodeError

@@ -1,4 +1,5 @@
-"""Write JSON. orjson does most of it; this module adds NaN, integers beyond 64 bits, and large values in pieces."""
+"""Write JSON. orjson does most of the work; this module adds NaN, integers that do not fit in 64 bits, and large values
+in pieces."""
 
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
@@ -18,14 +19,14 @@ from gateway.core.types import Shape
 PIECE = 2**14
 """Number of numbers that one call of orjson writes.
 
-The call blocks all other threads: for this number it takes 0.4 ms, for 15 million 0.4 s. The next call can reuse the
+The call blocks all other threads: for 0.4 ms with this number, for 0.4 s with 15 million. The next call can reuse the
 memory of the text."""
 
 _FEW = 64
-"""Maximum count for which orjson writes Python's numbers faster than numpy's."""
+"""Maximum number of numbers that orjson writes faster as Python numbers than as a numpy array."""
 
 _JOINED = 64 * 2**10
-"""Maximum size of a value whose pieces the writer joins, in bytes.
+"""Maximum size in bytes of a value whose pieces the writer joins.
 
 Up to this size, copying costs less than handling several parts."""
 
@@ -39,8 +40,8 @@ def write(document: Json) -> bytes:
 
 
 def _with_large_integers(document: Json) -> Json:
-    """Return `document` with its integers beyond 64 bits replaced by their digits, because orjson limits integers
-    although JSON does not."""
+    """Return `document` with the integers that do not fit in 64 bits replaced by their digits, because orjson does not
+    write them."""
     if isinstance(document, dict):
         return {key: _with_large_integers(each) for key, each in document.items()}
     if isinstance(document, (list, tuple)):
@@ -51,7 +52,7 @@ def _with_large_integers(document: Json) -> Json:
 
 
 class Pieces:
-    """The JSON text of a large value in pieces, which `write_message` returns without joining them."""
+    """The JSON text of a large value, in pieces that `write_message` does not join."""
 
     __slots__ = ("texts",)
 
@@ -60,13 +61,13 @@ class Pieces:
 
 
 def write_message(message: Any) -> tuple[bytes, ...]:
-    """Return compact JSON text of a message (msgspec Structs, or plain Python values) that contains the values of
-    `placed`. The result is a sequence of parts to send one after the other, because the writer does not join the
-    pieces."""
+    """Return compact JSON text of a message (msgspec Structs, or plain Python values) that can contain results of
+    `placed`. The result is a sequence of parts to send one after the other, because the writer does not join large
+    values."""
     try:
         return (_encode(message),)
     except TypeError:
-        pass  # it has Pieces, or values that JSON cannot represent
+        pass  # the message contains Pieces, or values that JSON cannot represent
     found: list[Pieces] = []
 
     def place(each: Any) -> Raw:
@@ -82,7 +83,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
-    """Return JSON text in pieces as a value in a message for `write_message`."""
+    """Return a value for messages of `write_message`: JSON text that is given in pieces."""
     texts = tuple(texts)
     if len(texts) == 1:
         return Raw(texts[0])
@@ -90,14 +91,14 @@ def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
 
 
 def _with_pieces(text: bytes, found: list[Pieces]) -> tuple[bytes, ...]:
-    """Return `text` in parts, with each mark in it replaced by the next item of `found`."""
+    """Return `text` in parts, with each mark replaced by the next item of `found`."""
     between = text.split(_MARK)
     parts = [part for gap, pieces in zip(between, found, strict=False) for part in (gap, *pieces.texts)]
     return (*parts, between[-1])
 
 
-# Marks the position of Pieces while the rest is written. No other byte 0 can occur, because in strings it is written as
-# an escape.
+# Marks the position of Pieces while the rest is written. The byte 0 cannot occur elsewhere, because JSON strings
+# contain it only as an escape.
 _MARK = b"\0"
 _RAW_PLACE = Raw(_MARK)
 
@@ -114,24 +115,24 @@ def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces
 
 
 def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
-    """Yield one JSON array of all strings in `lists`, in a piece for each list."""
+    """Yield one JSON array of all strings in `lists`, with one piece per list."""
     before = b"["
     for strings in lists:
         if strings:
-            # this is one copy by one call, and other threads can run between calls
+            # one copy by one call, and other threads can run between calls
             yield b"".join((before, memoryview(orjson.dumps(strings))[1:-1]))
             before = b","
     yield b"]" if before == b"," else b"[]"
 
 
 def nested_string_pieces(lists: Iterable[list[str]], shape: Shape) -> Iterator[bytes]:
-    """Yield the strings of all `lists` as a JSON array nested like `shape`, of rank 1 or more, in pieces of about PIECE
-    strings. Python lists of all strings and rows would take a hundred bytes for two bytes of JSON."""
+    """Yield the strings of all `lists` as a JSON array nested like `shape` (of rank 1 or more), in pieces of about
+    PIECE strings. Python lists of all rows would take a hundred bytes of memory for two bytes of JSON."""
     yield (yield from _nested_pieces(_Strings(lists), shape, b""))
 
 
 def string_rows(lists: Iterable[list[str]], shape: Shape) -> list[bytes]:
-    """Return each row of the same array as JSON text."""
+    """Return each row of the array that `nested_string_pieces` writes, as JSON text."""
     strings, rows, size = _Strings(lists), shape[0], prod(shape[1:])
     if size > PIECE:
         return [b"".join(nested_string_pieces(strings.lists(size), shape[1:])) for _ in range(rows)]
@@ -143,7 +144,7 @@ def string_rows(lists: Iterable[list[str]], shape: Shape) -> list[bytes]:
 
 
 class _Strings:
-    """The strings of several lists, which the caller takes in groups of other sizes, each about as large as a list."""
+    """The strings of several lists. The caller takes them in groups whose sizes differ from the lists' sizes."""
 
     def __init__(self, lists: Iterable[list[str]]) -> None:
         self._lists = iter(lists)
@@ -164,10 +165,11 @@ class _Strings:
 
 
 def _nested_pieces(strings: _Strings, shape: Shape, before: bytes) -> Generator[bytes, None, bytes]:
-    """Yield the pieces after `before`, and return the end of the array, which belongs to the next piece."""
+    """Yield the pieces of the array, the first of which begins with `before`. Return the end of the array, which
+    belongs to the next piece."""
     rows, size = shape[0], prod(shape[1:])
     before += b"["
-    if size > PIECE:  # each row has several pieces
+    if size > PIECE:  # each row consists of several pieces
         for _ in range(rows):
             before = (yield from _nested_pieces(strings, shape[1:], before)) + b","
     else:
@@ -192,42 +194,43 @@ _LONG = 1024
 
 
 def kept(text: bytes) -> bytes:
-    """Return a text that orjson wrote, for storage together with many other texts.
+    """Return a text that orjson wrote, without unused memory, because many such texts are stored.
 
-    This copies a short text, because orjson writes into a kilobyte, whose unused part would stay allocated while the
-    text exists."""
+    The function copies short texts, because orjson allocates a kilobyte, whose unused part would stay allocated while
+    the text exists."""
     return text if len(text) > _LONG else bytes(memoryview(text))
 
 
 def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
-    """Return the same text as `number_pieces`, joined."""
+    """Return the text of `number_pieces` as one piece."""
     return b"".join(number_pieces(array, nan, what))
 
 
 def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterable[bytes]:
     """Return `array` (booleans, integers or floats) as a JSON array nested like its shape, in pieces of about PIECE
-    numbers. The result for rank 0 is a plain number. Floats are widened to double first, so every reader gets the same
+    numbers. For rank 0, the result is a plain number. Floats are widened to double first, so every reader gets the same
     number.
 
     `nan` selects the representation of NaN and infinities: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the
     same words in quotes), or `error`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming `what` and the element, if `nan` is `error` and an element is not finite.
+        GatewayError: INVALID_ARGUMENT if `nan` is `error` and an element is not finite. The message contains `what` and
+            the element.
     """
     return (_write_piece(array, nan, what, 0),) if array.size <= PIECE else _write_pieces(array, nan, what, 0)
 
 
 def number_rows(text: bytes, rank: int) -> list[bytes]:
-    """Return the rows of a JSON array of numbers. Only between two rows do `rank - 1` brackets close and open again."""
+    """Return the rows of a JSON array of numbers. Rows are separated where `rank - 1` brackets close and open again."""
     closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
     rows = text[rank : len(text) - rank].split(closing + b"," + opening)
     return [opening + row + closing for row in rows] if rank > 1 else rows
 
 
 def _write_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> Iterator[bytes]:
-    """Yield the pieces of a part of an array that starts at element `first` of the whole and has more than PIECE
-    numbers."""
+    """Yield the JSON of a part of an array, in pieces. The part starts at element `first` of the whole array, and has
+    more than PIECE numbers."""
     row = array.size // len(array)
     rows = max(1, PIECE // row)
     before = b"["
@@ -246,7 +249,7 @@ def _write_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int
 def _write_piece(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> bytes:
     is_exact = array.dtype.kind in "biu"
     text = _write_array(array if is_exact else array.astype(np.float64, copy=False))
-    # orjson writes NaN and infinities as null, and finite numbers without the letter n
+    # orjson writes NaN and infinities as null, and no finite number contains the letter n
     return text if is_exact or b"n" not in text else _replace_nulls(text, array, nan, what, first)
 
 
@@ -260,7 +263,7 @@ def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
 
 
 REFUSED = "refused"
-"""Like `error`, for a text that does not become JSON."""
+"""Same as `error`, for text that does not become JSON."""
 _NOT_FINITE = {
     "literal": (b"NaN", b"Infinity", b"-Infinity"),
     "string": (b'"NaN"', b'"Infinity"', b'"-Infinity"'),
@@ -269,7 +272,7 @@ _NOT_FINITE = {
 
 
 def _replace_nulls(text: bytes, array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> bytes:
-    """Return `text` with each null replaced as `nan` says; `array` is the source of `text`."""
+    """Return `text`, which was written from `array`, with each null replaced according to `nan`."""
     flat = array.astype(np.float64, copy=False).reshape(-1)
     places = np.flatnonzero(~np.isfinite(flat))
     others = flat[places].tolist()

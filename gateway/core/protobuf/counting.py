@@ -1,6 +1,6 @@
-"""Count the objects of a protobuf message before parsing.
+"""Count the objects in a protobuf message before parsing it.
 
-A message of two bytes can become an object of a hundred bytes, and a thousand bytes of JSON.
+A message of two bytes can become an object of a hundred bytes, and JSON of a thousand bytes.
 """
 
 from typing import Any
@@ -18,15 +18,16 @@ _TEXTS = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 
 
 def check_values(kind: ProtobufClass, data: Buffer, most: int) -> None:
-    """Raise DecodeError if `data`, a message of `kind`, has more than `most` values (`limits.json_values`): fields,
-    including fields of embedded messages, and numbers. A value takes at least one byte, so most messages are too short
-    to need counting."""
+    """Raise DecodeError if `data`, a message of `kind`, contains more than `most` values (`limits.json_values`).
+    Fields, including fields of embedded messages, and numbers count as values. A value takes at least one byte, so most
+    messages are too short to require counting."""
     if len(data) > most:
         _count(kind.DESCRIPTOR, memoryview(data), most, most)
 
 
 def _count(descriptor: Any, message: memoryview, left: int, most: int) -> int:
-    """Return how many of `left` values remain. Raises DecodeError if the message has more, or is malformed."""
+    """Return `left` minus the number of values in the message. Raises DecodeError if the message contains more values,
+    or is malformed."""
     known = descriptor.fields_by_number
     for number, wire_type, _, value, end in fields(message):
         left -= 1

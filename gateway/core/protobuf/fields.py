@@ -1,4 +1,4 @@
-"""Read and write single protobuf fields, with limits on the total content of a message."""
+"""Read and write single protobuf fields, and limit the total content of a message."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from gateway.core.types import Buffer
 
 
 class MessageAllowance(Allowance):
-    """The remaining allowance of a message: fields outside tensor data (`spend`), and bytes of tensors in memory
-    (`spend_tensor`). One encoded byte can become eight bytes of INT64."""
+    """The remaining allowance of a message: for fields outside tensor data (`spend`), and for the memory of tensors
+    (`spend_tensor`), because one encoded byte can become eight bytes of INT64."""
 
     __slots__ = ("_limit", "_tensor_bytes")
 
@@ -19,7 +19,7 @@ class MessageAllowance(Allowance):
         self._limit = self._tensor_bytes = limit
 
     def spend_tensor(self, size: int, what: str) -> None:
-        """Account for a tensor of `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
+        """Subtract a tensor of `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED) if the limit is exceeded."""
         self._tensor_bytes -= size
         if self._tensor_bytes < 0:
             text = f"{what} takes {size} bytes, which makes all tensors more than {self._limit} (limits.message)"
@@ -27,9 +27,9 @@ class MessageAllowance(Allowance):
 
 
 class FieldCount:
-    """The remaining number of fields that a message can have if each becomes a separate object, including fields of
-    embedded messages. Together they take at most `limit` bytes of memory. An encoded field can be as short as two
-    bytes."""
+    """The remaining number of fields, including fields of embedded messages, in a message whose fields become separate
+    objects. Together, the objects take at most `limit` bytes of memory. The limit is necessary because an encoded field
+    can be as short as two bytes."""
 
     BYTES = 128
 
@@ -44,7 +44,7 @@ class FieldCount:
 
         Raises:
             DecodeError: a field is malformed.
-            GatewayError: RESOURCE_EXHAUSTED if the message has more fields.
+            GatewayError: RESOURCE_EXHAUSTED if the message has too many fields.
         """
         for each in fields(message):
             self._left -= 1
@@ -53,7 +53,7 @@ class FieldCount:
             yield each
 
     def values(self, message: Buffer, number: int, wire_type: int = LENGTH) -> list[Buffer]:
-        """Return the values of the fields with this `number` and `wire_type`. Raises the errors of `fields`."""
+        """Return the values of all fields with this `number` and `wire_type`. Raises the errors of `fields`."""
         found, left = [], self._left
         for each, kind, _, value, end in fields(message):
             left -= 1
@@ -70,7 +70,7 @@ class FieldCount:
 
 
 def check_wire_type(wire_type: int, expected: int, what: str) -> None:
-    """Raise DecodeError if a field has another wire type. Protobuf libraries ignore such fields."""
+    """Raise DecodeError if a field does not have the expected wire type. Protobuf libraries ignore such fields."""
     if wire_type != expected:
         raise DecodeError(f"{what} has wire type {wire_type}, expected {expected}")
 
@@ -84,12 +84,13 @@ def read_text(value: Buffer, what: str) -> str:
 
 
 def write_field(number: int, value: Buffer) -> bytes:
-    """Return the field `number` of bytes, a string or a small message."""
+    """Return an encoded field with this `number` whose value is bytes, a string or a small message."""
     return b"".join((key(number), varint(len(value)), value))
 
 
 def write_text(number: int, text: str, what: str) -> bytes:
-    """Return the field `number` of a string. Raises GatewayError (INVALID_ARGUMENT) if it is not UTF-8."""
+    """Return an encoded string field with this `number`. Raises GatewayError (INVALID_ARGUMENT) if `text` cannot be
+    encoded as UTF-8."""
     try:
         value = text.encode()
     except UnicodeEncodeError as error:

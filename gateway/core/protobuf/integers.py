@@ -1,6 +1,6 @@
-"""Packed lists of integers (varints one after the other), converted from and to the raw format of tensors.
+"""Convert packed lists of integers (varints one after the other) from and to the raw format of tensors.
 
-upb reads them one block at a time, because one call for a long list would block all other threads and double the
+upb reads the lists one block at a time, because one call for a long list would block all other threads and double the
 memory. upb also writes short lists. numpy writes long lists, because upb accepts only Python integers.
 """
 
@@ -22,13 +22,14 @@ Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 
 _MAX_VARINT = 10
 _BLOCK = 2**16
-"""Number of bytes to read in one step. A step writes a quarter as many numbers. Both fit in the processor's cache."""
+"""Number of bytes to read in one step. A write step handles a quarter as many numbers. Both fit in the processor's
+cache."""
 
 _SHORT = 500
-"""Maximum count for which upb writes a list faster than numpy."""
+"""Maximum length of a list that upb writes faster than numpy."""
 
 _LISTS = {Kind.SIGNED: ("int64", 1), Kind.UNSIGNED: ("uint64", 2), Kind.BOOL: ("bool", 3)}
-"""The name and number of a list in `_Lists`, for each kind of integer.
+"""The field name and field number of the list in `_Lists`, for each kind of integer.
 
 The encoding is the same for all widths. The module reads integers as 64 bits to detect numbers that are too large for a
 narrower type, because protobuf would drop their high bits."""
@@ -51,7 +52,7 @@ _Lists = _make_lists()
 
 
 _CONTINUED = bytes(range(0x80, 0x100))
-"""The bytes of a varint other than the last."""
+"""The bytes of a varint except its last byte."""
 
 
 def count_integers(packed: Buffer) -> int:
@@ -62,11 +63,12 @@ def count_integers(packed: Buffer) -> int:
 
 
 def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer:
-    """Return the varints of `packed` in the raw format of `datatype`. `elements` is their number (`count_integers`).
+    """Return the varints of `packed` in the raw format of `datatype`. `elements` is the number of varints
+    (`count_integers`).
 
     Raises:
-        DecodeError: a number is outside the datatype's range, has more than 10 bytes, or is truncated. The text names
-            `what`.
+        DecodeError: a number is outside the datatype's range, has more than 10 bytes, or is truncated. The message
+            contains `what`.
     """
     if len(packed) <= _BLOCK:
         return _read_block(packed, datatype, what).tobytes()
@@ -94,7 +96,7 @@ _BROKEN = f"a number is cut short, or longer than {_MAX_VARINT} bytes"
 
 
 def _read_block(packed: Buffer, datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    """Return the varints of one block, as an array of the datatype."""
+    """Return the varints of one block as an array of the datatype."""
     octets = bytes(packed)
     if octets.isascii() and datatype is not Datatype.BOOL:  # every varint is one byte
         return np.frombuffer(octets, np.uint8).astype(datatype.dtype)
@@ -104,14 +106,15 @@ def _read_block(packed: Buffer, datatype: Datatype, what: str) -> "np.ndarray[An
     except DecodeError as error:
         raise DecodeError(f"{what}: {_BROKEN}") from error
     numbers = getattr(lists, name)
-    # lists have no __array__ before protobuf 7.34; np.fromiter then takes half as long as np.asarray
+    # lists have no __array__ before protobuf 7.34; without it, np.fromiter takes half as long as np.asarray
     is_array = hasattr(numbers, "__array__")
     array = np.asarray(numbers, name) if is_array else np.fromiter(numbers, name, len(numbers))
     return cast(array, datatype, what)
 
 
 def write_integers(raw: Buffer, datatype: Datatype) -> Buffer:
-    """Return integers in the raw format of `datatype` as packed varints. Negative numbers take ten bytes each."""
+    """Return the integers in `raw` (in the raw format of `datatype`) as packed varints. Negative numbers take ten bytes
+    each."""
     numbers = np.frombuffer(raw, datatype.dtype)
     if not len(numbers) or (numbers.max() < 0x80 and numbers.min() >= 0):
         return numbers.astype(np.uint8).data
@@ -130,8 +133,8 @@ def _write_blocks(numbers: "np.ndarray[Any, Any]") -> Iterator[Octets]:
 
 
 def _write_varints(numbers: Varints) -> Octets:
-    """Return the varints of `numbers`, computed in a table with a column for each number and a row for each byte of a
-    varint."""
+    """Return the varints of `numbers`. The function computes them in a table with a column for each number and a row
+    for each byte of a varint."""
     places = max(1, -(-int(numbers.max()).bit_length() // 7))
     octets = np.empty((places, len(numbers)), np.uint8)
     is_used = np.ones((places, len(numbers)), np.bool_)

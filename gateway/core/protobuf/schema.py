@@ -1,8 +1,7 @@
-"""Message classes made at import from the descriptor sets that `protos/generate.py` writes.
+"""Message classes that are made at import, from the descriptor sets that `protos/generate.py` writes.
 
-Each set has its own descriptor pool. In protobuf's default pool, the names would clash with the names of tritonclient,
-KServe, MLServer and grpcio's health checking and reflection, because the pool refuses a second message of the same
-name.
+Each set has its own descriptor pool. In the default pool of protobuf, messages of the same name in tritonclient,
+KServe, MLServer, and grpcio's health checking and reflection would clash with them.
 """
 
 from typing import Any, TypeAlias
@@ -30,11 +29,11 @@ class Schema:
             self._pool.Add(file)
 
     def message(self, name: str) -> ProtobufClass:
-        """Return the class of the message with this full name (`package.Message`)."""
+        """Return the class for the message with this full name (`package.Message`)."""
         return GetMessageClass(self._pool.FindMessageTypeByName(name))
 
     def methods(self, service: str) -> tuple[str, ...]:
-        """Return the paths of a service's methods: `/package.Service/Method`."""
+        """Return the paths of a service's methods (`/package.Service/Method`)."""
         return tuple(f"/{service}/{each.name}" for each in self._pool.FindServiceByName(service).methods)
 
 
@@ -47,5 +46,5 @@ def parse(kind: ProtobufClass, data: Buffer) -> Protobuf:
 
 
 def not_utf8(error: UnicodeEncodeError, what: str) -> GatewayError:
-    """Return the error for a text that is not valid Unicode, which protobuf cannot encode."""
+    """Return the error for a string that protobuf cannot encode because it is not valid Unicode."""
     return invalid_input(f"{what}: {error.object!r} is not UTF-8, which protobuf's strings are")

@@ -1,6 +1,6 @@
-"""Scan messages that hold one tensor in a list for its datatype, as TensorProto and GenericTensor do.
+"""Scan messages that contain one tensor in the list for its datatype, such as TensorProto and GenericTensor.
 
-The elements stay in the received buffer, except strings, which are converted immediately to the raw form of BYTES.
+The elements stay in the received buffer, except strings, which are converted immediately to the raw format of BYTES.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ _LENGTH = Struct("<I")
 
 
 class TensorFields:
-    """The fields of a kind of message, by number, with their names (for errors) and their wire types.
+    """The fields of a message type, by number, with their names (for error messages) and wire types.
 
-    Protobuf libraries ignore a field with another wire type. Here, it is an error. `lists` are the fields with
-    elements, and `strings` is the field for BYTES elements. If `is_text` is True, these must be UTF-8. `contents` are
-    the tags of fields with tensor data, which the allowance does not count."""
+    A field with another wire type is an error, although protobuf libraries ignore it. `lists` are the fields that
+    contain elements, and `strings` is the field for BYTES elements, which must be UTF-8 if `is_text` is True.
+    `contents` are the tags of fields that contain tensor data, which do not count against the allowance."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class TensorFields:
         self.is_text = is_text
 
     def name(self, number: int) -> str:
-        """Return the name of a field, for errors."""
+        """Return the name of a field, for error messages."""
         return self.fields[number][0]
 
     def check_unknown(self, tag: int, what: str) -> None:
-        """Raise DecodeError if a tag that is not in `tags` has the number of a known field."""
+        """Raise DecodeError if `tag`, which is not in `tags`, contains the number of a known field."""
         known = self.fields.get(tag >> 3)
         if known is not None:
             expected = " or ".join(map(str, known[1]))
@@ -54,11 +54,11 @@ class TensorFields:
 Scanned: TypeAlias = tuple[dict[int, list[Buffer]], bytearray, int]
 """The occurrences of each field, by number, without empty pieces of lists.
 
-Also the strings in the raw form of BYTES, with their number."""
+In addition, the strings in the raw format of BYTES, and the number of strings."""
 
 
 def scan(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -> Scanned:
-    """Return the fields of `message`. Unknown fields are ignored; `allowance` counts them.
+    """Return the fields of `message`. Unknown fields are ignored, but count against `allowance`.
 
     Raises:
         DecodeError: a field is malformed or has another wire type, or an element that must be UTF-8 is not.
@@ -72,7 +72,7 @@ def scan(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -
         while at < end:
             tag = message[at]
             if tag == string_key:
-                # one byte more than the message, so a length can be read after a key that is the last byte
+                # one byte more than the message, so reading a length after a key in the last byte is safe
                 octets = octets or b"\x00".join((message, b""))
                 at, count = _read_strings(octets, at, strings, count, kind, what)
                 continue
@@ -92,7 +92,7 @@ def scan(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -
                 kind.check_unknown(tag, what)
             elif number in found:
                 found[number].append(message[start:stop])
-            elif number == kind.strings:  # the key has more bytes than necessary
+            elif number == kind.strings:  # the key is longer than necessary
                 value = message[start:stop]
                 if kind.is_text:
                     read_text(value, f"{what}: element {count} of {kind.name(number)}")
@@ -110,8 +110,8 @@ def scan(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -
 def _read_strings(
     octets: bytes, at: int, strings: bytearray, count: int, kind: TensorFields, what: str
 ) -> tuple[int, int]:
-    """Append the consecutive strings that start at `at` to `strings`, which has `count` elements. Return the end of the
-    strings and the new number of elements. The last byte of `octets` is not part of the message."""
+    """Append the consecutive strings that start at `at` to `strings`, which contains `count` elements. Return the end
+    of the strings and the new number of elements. The last byte of `octets` is not part of the message."""
     end = len(octets) - 1
     pack, string_key, is_text = _LENGTH.pack, kind.string_key, kind.is_text
     try:

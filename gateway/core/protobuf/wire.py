@@ -1,4 +1,4 @@
-"""Protobuf's wire format. The module finds the fields of a message without copying them, and writes keys and varints.
+"""The protobuf wire format. The module finds the fields of a message without copying them, and writes keys and varints.
 
 "A message is a series of key-value pairs"; the key contains the field's number and its wire type.
 """
@@ -30,7 +30,7 @@ def fields(message: Buffer) -> Iterator[Field]:
     """Yield the fields of `message`, in order.
 
     Raises:
-        DecodeError: a field is malformed, or is a group, which no version 3 schema has.
+        DecodeError: a field is malformed, or is a group, which proto3 schemas do not have.
     """
     at, end = 0, len(message)
     try:
@@ -45,13 +45,13 @@ def fields(message: Buffer) -> Iterator[Field]:
             yield tuple.__new__(Field, (tag >> 3, tag & 7, at, value, stop))
             at = stop
     except IndexError as error:
-        read_varint(message, at)  # this raises a more precise error if the tag itself is truncated
+        read_varint(message, at)  # raises a more precise error if the tag itself is truncated
         raise cut_short(message, at) from error
 
 
 def read_tag(message: Buffer, at: int) -> tuple[int, int, int]:
-    """Return the tag (number and wire type) of the field at `at`, and the start and the end of its value, which can be
-    beyond `message`.
+    """Return the tag (number and wire type) of the field at `at`, and the start and the end of its value. The end can
+    be beyond the end of `message`.
 
     Raises:
         DecodeError: the field is malformed, or a group.
@@ -78,7 +78,7 @@ def read_tag(message: Buffer, at: int) -> tuple[int, int, int]:
 
 
 def cut_short(message: Buffer, at: int) -> DecodeError:
-    """Return the error of a message that ends within the field at `at`."""
+    """Return the error for a message that ends within the field at `at`."""
     return DecodeError(f"a protobuf message has no whole field at byte {at} of {len(message)}")
 
 
@@ -110,7 +110,7 @@ def read_uint64s(packed: Buffer) -> Sequence[int]:
 
 
 def read_int64s(packed: Buffer) -> Sequence[int]:
-    """Return the varints in `packed` as signed numbers of 64 bits."""
+    """Return the varints in `packed` as signed 64-bit numbers."""
     octets = bytes(packed)
     if octets.isascii():
         return octets
@@ -119,9 +119,9 @@ def read_int64s(packed: Buffer) -> Sequence[int]:
 
 @lru_cache(1024)
 def varint(number: int) -> bytes:
-    """Return `number`, at least 0, as a varint.
+    """Return `number`, which must not be negative, as a varint.
 
-    The cache saves 0.3 us for each size above 127; each tensor has one such size."""
+    For numbers above 127, the cache saves 0.3 us; each tensor has such a size."""
     octets = bytearray()
     while number > 0x7F:
         octets.append(number & 0x7F | 0x80)
@@ -136,18 +136,17 @@ def key(number: int) -> bytes:
 
 
 class Allowance:
-    """The number of bytes that a message can still have outside tensor data.
+    """The remaining number of bytes that a message can have outside tensor data.
 
-    It limits memory and time. upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two bytes), and
-    each field costs time in this module."""
+    It limits memory and time: upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two bytes), and
+    this module needs time for each field."""
 
     BYTES = 2 * 2**20
-    """The initial number of bytes, twice the default of `limits.config`, because `config` is the only parameter that is
-    meant to be long."""
+    """The initial number of bytes: twice the default of `limits.config`, because only the parameter `config` is meant
+    to be long."""
     PER_FIELD = 32
     ALWAYS = 2 * (BYTES // (PER_FIELD + 2))
-    """Size of a message up to which any content is within the allowance, in bytes, because a field takes at least two.
-    """
+    """Size in bytes up to which a message is always within the allowance, because a field takes at least two bytes."""
 
     __slots__ = ("left",)
 
@@ -161,7 +160,7 @@ class Allowance:
             raise self.spent()
 
     def spent(self) -> DecodeError:
-        """Return the error of a message that exceeds the allowance."""
+        """Return the error for a message that exceeds the allowance."""
         return DecodeError(f"more than {self.BYTES} bytes, or too many fields, outside tensor data")
 
 
@@ -170,7 +169,7 @@ def cut(
 ) -> tuple[bytearray, list[tuple[int, memoryview]]]:
     """Cut the length-delimited fields with these `numbers` out of `message`.
 
-    Returns the rest of the message, and the fields in order. Each field is its number and a view of its bytes.
+    Return the rest of the message, and the fields in order, each as its number and a view of its bytes.
 
     Raises:
         DecodeError: the message is malformed, or the rest exceeds `allowance`.

@@ -6,16 +6,16 @@ from gateway.transports.address import BadAddressError, check_characters, host_a
 TLS = "grpcs"
 """The scheme of addresses with TLS; `https` is also accepted."""
 ALPN = "h2"
-"""The protocol that both sides announce over TLS (RFC 9113, section 3.2)."""
+"""The protocol that client and server announce over TLS (RFC 9113, section 3.2)."""
 
 _EXPECTED = "expected host:port, dns:///name:port, grpcs://host:port or unix:/path"
 
 
 def parse_address(text: str) -> Address:
-    """Return the Address in `text`. Connections use all addresses of a name, in turn.
+    """Return the Address in `text`. If a name has several addresses, connections use them in turn.
 
     Raises:
-        ValueError: `text` is not a gRPC address. The error has the fault and the expected form.
+        ValueError: `text` is not a gRPC address. The message contains the fault and the expected format.
     """
     try:
         return _parsed(text)

@@ -1,4 +1,4 @@
-"""Decompression of messages.
+"""Decompression of gRPC messages.
 
 Clients can send compressed messages. The gateway offers no compression to backends, but a grpcio server with
 `compression=` compresses its replies anyway.
@@ -31,8 +31,8 @@ async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffe
     """Return a reply, decompressed from `message` in `encoding`.
 
     Raises:
-        TransportError: INTERNAL if the message is not in that encoding, the encoding is unknown, or the message exceeds
-            the limits; RESOURCE_EXHAUSTED if the process has no memory left for it.
+        TransportError: INTERNAL if the message does not have this encoding, the encoding is unknown, or the message
+            exceeds the limits; RESOURCE_EXHAUSTED if the process does not have enough memory.
     """
     if encoding not in ENCODINGS:
         told = encoding[:100].decode("latin-1")
@@ -48,10 +48,10 @@ async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffe
 
 
 async def inflated(message: Compressed, encoding: bytes, limits: Limits, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """Return a message in one of ENCODINGS, decompressed. A large message is decompressed in a thread.
+    """Return `message`, decompressed from one of ENCODINGS; if it is large, in a thread.
 
     Raises:
-        DecodeError: the message is not in that encoding.
-        GatewayError: RESOURCE_EXHAUSTED if the message exceeds the limits, or the process has no memory left for it.
+        DecodeError: the message does not have this encoding.
+        GatewayError: RESOURCE_EXHAUSTED if the message exceeds the limits, or the process does not have enough memory.
     """
     return await inflate_anywhere(message.data, ENCODINGS[encoding], limits, "the message", memory)

@@ -1,4 +1,4 @@
-"""Length-prefixed messages: gRPC's framing of messages in the data of a stream. The code is pure."""
+"""Length-prefixed messages, the gRPC framing in the data of a stream. The code is pure."""
 
 from struct import Struct
 from typing import TypeAlias
@@ -9,14 +9,14 @@ from gateway.transports.grpc.inflating import Compressed
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 PREFIX = Struct(">BL")
-"""The prefix says whether the message is compressed, and gives its size in bytes."""
+"""A message's prefix: a flag for compression, and the size in bytes."""
 PREFIX_SIZE = PREFIX.size
 
 Received: TypeAlias = Buffer | Compressed
 
 
 class TooLargeError(Exception):
-    """A prefix announces a message of `size` bytes, which is more than the limit."""
+    """A prefix announces a message of `size` bytes, which exceeds the limit."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -42,21 +42,21 @@ class MessageReader:
 
     @property
     def missing(self) -> int:
-        """The number of bytes that the current message still lacks; 0 until its prefix has arrived."""
+        """The number of bytes that are missing in the current message; 0 until its prefix has arrived."""
         return 0 if self._body is None else self._body.missing
 
     def read(self, data: memoryview) -> list[Received]:
         """Return the messages that `data` completes.
 
-        The reader does not keep `data`. The memory for a message grows as it arrives.
+        The reader does not keep `data`. The memory for a message grows as the message arrives.
 
         Raises:
             DecodeError: the prefix is invalid.
-            TooLargeError: the message exceeds the limit; raised when the message's prefix has arrived.
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for it.
+            TooLargeError: the message exceeds the limit; raised as soon as its prefix has arrived.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the message exceeds the limit of `memory`.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
-            # This is the usual case: one frame contains one message.
+            # The usual case: one frame contains one message.
             size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
                 return [self._complete(self._memory.track(data[PREFIX_SIZE:].tobytes()))]
@@ -88,8 +88,7 @@ class MessageReader:
         if len(self._prefix) == PREFIX_SIZE:
             size = self._read_prefix(self._prefix)
             self._memory.check(size)
-            # A message is counted even if it is small, because a client can have a part of a message on each of its
-            # streams.
+            # Even small messages count, because a client can send a part of a message on each of its streams.
             self._body = ArrivingBody(size, self._memory, least=1)
             self._prefix = b""
         return data[missing:]
@@ -118,12 +117,12 @@ def only_message(data: memoryview, limit: int) -> bytes | None:
 
 
 def announced_size(data: memoryview) -> int | None:
-    """Return the size of the message that begins with `data`; None if its prefix is not complete."""
+    """Return the size of the message that begins with `data`; None if its prefix is incomplete."""
     return PREFIX.unpack_from(data)[1] if len(data) >= PREFIX_SIZE else None
 
 
 def framed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """Return the message of `parts`, with its prefix."""
+    """Return a message that consists of `parts`, with its prefix."""
     if len(parts) == 1:
         only = parts[0]
         return PREFIX.pack(0, len(only)), only

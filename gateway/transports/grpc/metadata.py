@@ -14,8 +14,8 @@ from gateway.core.types import Headers
 _NAME = re.compile(rb"[0-9a-z_.-]+")
 _TEXT = re.compile(rb"[ -~]*")
 
-# Names that start with `grpc-` are reserved for gRPC. HTTP/2 has no connection-specific headers (RFC 9113, section
-# 8.2.2). gRPC writes the others itself.
+# Headers that gRPC itself writes, and connection-specific headers, which HTTP/2 does not allow (RFC 9113, section
+# 8.2.2). Names that start with `grpc-` are also reserved.
 _RESERVED = frozenset(
     (
         b"connection",
@@ -33,7 +33,7 @@ _RESERVED = frozenset(
 
 
 def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers that gRPC can carry, with their names in lower case."""
+    """Return the headers that gRPC can represent, with their names in lower case."""
     pairs = [(name.lower(), text) for name, text in raw]
     return [(name, text) for name, text in pairs if _is_legal(name, text)]
 
@@ -41,7 +41,7 @@ def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
     """Return `raw`.
 
-    Raises GatewayError, with the header's name in the text, if gRPC could carry the name but not the value."""
+    Raises GatewayError if gRPC can represent a header's name but not its value. The message contains the name."""
     for name, text in raw:
         if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
             shown = name.decode("latin-1")
@@ -53,7 +53,7 @@ def from_text(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the headers of another transport, with the values of `-bin` names decoded from base64, padded or not.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if a header is not base64. The text has the header's name.
+        GatewayError: INVALID_ARGUMENT if a header is not base64. The message contains the header's name.
     """
     return [(name, _binary(name, text) if name.endswith(b"-bin") else text) for name, text in raw]
 
@@ -67,19 +67,19 @@ def _binary(name: bytes, text: bytes) -> bytes:
 
 
 def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the `headers` that gRPC can carry, in the form of a header block."""
+    """Yield the fields of a header block for those `headers` that gRPC can represent."""
     for name, text in legal(headers.raw):
         yield name, (_armoured(text) if name.endswith(b"-bin") else text.strip())
 
 
 def _armoured(text: bytes) -> bytes:
-    """gRPC over HTTP/2: "implementations MUST accept padded and un-padded values and should emit un-padded values"."""
+    """Return `text` in base64 without padding. gRPC over HTTP/2: "implementations MUST accept padded and un-padded
+    values and should emit un-padded values"."""
     return base64.b64encode(text).rstrip(b"=")
 
 
 def unarmoured(name: bytes, text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the values of one field whose name ends in `-bin`, split at commas, and decoded whether they are padded or
-    not.
+    """Yield the values of one field whose name ends in `-bin`: split at commas and decoded, with or without padding.
 
     Raises:
         DecodeError: a value is not base64.

@@ -1,4 +1,4 @@
-"""The messages of gRPC's own services."""
+"""The message types of gRPC's own services (health and reflection)."""
 
 from pathlib import Path
 
@@ -15,6 +15,6 @@ HealthCheckRequest = _SCHEMA.message("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = _SCHEMA.message("grpc.health.v1.HealthCheckResponse")
 HealthListResponse = _SCHEMA.message("grpc.health.v1.HealthListResponse")
 
-# The messages of v1alpha have the same wire format.
+# v1alpha messages have the same wire format.
 ServerReflectionRequest = _SCHEMA.message("grpc.reflection.v1.ServerReflectionRequest")
 ServerReflectionResponse = _SCHEMA.message("grpc.reflection.v1.ServerReflectionResponse")

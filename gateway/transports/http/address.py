@@ -1,4 +1,4 @@
-"""The address of an HTTP endpoint: `host:port` or a URL."""
+"""The addresses of HTTP endpoints: `host:port` or a URL."""
 
 import re
 from urllib.parse import SplitResult, urlsplit
@@ -7,10 +7,10 @@ from gateway.core.frozen import frozen
 from gateway.transports.address import PORT_RANGE, BadAddressError, check_characters, host_name, ipv6, refuse
 
 ALPN = "http/1.1"
-"""The protocol that both sides announce over TLS."""
+"""The protocol that client and server announce over TLS."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 3986 path characters
+# path characters (RFC 3986)
 _PREFIX = re.compile(r"(/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*")
 _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 
@@ -19,7 +19,7 @@ _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 class HttpAddress:
     """A parsed address.
 
-    `host` has no brackets. `authority` is the value of the Host header. `prefix` is a path before the path of every
+    `host` contains no brackets. `authority` is the value of the Host header. `prefix` precedes the path of every
     request; it is empty or starts with a slash."""
 
     host: str
@@ -35,10 +35,10 @@ class HttpAddress:
 
 
 def parse_address(text: str) -> HttpAddress:
-    """Return the HttpAddress in `text`, without a trailing slash.
+    """Return the HttpAddress in `text`. Its prefix has no trailing slash.
 
     Raises:
-        ValueError: `text` is not an address. The error has the fault and the expected form.
+        ValueError: `text` is not an address. The message contains the fault and the expected format.
     """
     try:
         return _parsed(text)
@@ -47,7 +47,7 @@ def parse_address(text: str) -> HttpAddress:
 
 
 def with_scheme(text: str, scheme: str) -> str:
-    """Return the address `text`. If it lacks a scheme, add `scheme`."""
+    """Return the address `text`, with `scheme` added if it has no scheme."""
     return text if "://" in text else f"{scheme}://{text}"
 
 

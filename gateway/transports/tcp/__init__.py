@@ -1,4 +1,4 @@
-"""Byte streams over TCP and unix sockets, in which a protocol's Framing finds the messages.
+"""Byte streams over TCP and unix sockets. A protocol's Framing finds the messages in the stream.
 
 The package has `Listener`, `Connector`, and `parse_address` for endpoints.
 """

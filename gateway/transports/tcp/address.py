@@ -1,11 +1,11 @@
-"""The address of an endpoint of a byte stream: `host:port`, `tcp://host:port`, `tcps://host:port` (over TLS) or
+"""The address of a byte stream endpoint: `host:port`, `tcp://host:port`, `tcps://host:port` (over TLS) or
 `unix:///path`."""
 
 from gateway.core.address import Address
 from gateway.transports.address import BadAddressError, host_and_port, refuse, socket_path
 
 ALPN = ""
-"""Nothing is announced over TLS."""
+"""Empty, because client and server announce no protocol over TLS."""
 TLS = "tcps"
 """The scheme of addresses with TLS."""
 
@@ -16,7 +16,7 @@ def parse_address(text: str) -> Address:
     """Return the Address in `text`.
 
     Raises:
-        ValueError: `text` is not an address. The error has the fault and the expected form.
+        ValueError: `text` is not an address. The message contains the fault and the expected format.
     """
     scheme, rest = text.split("://", 1) if "://" in text else ("tcp", text)
     try:

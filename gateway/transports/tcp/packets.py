@@ -9,20 +9,21 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 Packet = tuple[Buffer, Buffer]
-"""A message's header and its body. For a message over the limit, it has only the head of the body (`Framing.head`)."""
+"""A message's header and body. For a message over the limit, the body contains only the message's own head
+(`Framing.head`)."""
 
 SCRATCH_BYTES = 64 * 2**10
 
 _DISCARD = memoryview(bytearray(2**20))
-"""The buffer for dropped bytes of all connections; large because some clients (brpc's) fail their next calls while more
-than 64 MiB of their bytes are unread."""
+"""The buffer into which all connections receive bytes to drop. It is large because brpc clients fail their next calls
+while more than 64 MiB of their bytes are unread."""
 
 _JOINED = 64 * 2**10
-"""Up to this number of bytes, one copy costs less than one more write."""
+"""Maximum size of parts to join, in bytes, because a copy of this size costs less than one more write."""
 
 
 def write(transport: asyncio.WriteTransport, message: Message) -> None:
-    """Write `message`. Large parts are not copied to join them."""
+    """Write `message`. Only small parts are copied to join them."""
     if sum(map(len, message.parts)) <= _JOINED:
         transport.write(b"".join(message.parts))
         return
@@ -31,14 +32,15 @@ def write(transport: asyncio.WriteTransport, message: Message) -> None:
 
 
 class PacketReader:
-    """Splits the bytes that arrive in `buffer` into packets, without I/O.
+    """Splits the bytes that arrive in `buffer` into packets. The class does no I/O.
 
-    `buffer` is `scratch` while messages are small enough for it. All connections of a loop can share it, because the
+    While messages are small enough, `buffer` is `scratch`. All connections of a loop can share `scratch`, because the
     loop calls `received` immediately after it has filled the buffer. A larger message gets its own buffer, which grows
     with the received data.
 
-    In a framing with a `head`, the reader keeps only the head of a message over the limit. It drops the bytes after the
-    head, and continues with the next message. In other framings, a message over the limit ends the reading."""
+    If a message is over the limit and the framing has a `head`, the reader keeps only the message's head, drops the
+    bytes after it, and continues with the next message. In other framings, the reader cannot continue after a message
+    over the limit."""
 
     __slots__ = ("_body", "_framing", "_header", "_scratch", "_to_drop", "_to_drop_next", "limits", "memory")
 
@@ -51,9 +53,9 @@ class PacketReader:
         self._header = b""
         self._body: ArrivingBody | None = None
         self._to_drop = 0
-        """The number of bytes to drop, from a message that the reader has already handed over."""
+        """The number of bytes to drop from a message that the reader has already returned."""
         self._to_drop_next = 0
-        """The number of bytes to drop from the arriving message, after its head has arrived."""
+        """The number of bytes to drop from the arriving message after its head."""
 
     @property
     def header(self) -> bytes:
@@ -62,7 +64,7 @@ class PacketReader:
 
     @property
     def in_body(self) -> bool:
-        """True if a header is complete and its message is not."""
+        """True if a header is complete but its message is not."""
         return self._body is not None or self._to_drop > 0
 
     @property
@@ -74,19 +76,19 @@ class PacketReader:
 
     @property
     def _discards(self) -> bool:
-        """True if there are enough bytes to drop to receive them into _DISCARD."""
+        """True if there are so many bytes to drop that the reader receives them into _DISCARD."""
         return self._to_drop >= SCRATCH_BYTES
 
     def received(self, size: int) -> Iterator[Packet]:
         """Yield the packets that the next `size` bytes of `buffer` complete.
 
-        The caller must exhaust the iterator before it receives more.
+        The caller must exhaust the iterator before it receives more bytes.
 
         Raises:
-            DecodeError: the bytes are not a header of this framing. `header` has these bytes. The reader cannot
+            DecodeError: the bytes are not a header of this framing. `header` contains the bytes. The reader cannot
                 continue.
             GatewayError: RESOURCE_EXHAUSTED if a message without a head, or the head of a message, exceeds the limit,
-                or if the process has no memory left for it. The reader cannot continue.
+                or if the process does not have enough memory. The reader cannot continue.
         """
         if self._discards:
             self._to_drop -= size
@@ -100,7 +102,7 @@ class PacketReader:
             yield self._complete(self._body.body)
 
     def forget(self) -> None:
-        """Free the arriving message, because the stream is over."""
+        """Free the arriving message, because the stream has ended."""
         self._body = None
 
     def check_end(self) -> None:
@@ -149,7 +151,7 @@ class PacketReader:
         return head
 
     def _drop(self, size: int) -> int:
-        """Return how many of the next `size` bytes the reader drops."""
+        """Return how many of the next `size` bytes the reader must drop."""
         dropped = min(size, self._to_drop)
         self._to_drop -= dropped
         return dropped

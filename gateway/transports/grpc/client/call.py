@@ -1,4 +1,4 @@
-"""One call to a backend: the received part of its reply, and the future of the caller that waits for it."""
+"""One call to a backend: the received part of its reply, and the future that its caller waits for."""
 
 import asyncio
 from collections import deque
@@ -18,8 +18,8 @@ from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Receive
 class ClientCall:
     """One call.
 
-    If it is `streamed`, its replies are pulled one by one. Otherwise it has one reply, and the caller waits for the
-    end."""
+    If the call is `streamed`, the caller pulls its replies one by one. Otherwise the call has one reply, and the caller
+    waits for the end."""
 
     __slots__ = (
         "_has_head",
@@ -39,32 +39,32 @@ class ClientCall:
 
     def __init__(self, limits: Limits, *, streamed: bool) -> None:
         self.stream: Stream
-        """The stream, which is set when the call begins."""
+        """The HTTP/2 stream, which is set when the call begins."""
         self.encoding = b""
-        """The encoding of the compressed replies."""
-        # Most calls have no reply in this sequence, and creating an empty deque takes as long as the rest of the call.
+        """The encoding of compressed replies."""
+        # Most calls never use this sequence, and creating an empty deque takes as long as the rest of the constructor.
         self.replies: MutableSequence[Received] = deque() if streamed else []
         self.held = 0
-        """The size of the replies that wait to be pulled, in bytes."""
+        """The size of the replies that the caller has not pulled yet, in bytes."""
         self.end: ResponseHead | None = None
         self.error: TransportError | None = None
         self.ends_at: float | None = None
-        """The time of its deadline, on the loop's clock."""
+        """The time of the call's deadline, on the loop's clock."""
         self.deadline: Deadline | None = None
-        """Ends a streamed call at that time. The callers of other calls cancel them at that time."""
+        """Ends a streamed call at `ends_at`. All other calls are cancelled by their callers at this time."""
         self._limits = limits
         self.is_streamed = streamed
         self._reader: MessageReader | None = None
-        """The reader of messages; None until the first data that is not a complete reply."""
+        """The message reader; None until the first data that is not a complete reply."""
         self._has_head = False
         self._waiter: asyncio.Future[Message | None] | None = None
 
     # For the caller.
 
     def news(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Message | None]":
-        """Return a future that is done when the call has ended, or, for a streamed call, also when there is a reply to
-        pull. Its result is the complete reply, if `replied` has taken one. Otherwise the result is None, and `pull` and
-        `result` return the reply."""
+        """Return a future that is done when the call has ended or, for a streamed call, when there is a reply to pull.
+        If `replied` has taken a complete reply, the future's result is this reply. Otherwise the result is None, and
+        `pull` and `result` return the reply."""
         self._waiter = waiter = loop.create_future()
         if self.end is not None or self.error is not None or (self.is_streamed and self.replies):
             waiter.set_result(None)
@@ -85,13 +85,13 @@ class ClientCall:
         return self.end is not None or self.error is not None
 
     def is_late(self, now: float) -> bool:
-        """Return whether its deadline has passed."""
+        """Return whether the call's deadline has passed."""
         return self.ends_at is not None and self.ends_at <= now
 
     def result(self, body: Buffer | None) -> Message:
-        """Return the end of the call, which is its metadata, with the reply if the call is not streamed.
+        """Return the last message of the call: its metadata and, if the call is not streamed, the reply.
 
-        If the status is not 0, return the status, with its text as the body.
+        If the status is not 0, the message contains the status, and the status text as its body.
 
         Raises:
             TransportError: the call failed, or its reply is missing.
@@ -108,8 +108,8 @@ class ClientCall:
     # For the connection. All methods except `replied` and `fail` raise TransportError for an invalid reply.
 
     def replied(self, head: bytes, data: memoryview, trailers: bytes) -> bool:
-        """Take a complete reply and return True, if it is like most replies: one message, not compressed, with status
-        0, for a call that is not streamed and has a waiter. Otherwise take nothing and return False."""
+        """Take a complete reply and return True if it has the usual pattern: one message, not compressed, with status
+        0, for a call that is not streamed and that a caller waits for. Otherwise take nothing and return False."""
         waiter = self._waiter
         if self.is_streamed or self._has_head or waiter is None:
             return False
@@ -120,7 +120,7 @@ class ClientCall:
         if message is None:
             return False
         self.end = end
-        if not waiter.done():  # this is not counted in memory, because one frame has fewer than MIN_COUNTED bytes
+        if not waiter.done():  # not counted in memory, because a frame has fewer than MIN_COUNTED bytes
             waiter.set_result(reply(end.metadata, (message,)))
         return True
 
@@ -144,7 +144,7 @@ class ClientCall:
             self.encoding = head.encoding
 
     def received(self, data: memoryview, *, ends: bool) -> bool:
-        """Handle data. Return whether it completes a message."""
+        """Handle data. Return whether the data completes a message."""
         if not self._has_head:
             raise failures.malformed("reply begins without a head")
         if self._reader is None:

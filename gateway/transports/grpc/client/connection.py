@@ -1,14 +1,14 @@
 """One connection to a gRPC server.
 
-It passes the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
+It forwards the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
 
     connecting --transport--> opening --the server's SETTINGS--> ready --GOAWAY, or its address is gone--> retired
                                  |                                 |                                          |
                                  +---- broken off, aborted, or the server breaks HTTP/2 ----> closed <--------+
                                                                                             the last call is over
 
-Calls begin only in the state `ready`. A retired connection finishes its calls. If calls run and nothing arrives for
-`timeouts.silence` seconds, the gateway checks the server with a PING.
+Calls begin only in the state `ready`. A retired connection completes its calls. If calls are in flight and nothing
+arrives for `timeouts.silence` seconds, the gateway sends a PING to check the server.
 """
 
 import asyncio
@@ -48,24 +48,25 @@ _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE
 """The number of bytes to receive in one step."""
 
 _STUCK = 2**20
-"""The number of unwritten bytes at which the connection takes no more calls.
+"""The number of unwritten bytes above which the connection accepts no more calls.
 
-At most a frame of these bytes is messages. The rest are heads and resets of calls for a server that does not read."""
+Messages make up at most one frame of these bytes. The rest are heads and resets of calls, for a server that does not
+read."""
 
 _ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
-"""The statuses with which servers end calls whose deadline has passed."""
+"""The statuses with which servers end calls after the deadline."""
 
 
 def _says_deadline_passed(end: ResponseHead) -> bool:
-    """Return True if the server ends the call only because of its deadline.
+    """Return True if the server has ended the call only because of the deadline.
 
-    An error that contains a delay before another attempt says more. Another gateway sends it for a call that waited for
-    a free slot until the deadline."""
+    The result is False for an error with a retry delay, because this error is more informative: another gateway sends
+    it for a call that waited for a free slot until the deadline."""
     return end.status in _ENDS_AT_DEADLINE and not end.metadata.get(RETRY_HEADER)
 
 
 class GrpcConnectionObserver(typing.Protocol):
-    """The observer that a GrpcClientConnection reports its state to."""
+    """The observer to which a GrpcClientConnection reports its state: the pool."""
 
     def opened(self, connection: "GrpcClientConnection") -> None: ...
     def changed(self) -> None: ...
@@ -75,7 +76,8 @@ class GrpcConnectionObserver(typing.Protocol):
 
 
 class GrpcClientConnection(asyncio.BufferedProtocol):
-    """One connection. `ready` is done once the server has sent valid HTTP/2, or fails with a TransportError."""
+    """One connection. The future `ready` is done when the server has sent valid HTTP/2, and otherwise fails with a
+    TransportError."""
 
     def __init__(
         self, place: Address, limits: Limits, timeouts: GrpcEndpointTimeouts, owner: GrpcConnectionObserver
@@ -88,16 +90,16 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._http2 = Http2Client(limits.headers, self.loop.time())
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._taken = 0
-        """The beginning of the bytes that are not processed yet, or are an incomplete frame."""
+        """The start of the unprocessed bytes, which can be an incomplete frame."""
         self._filled = 0
-        """The end of these bytes."""
+        """The end of the unprocessed bytes."""
         self._alarm = Alarm(self.loop, self._expire)
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._is_yielding = False
         self._unwritten = 0
-        """The number of calls that have begun and wait for one joint write."""
+        """The number of new calls that wait to be written together."""
         self.is_retired = False
-        """True if the connection takes no more calls."""
+        """True if the connection accepts no more calls."""
         self._is_pinged = False
         self._on: Mapping[type[Event], Callable[[Any], None]] = {
             ReplyReceived: self._on_reply,
@@ -119,8 +121,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         return not http2.is_paused or self._transport.get_write_buffer_size() <= _STUCK
 
     def begin(self, call: ClientCall, head: bytes, parts: tuple[Buffer, ...], deadline: float | None) -> None:
-        """Write `call` with the header block `head` and the message of `parts`. A caller that stops waiting for it
-        calls `give_up`; a streamed call is also cancelled at the `deadline`."""
+        """Write `call` with the header block `head` and a message that consists of `parts`. A caller that stops waiting
+        must call `give_up`. A streamed call is also cancelled at the `deadline`."""
         http2 = self._http2
         call.stream = http2.request(head, framed(parts), call)
         if deadline is not None:
@@ -137,14 +139,14 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self.retire()
 
     def give_up(self, call: ClientCall) -> None:
-        """Cancel a call that no caller waits for any longer, and notify the server, unless the call has ended."""
+        """If the call has not ended, cancel it because its caller no longer waits, and notify the server."""
         if call.stream.handler is not None:
             self._http2.cancel(call.stream)
             self._end(call)
             self._flush()
 
     def pulled(self, call: ClientCall) -> None:
-        """Allow the server to send more of a streamed call."""
+        """Allow the server to send more of a streamed call, because the caller has pulled replies."""
         if call.stream.handler is not None:
             self._http2.grant(call.stream, call.held)
             self._flush()
@@ -158,7 +160,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._close()
 
     def abort(self, error: TransportError | None = None) -> None:
-        """Close immediately. Calls in flight fail with `error`, which defaults to the error of a closed connector."""
+        """Close immediately. Calls in flight fail with `error`; by default, with the error for a closed connector."""
         self._transport.abort()
         self._fail(error or connector_closed(sent=True))
 
@@ -166,7 +168,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Handle the new connection."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is one, but not a subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport has the interface, but is no subclass
         keep_probing(transport.get_extra_info("socket"))
         self._flush()
         self._owner.opened(self)
@@ -208,7 +210,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     # Processing.
 
     def _work(self, seconds: float) -> None:
-        """Process the received frames for up to `seconds` seconds. After that, let other connections run."""
+        """Process the received frames for up to `seconds`. After that, let other connections run."""
         http2, now, begun = self._http2, self.loop.time(), perf_counter()
         events = http2.events
         while True:
@@ -231,7 +233,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._keep_incomplete()
         if http2.streams:
             self._alarm.set(self._timeouts.silence)
-        if seconds == inf:  # it is closed, so nothing can be written
+        if seconds == inf:  # the connection is closed, so nothing can be written
             return
         if http2.queued or http2.waiting:
             self._flush()
@@ -239,7 +241,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._yield()
 
     def _keep_incomplete(self) -> None:
-        """Move an incomplete frame to the start of the buffer, to receive the rest after it."""
+        """Move an incomplete frame to the start of the buffer, and receive the rest behind it."""
         taken, filled = self._taken, self._filled
         self._taken, self._filled = 0, filled - taken
         self._scratch[: filled - taken] = self._scratch[taken:filled]
@@ -259,7 +261,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _flush(self) -> None:
-        """Write the queued data, as far as the server reads it."""
+        """Write the queued data as fast as the server reads it."""
         http2, transport = self._http2, self._transport
         self._unwritten = 0
         while pieces := http2.data_to_send():
@@ -271,7 +273,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 return
 
     def _flush_together(self) -> None:
-        """Write a call together with calls that begin before the loop's next turn, at most TOGETHER in one write."""
+        """Write a call together with other calls that begin before the loop's next turn, at most TOGETHER calls in one
+        write."""
         self._unwritten += 1
         if self._unwritten >= TOGETHER or self._http2.is_paused:
             self._flush()
@@ -319,7 +322,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             return
         if call.end is not None:
             if call.end.status and _says_deadline_passed(call.end) and call.is_late(self.loop.time()):
-                call.fail(deadline_passed(sent=True))  # the server was only the first to notice
+                call.fail(deadline_passed(sent=True))  # the server only noticed the deadline first
             self._end(call)
 
     def _on_reset(self, event: StreamReset) -> None:
@@ -358,7 +361,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def _end(self, call: ClientCall) -> None:
         """Handle the end of a call.
 
-        The stream drops its reference to the call, so the call's replies are freed without the garbage collector."""
+        The stream drops its reference to the call, so the replies are freed without the garbage collector."""
         call.stream.handler = None
         if call.deadline is not None:
             call.deadline.drop()
@@ -369,7 +372,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 self._close()
 
     def _fail(self, error: TransportError) -> None:
-        """End all calls with `error`, because nothing more will come."""
+        """End all calls with `error`, because no more data will arrive."""
         self._http2.is_closed = True
         if not self.is_retired:
             self.is_retired = True
@@ -396,11 +399,11 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _foreign(self) -> str:
-        """The protocol that the server seems to use instead of HTTP/2, as text for the end of an error."""
+        """The protocol that the server seems to use instead of HTTP/2, in words for the end of an error message."""
         return "" if self.ready.done() else foreign(bytes(self._scratch[: min(self._filled, FIRST_BYTES)]), "grpc")
 
     def _expire(self) -> None:
-        """Handle a silent connection with calls, or a connection that does not close."""
+        """Handle a silent connection with calls in flight, or a connection that does not close."""
         if self._http2.is_closed:
             self._transport.abort()
         elif self._is_pinged:

@@ -25,25 +25,25 @@ from gateway.transports.tls import ClientTls, Secured, default_tls
 _GRACE = 0.01
 """Time added to the endpoint's timeout, in seconds.
 
-The gateway itself ends the call at the deadline. If this time were missing, the endpoint could be faster, and the
-client would get the endpoint's error text instead of the gateway's."""
+The gateway itself ends the call at the deadline. Without this extra time, the endpoint could be faster, and the client
+would get the endpoint's error message instead of the gateway's."""
 
 
 class GrpcConnector:
     """The connector of one endpoint.
 
-    - `address`: The address, in a form that `parse_address` reads.
-    - `resolve`: A function that replaces the resolution of its host name.
-    - `ip`: The only IP address to connect to. The endpoint still gets the host name.
+    - `address`: The address, in a format that `parse_address` reads.
+    - `resolve`: A function that replaces the resolution of the host name.
+    - `ip`: The only IP address to connect to. The host name is still sent to the endpoint.
     - `headers`: Headers that are added to the metadata of every call.
 
-    The connector keeps connections, and replaces them when they break. It sends nothing twice.
+    The connector keeps connections open, and replaces them when they break. It never sends a call twice.
 
-    The connector uses TLS if `tls` is set or the scheme is `grpcs://`. The endpoint must then support HTTP/2 (ALPN). If
-    `tls` is missing, the system's certificates verify the endpoint.
+    The connector uses TLS if `tls` is set or the scheme is `grpcs://`. In this case, the endpoint must support HTTP/2
+    (ALPN). If `tls` is missing, the CAs of the system verify the endpoint.
 
-    A Message's `path` is the method, and its `headers` are metadata. A reply's `status` is gRPC's code. If the status
-    is not 0, the body is the status text.
+    A Message's `path` is the method, and its `headers` are metadata. A reply's `status` is the gRPC status code. If it
+    is not 0, the body is the status message.
 
     Raises:
         ValueError: the address is invalid.
@@ -61,7 +61,7 @@ class GrpcConnector:
         tls: ClientTls | None = None,
         headers: FixedFields = (),
     ) -> None:
-        del connection_per_call  # HTTP/2 has any number of calls on one connection
+        del connection_per_call  # HTTP/2 connections carry any number of calls
         parsed = parse_address(address)
         self._limits = limits
         parsed, is_tls = replace(parsed, scheme=""), parsed.scheme == TLS or (tls is not None and not parsed.path)
@@ -72,12 +72,13 @@ class GrpcConnector:
         self._pool = GrpcPool(resolve or partial(resolved, place), limits, timeouts, secured)
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply. Cancellation resets the stream, so the endpoint stops.
+        """Send `message` and wait for its reply. Cancellation resets the stream, so the endpoint stops working on the
+        call.
 
         Raises:
             TransportError: UNAVAILABLE if the endpoint is unreachable or the connection broke. INTERNAL if the reply is
-                invalid. DEADLINE_EXCEEDED if the deadline passed before the request left. If the deadline passes later,
-                the caller cancels the exchange. The endpoint gets the deadline with the request.
+                invalid. DEADLINE_EXCEEDED if the deadline passed before the request was sent. If the deadline passes
+                later, the caller cancels the exchange. The request contains the deadline.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = ClientCall(self._limits, streamed=False)
@@ -95,13 +96,13 @@ class GrpcConnector:
         return call.result(body)
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message`, end the sending side, and yield each reply as the caller pulls it.
+        """Send `message` as the only message of the stream, and yield each reply as the caller pulls it.
 
-        If the endpoint ends the stream with an error status, this status is the last reply, so codecs read it in the
-        same way as after `exchange`.
+        If the endpoint ends the stream with an error status, the last reply contains this status, so codecs read it in
+        the same way as after `exchange`.
 
         Raises:
-            TransportError: like `exchange`, also after some replies.
+            TransportError: same as `exchange`, even after some replies.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = ClientCall(self._limits, streamed=True)
@@ -141,10 +142,10 @@ class GrpcConnector:
 
 
 async def resolved(address: Address) -> list[Address]:
-    """Return all addresses of a name, each once. A unix socket needs no resolution.
+    """Return all addresses of a host name, without duplicates. Unix sockets need no resolution.
 
     Raises:
-        TransportError: the name has no address.
+        TransportError: the host name has no address.
     """
     if address.path:
         return [address]

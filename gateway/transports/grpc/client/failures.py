@@ -1,4 +1,4 @@
-"""The errors of calls that end without a status from the server."""
+"""The errors for calls that end without a status from the server."""
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import frozen
@@ -10,14 +10,14 @@ from gateway.transports.errors import beyond_limit
 from gateway.transports.grpc.client.response_heads import ResponseHead
 
 _MAX_SHOWN = 200
-"""The maximum length of a reply header in error texts, in characters."""
+"""The maximum length of a reply header in error messages, in characters."""
 
 
 @frozen
 class HttpAnswer:
     """The error for an HTTP status without a gRPC status.
 
-    `advice` is the end of its text. `by_proxy` has the same meaning as in TransportError."""
+    `advice` is the end of the error message. `by_proxy` has the same meaning as in TransportError."""
 
     status: Status
     reason: Reason
@@ -48,7 +48,7 @@ HTTP_ANSWERS: dict[int, HttpAnswer] = {
 OTHER_HTTP_ANSWER = HttpAnswer(Status.UNKNOWN, Reason.INVALID_OUTPUT, _IS_GRPC)
 """The error for every other HTTP status, including 200."""
 
-# From gRPC's doc/PROTOCOL-HTTP2.md, "Errors".
+# The mapping is from gRPC's doc/PROTOCOL-HTTP2.md, "Errors".
 RESETS: dict[int, Reason] = {
     ErrorCode.REFUSED_STREAM: Reason.UNREACHABLE,
     ErrorCode.CANCEL: Reason.CANCELLED,
@@ -56,14 +56,14 @@ RESETS: dict[int, Reason] = {
     ErrorCode.INADEQUATE_SECURITY: Reason.PERMISSION_DENIED,
 }
 OTHER_RESET = Reason.INVALID_OUTPUT
-"""The error for every other code with which a server resets a call."""
+"""The error for a reset with any other code."""
 
 
 def http_answer(head: ResponseHead) -> TransportError:
-    """Return the error for a reply without a gRPC status, from a proxy or another kind of server.
+    """Return the error for a reply without a gRPC status, which comes from a proxy or another kind of server.
 
-    The reply counts as an answer only to this call, because other calls might get a different reply. Only the error of
-    a proxy that gets no reply from its server counts as a failure of the endpoint."""
+    The error affects only this call, because other calls might get a different reply. It counts as a failure of the
+    endpoint only if a proxy reports that its server does not respond."""
     answer = HTTP_ANSWERS.get(head.http_status, OTHER_HTTP_ANSWER)
     what = _kind_of_content(head)
     location = head.metadata.get("location")[:_MAX_SHOWN]
@@ -87,12 +87,12 @@ def _kind_of_content(head: ResponseHead) -> str:
 
 
 def reset(code: int) -> TransportError:
-    """Return the error after the endpoint has reset the stream.
+    """Return the error for a stream that the endpoint has reset.
 
-    This affects only this call. The connection and other calls continue.
+    The reset affects only this call. The connection and other calls continue.
 
-    RFC 9113, section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". In this
-    case the gateway can repeat the request."""
+    After REFUSED_STREAM, the gateway can repeat the request, because "the stream is being closed prior to any
+    processing having occurred" (RFC 9113, section 8.7)."""
     reason = RESETS.get(code, OTHER_RESET)
     text = f"the call was reset: {error_name(code)}"
     if code == ErrorCode.HTTP_1_1_REQUIRED:
@@ -111,17 +111,17 @@ def no_message() -> TransportError:
 
 
 def too_large(size: int | str, limits: Limits) -> TransportError:
-    """Return the error for a reply with a message of `size` bytes, more than the limit."""
+    """Return the error for a reply whose message of `size` bytes exceeds the limit."""
     return beyond_limit(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
 
 
 def too_inflated(error: GatewayError) -> TransportError:
-    """Return the error for a reply that exceeds the limits after decompression; `error` has the size."""
+    """Return the error for a reply that exceeds the limits after decompression. `error` contains the size."""
     return beyond_limit(f"reply: {error.message}")
 
 
 def no_memory(error: GatewayError) -> TransportError:
-    """Return the error for a reply for which the process has no memory left."""
+    """Return the error for a reply for which the process does not have enough memory."""
     text = f"reply refused: {error.message}"
     return TransportError(error.status, error.reason, text, sent=True, answered=True)
 

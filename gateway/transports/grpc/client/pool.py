@@ -1,4 +1,4 @@
-"""The connections of one endpoint. There is one connection to each address that its name resolves to."""
+"""The connections to one endpoint: one connection to each address that the host name resolves to."""
 
 import asyncio
 import math
@@ -18,17 +18,18 @@ from gateway.transports.timeouts import GrpcEndpointTimeouts, connect_seconds
 from gateway.transports.tls import Secured
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
-"""Looks up the current addresses. Raises TransportError if the lookup finds no address."""
+"""Returns the current addresses. Raises TransportError if the lookup finds no address."""
 
 _MOST_ATTEMPTS = 3
-"""The maximum number of attempts for one call, because an endpoint can close each connection before it takes a call."""
+"""The maximum number of connection attempts for one call, because an endpoint can close each connection before it
+accepts a call."""
 _CLOSED_AT_ONCE = "the endpoint closed the connection immediately"
 
 
 class GrpcPool:
-    """The connections of one endpoint. Each call goes to the next connection that accepts one. The first call that
-    needs connections makes them, to all addresses in parallel. The pool keeps connections, and replaces them when they
-    break. During that time, calls use the other connections, or wait."""
+    """The connections to one endpoint. Each call goes to the next connection that accepts a call. The first call that
+    needs a connection opens connections to all addresses in parallel. The pool keeps connections open, and replaces
+    them when they break. In the meantime, calls use other connections, or wait."""
 
     def __init__(
         self, resolve: Resolve, limits: Limits, timeouts: GrpcEndpointTimeouts, secured: Secured | None = None
@@ -41,9 +42,10 @@ class GrpcPool:
         self._connections: ConnectorConnections[GrpcClientConnection] = ConnectorConnections()
         self._turn = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        """A heap by ticket.
+        """A heap of waiting calls, by ticket.
 
-        Waiters are served in the order of their arrival, even a waiter that was woken without success."""
+        The pool serves waiting calls in the order of their arrival. A call that was woken without success keeps its
+        ticket."""
         self._tickets = count()
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
@@ -52,7 +54,7 @@ class GrpcPool:
     def take(self) -> GrpcClientConnection | None:
         """Return a connection that accepts a call now.
 
-        Return None without an available connection, or if earlier calls are waiting."""
+        Return None if no connection is available, or if earlier calls are waiting."""
         if self._is_incomplete and self._ready:
             self._complete()
         return None if self._waiting else self._next()
@@ -61,8 +63,8 @@ class GrpcPool:
         """Wait for a connection that accepts a call, and return it.
 
         Raises:
-            TransportError: UNAVAILABLE if all addresses are unreachable. DEADLINE_EXCEEDED if no connection opened in
-                half of the time until the deadline, or if the existing connections accepted no call until the deadline.
+            TransportError: UNAVAILABLE if all addresses are unreachable. DEADLINE_EXCEEDED if no connection opens in
+                half of the time until the deadline, or if the existing connections accept no call until the deadline.
         """
         ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
@@ -90,11 +92,11 @@ class GrpcPool:
     # Callbacks of connections.
 
     def opened(self, connection: GrpcClientConnection) -> None:
-        """Handle a connection that has a transport."""
+        """Handle a connection whose socket is connected."""
         self._connections.opened(connection)
 
     def changed(self) -> None:
-        """Wake all waiting calls, because several of them might get a connection, or all connection attempts have
+        """Wake all waiting calls, because several of them might get a connection, or because all connection attempts
         failed."""
         for _ in range(len(self._waiting)):
             self.freed()
@@ -115,7 +117,7 @@ class GrpcPool:
         self.changed()
 
     def lost(self, connection: GrpcClientConnection) -> None:
-        """Handle a connection that has lost its transport."""
+        """Handle a connection whose socket is closed."""
         self._connections.lost(connection)
 
     # Waiting.
@@ -155,13 +157,13 @@ class GrpcPool:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.freed()  # it was this waiter's turn
+                self.freed()  # it was the turn of this call
             raise
 
     # Connecting.
 
     def _complete(self) -> None:
-        """Retry addresses without a connection, in the background."""
+        """In the background, retry addresses without a connection."""
         if self._attempt is None and asyncio.get_running_loop().time() >= self._next_attempt:
             self._attempted()
 
@@ -178,7 +180,7 @@ class GrpcPool:
         self.changed()
 
     async def _connect_all(self) -> str:
-        """Connect to every address. Return why an address is unreachable, or an empty text."""
+        """Connect to every address. Return the reason why an address is unreachable, or an empty string."""
         try:
             async with asyncio.timeout(self._timeouts.connect):
                 places = await self._resolve()
@@ -199,7 +201,7 @@ class GrpcPool:
             connection.retire()
 
     async def _connect(self, place: Address) -> str:
-        """Connect to one address. Return the reason if that failed; empty if it succeeded."""
+        """Connect to one address. If this fails, return the reason, otherwise an empty string."""
         connection = GrpcClientConnection(place, self._limits, self._timeouts, self)
         try:
             async with asyncio.timeout(self._timeouts.connect):

@@ -1,4 +1,4 @@
-"""Writes the head of a call: "gRPC over HTTP2", section Requests. The code is pure."""
+"""Writes the head of a call, as defined in "gRPC over HTTP2", section Requests. The code is pure."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,15 +21,15 @@ _FIXED = write(
     )
 )
 
-# A timeout has at most eight digits. The finest possible unit is used.
+# A timeout has at most eight digits. The writer uses the finest possible unit.
 _UNITS = ((1e-6, b"u"), (1e-3, b"m"), (1.0, b"S"), (60.0, b"M"), (3600.0, b"H"))
 _MOST = 99_999_999
 
 
 class RequestHeadWriter:
-    """Writes header blocks of calls to `authority`.
+    """Writes the header blocks of calls to `authority`.
 
-    `secure` is True for calls over TLS. All blocks have the `headers`, which replace a message's headers of the same
+    `secure` is True for calls over TLS. All blocks contain `headers`, which replace a message's headers of the same
     names. A HOST in `headers` replaces `authority`."""
 
     def __init__(self, authority: str, *, secure: bool = False, headers: FixedFields = ()) -> None:
@@ -38,11 +38,11 @@ class RequestHeadWriter:
         self._authority = own.pop(_HOST, authority.encode())
         self._own = write(written(Headers(tuple(own.items()))))
         self._left_out = own.keys()
-        # A backend's calls use few methods, and most have no metadata.
+        # A backend's calls use few methods, and most calls have no metadata.
         self._begin = lru_cache(256)(self._written)
 
     def write(self, path: str, headers: Headers, timeout: float | None) -> bytes:
-        """Return the header block of a call of the method `path` with a limit of `timeout` seconds, including the
+        """Return the header block for a call of the method `path` with a limit of `timeout` seconds. It includes the
         `headers` that are not reserved for gRPC.
 
         Raises:
@@ -51,7 +51,7 @@ class RequestHeadWriter:
         block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
         if timeout is None:
             return block
-        # The time is rounded up to tenths, so calls with the same limit have the same head, which servers can cache.
+        # The timeout is rounded up to tenths, so calls with the same limit have the same head, which servers can cache.
         return block + (_tenths_field(ceil(10 * timeout)) if timeout >= 1 else _timeout_field(timeout))
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:

@@ -1,2 +1,2 @@
-"""The client side of gRPC, on `gateway.core.http2`: the listener, its connections (`connection`), calls (`calls`),
-heads of requests (`heads`), header blocks of replies (`replies`), and gRPC's own services (`health`, `reflection`)."""
+"""The gRPC server, which uses `gateway.core.http2`: the listener, its connections (`connection`), calls (`calls`),
+request heads (`heads`), reply header blocks (`replies`), and gRPC's own services (`health`, `reflection`)."""

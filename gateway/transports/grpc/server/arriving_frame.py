@@ -1,7 +1,7 @@
-"""Measures how long a client takes for one frame, or for a header block in several frames.
+"""Measures how long a client takes to send one frame, or a header block in several frames.
 
-The gateway cannot interpret an incomplete frame, so calls cannot monitor it. The code is pure; the caller passes the
-time.
+The gateway cannot interpret an incomplete frame, so the connection must monitor it, not a call. The code is pure; the
+caller passes the current time.
 """
 
 from math import inf
@@ -15,21 +15,22 @@ _TYPE, _FLAGS = 3, 4
 
 
 class ArrivingFrame:
-    """The incomplete frame or header block that is arriving on one connection, if any."""
+    """The incomplete frame or header block that is arriving on one connection, if there is one."""
 
     __slots__ = ("_block_since", "_data_bytes", "since")
 
     def __init__(self) -> None:
         self.since: float | None = None
-        """The time when it began; None without an incomplete frame."""
+        """The time when the frame or block began; None if all frames are complete."""
         self._block_since: float | None = None
         """The last `block_since` from the connection."""
         self._data_bytes = 0
-        """Its size in bytes, if it is DATA."""
+        """The size of the incomplete frame in bytes, if it is DATA."""
 
     def note(self, read: Buffer, rest: bytes, block_since: float | None, now: float) -> None:
-        """Record a read: all its bytes, which begin with a frame, and the `rest`, which is an incomplete frame.
-        `block_since` is when the first complete frame of the arriving header block was received."""
+        """Record received bytes: `read` contains all of them, from the start of a frame, and `rest` is the incomplete
+        frame at their end. `block_since` is the time when the first complete frame of the arriving header block was
+        received."""
         goes_on = self.since is not None and len(rest) == len(read)
         is_block, is_same_block = block_since is not None, block_since == self._block_since
         self._block_since = block_since
@@ -43,12 +44,12 @@ class ArrivingFrame:
             self.since = now
 
     def excuse(self, seconds: float) -> None:
-        """Do not count these seconds, in which the gateway read nothing from the client."""
+        """Do not count these seconds, because the gateway did not read from the client."""
         if self.since is not None:
             self.since += seconds
 
     def seconds_left(self, now: float, timeouts: Timeouts) -> float:
-        """Return the seconds until it must be complete; infinity without an incomplete frame.
+        """Return the seconds until the frame or block must be complete; infinity if all frames are complete.
 
         DATA has the time limit of a message. All other frames have the time limit of a head."""
         if self.since is None:
@@ -57,7 +58,7 @@ class ArrivingFrame:
         return self.since + seconds - now
 
     def why_late(self, timeouts: Timeouts) -> str:
-        """Return the error's text for a frame that is too late."""
+        """Return the error message for a frame that is too late."""
         if self._data_bytes:
             return f"a DATA frame came at less than {timeouts.rate:g} bytes a second"
         what = "a frame" if self._block_since is None else "a header block"
@@ -65,6 +66,6 @@ class ArrivingFrame:
 
 
 def _opens_block(read: Buffer) -> bool:
-    """Return whether the first frame is the first of a header block with several frames."""
+    """Return whether the first frame in `read` begins a header block with several frames."""
     is_open = len(read) >= HEADER_SIZE and read[_TYPE] == HEADERS
     return is_open and not read[_FLAGS] & END_HEADERS

@@ -1,6 +1,6 @@
-"""The connection of a listener that limits the requests or the age of connections, or sheds load.
+"""A connection to a listener that limits the requests or the age of connections, or sheds load.
 
-The class is separate, so other listeners have no additional cost per request.
+It is a separate class, so other listeners have no additional cost per request.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ from gateway.transports.lifespan import Lifespan
 class BoundedGrpcConnection(GrpcServerConnection):
     """A connection with limits.
 
-    After its last request, or at its maximum age, a GOAWAY asks the client to use another connection. This connection
-    ends with its last call. The calls have `limits.connection_grace` seconds to end. When the gateway sheds load, it
-    refuses a call once the size of its message is known. It never sheds calls to gRPC's own services."""
+    After the last permitted request, or at the maximum age, a GOAWAY asks the client to use another connection. This
+    connection closes after its last call. The calls have `limits.connection_grace` seconds to end. When the gateway
+    sheds load, it refuses a call as soon as it knows the size of the message, but it never refuses calls to gRPC's own
+    services."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
@@ -67,7 +68,7 @@ class BoundedGrpcConnection(GrpcServerConnection):
             super().handle(event)
 
     def _on_data(self, event: DataReceived) -> None:
-        """Handle data as any connection does, while the gateway sheds load."""
+        """Handle data, and refuse its call if the gateway sheds load."""
         if self._shedding is not None:
             call: ServerCall | None = event.stream.handler
             if call is not None and call.may_be_shed:

@@ -1,4 +1,4 @@
-"""The deadlines of the calls of one connection."""
+"""The deadlines of a connection's calls."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from gateway.core.surviving import log_and_continue
 
 
 class CallDeadlines:
-    """Rings the calls of `streams` that are due (`ServerCall.due`).
+    """Calls `ring` for those calls in `streams` that are due (`ServerCall.due`).
 
-    Its timer is not reset when a call ends. Most calls end long before their deadlines, so an occasional check of all
-    calls costs less than a step for each call."""
+    The end of a call does not change the timer. Most calls end long before their deadlines, so an occasional check of
+    all calls costs less than a step for each call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, streams: Mapping[int, Stream]) -> None:
         self.next_due = inf
@@ -23,7 +23,7 @@ class CallDeadlines:
         self._alarm = Alarm(loop, self._ring)
 
     def ring_at(self, when: float) -> None:
-        """Ring the calls that are due at this time, which is before `next_due`."""
+        """Ring the calls that are due at the time `when`, which is before `next_due`."""
         self.next_due = when
         self._alarm.set(when - self._loop.time())
 

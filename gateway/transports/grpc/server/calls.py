@@ -1,7 +1,7 @@
-"""One client call, from the request's head to the end of its reply.
+"""One client call, from the request's head to the end of the reply. `connection` creates it.
 
-No part of a request stays in memory after its reply. A call drops each message when it hands it on, and drops its
-stream, task and timer when it ends. So no reference cycle keeps a body until the garbage collector runs.
+No part of a request stays in memory after the reply. A call drops each message when it passes the message on, and drops
+its stream, task and timer when it ends. So no reference cycle keeps a body until the garbage collector runs.
 """
 
 import asyncio
@@ -32,23 +32,24 @@ from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, ConnectionMemory, Memory, waiting_bytes
 
 _LARGE_WINDOW = 2**23
-"""The size of the window for a large message, in bytes; larger than the usual window."""
+"""The window size for large messages, in bytes; larger than the usual window."""
 
 _GRACE = 0.05
-"""Delay after its deadline until the connection ends a unary call, in seconds.
+"""Seconds after the deadline at which the connection ends a unary call.
 
-Usually the exchange has already refused the call, at the deadline and in the form of the protocol."""
+Usually the exchange has already refused the call at the deadline, with an error in the format of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
-"""Creates the record of a request in one protocol. (`transport.StartRecord` is for several protocols.)"""
+"""Creates the record for a request in one protocol. By contrast, `transport.StartRecord` gets the protocol as an
+argument."""
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
 
 
 @frozen
 class Method:
     """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of requests
-    and replies. `refuse` creates the reply to a request that failed unexpectedly; None for gRPC's own services.
+    and replies. `refuse` creates the reply to a request that failed unexpectedly; it is None for gRPC's own services.
     `record` is None without observers."""
 
     name: str
@@ -59,7 +60,7 @@ class Method:
 
 
 class CallConnection(typing.Protocol):
-    """The interface of a connection that its calls use."""
+    """The part of a connection that its calls use."""
 
     http2: Http2Server[CallHead]
     limits: Limits
@@ -97,25 +98,25 @@ class ServerCall:
         self._method = method
         self._head = head
         self._held_in_memory = CALL_BYTES + head.size
-        """The size that the connection has counted for this call, in bytes."""
+        """The number of bytes that the connection has counted for this call."""
         self._read_so_far: MessageReader | None = None
-        """The reader of messages; None until the first data that is not a complete request."""
+        """The message reader; None until the first data that is not a complete request."""
         self._task: asyncio.Task[None] | None = None
-        # The next two belong to unary calls. Most calls are unary, and a separate constructor would take as long as
-        # this one.
+        # The next two attributes belong to unary calls. They are here because most calls are unary, and a second
+        # constructor would take as long as this one.
         self._body: Received | None = None
         self._unstarted: Any = None
-        """The reply that the task will await, until the task has started."""
+        """The reply for the task to await; None after the task has started."""
         self._deadline: float | None = None
         self._is_admitted = False
         self._record = UNRECORDED
-        """The record of the last message handed on."""
+        """The record of the message that was last passed on."""
         self.arriving_since = stream.heard
-        """When the message that is arriving began, or was last allowed to continue."""
+        """The time when the arriving message began, or when the client was last allowed to continue it."""
         self.arrived_bytes = 0
-        """The number of its bytes that have arrived since `arriving_since`."""
+        """The number of bytes of the arriving message since `arriving_since`."""
         self.due: float | None = None
-        """The time when the call's time is over; None if it has no deadline."""
+        """The time at which to end the call; None without a deadline."""
         if head.timeout is not None:
             self._deadline = self.due = due = stream.heard + head.timeout
             if due < owner.deadlines.next_due:
@@ -134,35 +135,36 @@ class ServerCall:
 
     @property
     def task(self) -> "asyncio.Task[None] | None":
-        """The task that serves the call, if it has begun."""
+        """The task that serves the call, if it has started."""
         return self._task
 
     def renew(self, method: Method) -> None:
-        """Serve messages that have not been handed on yet with `method`."""
+        """Use `method` for messages that have not been passed on yet."""
         self._method = method
 
     @property
     def is_arriving(self) -> bool:
-        """True if the rest of a message has yet to arrive."""
+        """True if a message has arrived only in part."""
         raise NotImplementedError
 
     @property
     def may_be_shed(self) -> bool:
         """True if the gateway can refuse the call because the process is overloaded.
 
-        This requires that only its head has arrived, and that it is not for one of gRPC's own services, such as health.
+        This requires that only the head has arrived, and that the call is not for one of gRPC's own services, such as
+        health.
         """
         return not self.arrived_bytes and self._reader.is_between and self._method.refuse is not None
 
     def received_whole(self, data: memoryview) -> None:
-        """Handle all bytes of the request together; see `received`."""
+        """Handle a request whose bytes have all arrived together; see `received`."""
         self.received(data, ends=True)
 
     def received(self, data: memoryview, *, ends: bool) -> None:
         """Handle bytes of the request, which are valid only during this call.
 
         If `ends` is True, no more bytes follow."""
-        if self._reader.is_between and self._method.stream is not None:  # otherwise the message begins with the head
+        if self._reader.is_between and self._method.stream is not None:  # otherwise, the message begins with the head
             self._begin_arriving()
         self.arrived_bytes += len(data)
         try:
@@ -204,14 +206,14 @@ class ServerCall:
         self.arriving_since, self.arrived_bytes = self._stream.heard, 0
 
     def _refuse_message(self, error: GatewayError) -> None:
-        """End the call because of a message that is not handed on.
+        """End the call because of a message that is not passed on.
 
-        The message has its own record, because earlier messages of a stream have their own records."""
+        The message gets its own record, like all earlier messages of a stream."""
         self._record = UNRECORDED
         self.fail(error)
 
     def fail(self, error: GatewayError) -> None:
-        """End the call with one of the listener's own errors."""
+        """End the call with an error that the listener itself reports."""
         task, self._task = self._task, None
         if self._record is UNRECORDED:
             self._message(b"", self._stream.heard)
@@ -227,7 +229,7 @@ class ServerCall:
         self.stop(task)
 
     def stop(self, task: "asyncio.Task[None] | None") -> None:
-        """Cancel the task that served the call after the call has ended."""
+        """Cancel the task that served the call, after the end of the call."""
         if task is not None:
             keep(task)
             self._owner.http2.still_running += 1
@@ -238,20 +240,20 @@ class ServerCall:
         """Stop waiting for messages, because the listener is stopping."""
 
     def went_on(self) -> None:
-        """Send the next reply, because the client has read most of the unsent data."""
+        """Continue with the next reply, because the client has read most of the unsent data."""
 
     def arrived(self, messages: list[Received], ends: bool) -> None:
         """Handle complete messages of the request. If `ends` is True, no more messages follow."""
         raise NotImplementedError
 
     def idle_for_too_long(self, now: float) -> str | None:
-        """Return why a stream without messages from either side must end.
+        """Return the reason to end a stream on which neither side sends messages.
 
-        Return None if it continues, and for all other calls."""
+        Return None if the stream can continue, and for all other calls."""
         return None
 
     def held(self) -> int:
-        """Return the number of bytes that have arrived and were not handed on yet."""
+        """Return the number of bytes that have arrived but are not passed on yet."""
         return 0
 
     def _message(self, body: Buffer, now: float) -> Message:
@@ -274,7 +276,7 @@ class ServerCall:
     async def _inflated(self, message: Compressed) -> Buffer:
         """Return the decompressed message.
 
-        Raises GatewayError if the message is not in that encoding or is too large."""
+        Raises GatewayError if the message does not have the declared encoding or is too large."""
         encoding, owner = self._head.encoding, self._owner
         if not encoding:
             raise _malformed("a message is compressed, but grpc-encoding is missing")
@@ -284,16 +286,17 @@ class ServerCall:
             raise _malformed(str(error)) from None
 
     def _refuse(self, error: Exception) -> Message:
-        """Return the reply for `error`, in the form of the protocol."""
+        """Return the reply that reports `error` in the format of the protocol."""
         known, name = as_gateway_error(error, self._record), self._method.name
-        error.__traceback__ = None  # a frame that also refers to the request can refer to the error
+        error.__traceback__ = None  # its frames can refer to the request and to the error
         if self._method.refuse is None:
             self._record.failed(known)
             return refused(known)
         return self._method.refuse(known, Message(name, name, pattern=name, record=self._record))
 
     def _end(self, reply: Message) -> None:
-        """End the reply with the status and headers of `reply`, after a head if the client has not got one yet."""
+        """End the reply with the status and headers of `reply`. If the client has not received a head yet, send a head
+        first."""
         http2, stream = self._owner.http2, self._stream
         if stream.unsent is not None:
             http2.reset(stream, ErrorCode.CANCEL)  # a status cannot be sent within a message
@@ -306,16 +309,16 @@ class ServerCall:
     def _end_record(self, reply: Message) -> bytes:
         """End the record, and return its fields for the trailers.
 
-        A stream has one set of them for all its messages, which is the set of the last message."""
+        A stream has one set of trailers for all its messages: the fields of the last message."""
         self._record.end(reply.status, bytes_of(reply))
         return replies.more_trailers(self._record)
 
     def has_head(self) -> bool:
-        """Return whether the head of the reply is sent."""
+        """Return whether the head of the reply has been sent."""
         return False
 
     def ring(self) -> None:
-        """Handle the end of the call's time: the deadline has passed. A unary call gets a little more time."""
+        """Handle the deadline of the call, which has passed. A unary call gets a little more time."""
         if self._deadline is not None and self.due == self._deadline and self._method.stream is None:
             self.due = self._deadline + _GRACE
         else:
@@ -327,7 +330,7 @@ class ServerCall:
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         # The stream refers to the call, and the call to its task, until one of them ends. `stop` keeps the task longer.
-        # The loop's `create_task` gives tasks names with numbers, which take a third of the time for a task.
+        # The loop's `create_task` would generate a name for the task, which takes a third of the time for a task.
         self._task = asyncio.Task(work, loop=self._owner.loop, name="gRPC call")
 
     def _over(self) -> None:
@@ -362,7 +365,7 @@ class UnaryCall(ServerCall):
         if message is None:
             self.received(data, ends=True)
         else:
-            self._answer(message)  # this is not counted in memory, because one frame has fewer than MIN_COUNTED bytes
+            self._answer(message)  # not counted in memory, because a frame has fewer than MIN_COUNTED bytes
 
     def arrived(self, messages: list[Received], ends: bool) -> None:
         if len(messages) + (self._body is not None) > 1:
@@ -405,7 +408,7 @@ class UnaryCall(ServerCall):
         try:
             inflated = await self._inflated(body)
         except GatewayError as error:
-            self._task = None  # this is that task, which ends by itself and must not be cancelled
+            self._task = None  # the current task, which ends by itself and must not be cancelled
             self._refuse_message(error)
             return
         except asyncio.CancelledError:
@@ -432,8 +435,8 @@ class UnaryCall(ServerCall):
 class StreamCall(ServerCall):
     """Any number of messages in both directions.
 
-    The gateway pulls a reply, writes it, and pulls the next reply when the client has received it. A reply with a
-    status other than 0 ends the call. Requests that are not pulled use up the stream's window."""
+    The gateway pulls a reply, writes it, and pulls the next one when the client has received it. A reply with a status
+    other than 0 ends the call. Requests that the exchange has not pulled yet reduce the stream's window."""
 
     __slots__ = (
         "_began", "_ended", "_held_bytes", "_idle_since", "_is_cut_off", "_messages_pulled", "_queue", "_reading",
@@ -446,10 +449,10 @@ class StreamCall(ServerCall):
         self._held_bytes = 0
         self._ended = False
         self._idle_since: float | None = None
-        """The time since which all requested replies are complete; None while a reply is missing."""
+        """The time when the last requested reply was complete; None while a reply is missing."""
         self._messages_pulled = 0
         self._is_cut_off = False
-        """True if the client could not send everything, because the listener drains."""
+        """True if the client could not send all messages, because the listener is draining."""
         self._began = False
         self._trailers = Message()
         self._reading: asyncio.Future[None] | None = None
@@ -504,11 +507,11 @@ class StreamCall(ServerCall):
                         self._trailers = reply
                         break
                     await self._write(reply)
-                    del reply  # it would stay in memory until the next message comes
+                    del reply  # it would stay in memory until the next message
         except asyncio.CancelledError:
             return  # as in every task: a cancelled task would keep the error, and with it the request
         except _RefusedError as error:
-            self._task = None  # this is that task, which ends by itself and must not be cancelled
+            self._task = None  # the current task, which ends by itself and must not be cancelled
             self._refuse_message(error.why)
             return
         except Exception as error:
@@ -518,7 +521,7 @@ class StreamCall(ServerCall):
         self._end(self._trailers)
 
     async def _break_off(self, reply: Message) -> None:
-        """Send the error of a stream. Some protocols report it in a message, others in the status."""
+        """Send a stream's error. Some protocols report it in a message, others in the status."""
         if reply.status:
             self._trailers = reply
         else:
@@ -572,7 +575,7 @@ class StreamCall(ServerCall):
 
 
 class _RefusedError(Exception):
-    """The listener itself refuses a message of a stream, which ends the stream."""
+    """Raised if the listener itself refuses a message of a stream, which ends the stream."""
 
     def __init__(self, why: GatewayError) -> None:
         super().__init__(why)
@@ -580,7 +583,7 @@ class _RefusedError(Exception):
 
 
 def refused(error: GatewayError) -> Message:
-    """Return the reply for one of the listener's own errors: gRPC's status."""
+    """Return the reply for an error that the listener itself reports, with the gRPC status."""
     return Message(
         headers=Headers(error_fields(error)), parts=(error.message.encode("utf-8", "replace"),), status=error.status
     )

@@ -1,14 +1,15 @@
-"""One client's connection. It passes the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
+"""One client's connection. It forwards the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
 
     HEAD --the client spoke HTTP/2--> IDLE --its first request--> ANSWERING
       |                                 |                             |
       +------ too late, too idle, drained, or the client broke HTTP/2 -----> LINGERING --> CLOSED
 
-A connection stays in ANSWERING, because gRPC clients keep their connections. From then on, the time limits are checked
-for each stream. An incomplete frame or header block is also checked in IDLE, and does not extend IDLE.
+After its first request, a connection stays in ANSWERING, because gRPC clients keep their connections open. In this
+phase, the gateway checks the time limits for each stream. It also checks incomplete frames and header blocks, even in
+IDLE, whose time limit they do not extend.
 
-While the connection drains (`is_draining`), the client is asked to send no more requests, and the connection ends with
-the last request. While it also stops (`is_stopping`), streams end after the current message.
+When the connection drains (`is_draining`), the gateway asks the client to send no more requests, and the connection
+closes after the last request. When it also stops (`is_stopping`), streams end after the current message.
 """
 
 import asyncio
@@ -41,13 +42,14 @@ from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
-"""The number of bytes to receive in one step. A connection keeps only an incomplete frame, or unprocessed bytes."""
+"""The number of bytes to receive in one step. Between steps, a connection keeps only an incomplete frame or unprocessed
+bytes."""
 
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
 Event: TypeAlias = RequestReceived[CallHead] | RequestStarted[CallHead] | DataReceived | StreamReset | DataSent
 
-# Python 3.11 takes ten times as long to find a member in its class.
+# In Python 3.11, a lookup in the class takes ten times as long.
 _IDLE, _HEAD, _ANSWERING, _CLOSED, _LINGERING = Phase.IDLE, Phase.HEAD, Phase.ANSWERING, Phase.CLOSED, Phase.LINGERING
 _LAST = frozenset({_LINGERING, _CLOSED})
 
@@ -60,15 +62,15 @@ class Site(ConnectionContext):
     heads: RequestHeads[CallHead]
     scratch: memoryview
     record: StartRecord | None
-    """Starts the records of requests that match no method; None without observers."""
+    """Starts the records for requests that match no method; None without observers."""
     admit: Admit | None = None
     spoken: str = ""
-    """The protocols of the listener, for error texts."""
+    """The protocols of the listener, for error messages."""
     shares_http1: bool = False
-    """True if the same address serves requests that are not gRPC over HTTP/1.1."""
+    """True if the same address also serves other requests, over HTTP/1.1."""
 
     def start_record(self, head: CallHead, peer: str, now: float) -> Record:
-        """Return the record of a request from `peer` that matches no method."""
+        """Return the record for a request from `peer` that matches no method."""
         if self.record is None:
             return UNRECORDED
         path = head.path.decode("utf-8", "replace")
@@ -87,8 +89,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.is_draining = False
         self.is_stopping = False
         self._is_asked_to_stop = False
-        """True if the gateway has asked the client to send no more requests, which is possible only after the client
-        has sent valid HTTP/2."""
+        """True if the gateway has asked the client to send no more requests. It can do so only after the client has
+        sent valid HTTP/2."""
         self.http2: Http2Server[CallHead] = Http2Server(site.heads, self._loop.time(), _HTTP1_REPLY)
         self.http2.ping_interval = site.limits.ping_interval
         self.deadlines = CallDeadlines(self._loop, self.http2.streams)
@@ -97,11 +99,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """Bytes of an incomplete frame, or unprocessed bytes."""
         self._arriving = ArrivingFrame()
         self._idle_until = 0.0
-        """When an IDLE connection ends."""
+        """The time when the gateway closes an IDLE connection."""
         self._is_working = False
         self._is_watching = False
         self._unwritten = 0
-        """The number of replies that are ready and wait for one joint write."""
+        """The number of replies that wait to be written together."""
         self._looked = 0.0
         """The time when the time limits were last checked."""
 
@@ -136,7 +138,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._work(self._site.scratch[: len(self._rest) + nbytes])
 
     def eof_received(self) -> None:
-        """Close the connection because the client has closed it. HTTP/2 has no half-closed connections."""
+        """Close the connection because the client has closed it. HTTP/2 connections cannot be half-closed."""
         super().close()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -148,7 +150,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.http2.is_closed = True
 
     def pause_writing(self) -> None:
-        """Pause writing, because the client reads too slowly. Reading is also paused, because replies would pile up."""
+        """Pause writing, because the client reads too slowly. Also pause reading, because replies would pile up."""
         super().pause_writing()
         self.http2.is_paused = True
         if self._phase not in _LAST:
@@ -174,7 +176,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Processing.
 
     def _work(self, data: memoryview) -> None:
-        """Process the frames in `data`, for at most a turn."""
+        """Process the frames in `data`, for at most one turn."""
         http2, now, begun = self.http2, self.loop.time(), perf_counter()
         events = http2.events
         self._is_working = True
@@ -210,7 +212,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def flush(self) -> None:
-        """Write the queued data, as far as the client reads it."""
+        """Write the queued data as fast as the client reads it."""
         if self._is_working or self._phase is _CLOSED:
             return
         http2, transport = self.http2, self._transport
@@ -250,7 +252,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unread_bytes(self) -> int:
-        """The number of bytes that the system has not sent, including replies that wait for larger windows."""
+        """The number of bytes that the operating system has not sent, including replies that wait for larger
+        windows."""
         return super().unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
     def handle(self, event: Event) -> None:
@@ -276,7 +279,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 stream.handler.went_on()
 
     def begin(self, stream: Stream, head: CallHead) -> None:
-        """Begin a call, whose head has arrived, or refuse it."""
+        """Begin a call whose head has arrived, or refuse it."""
         site = self._site
         if head.fault is not None:
             record = site.start_record(head, self.peer, self._loop.time())
@@ -288,7 +291,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._refuse(stream, head, no_method(head.path, site.spoken if is_told else ""))
             return
         try:
-            if site.admit is not None and method.refuse is not None:  # it is not for gRPC's own services
+            if site.admit is not None and method.refuse is not None:  # not one of gRPC's own services
                 site.admit(head.metadata, self._identity, self._peer)
             self.connection_memory.add(CALL_BYTES + head.size)
         except GatewayError as error:
@@ -316,7 +319,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Time.
 
     def _watch(self) -> None:
-        """Check the time limits regularly, while there is anything to check."""
+        """Check the time limits regularly while any limit applies."""
         self._is_watching, self._looked = True, self._loop.time()
         timeouts = self._context.timeouts
         interval = min(timeouts.head, timeouts.body, timeouts.write) / 4
@@ -344,7 +347,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._alarm.set(self._idle_until - now)
 
     def _end_overdue(self, now: float, timeouts: Timeouts) -> bool:
-        """End the connection if the client does not continue a frame or header block, or reads too slowly.
+        """End the connection if the client is too slow with a frame or header block, or reads too slowly.
 
         Return whether the connection ended."""
         if self._arriving.seconds_left(now, timeouts) <= 0:
@@ -361,8 +364,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return False
 
     def renew(self, site: Site) -> "list[asyncio.Task[None]]":
-        """Use `site` for every request that begins after this call. Return the tasks of the calls in flight that have
-        one message each."""
+        """Use `site` for all requests that begin later. Return the tasks of the unary calls in flight."""
         self._context = self._site = site
         self.limits = self.large_messages.limits = site.limits
         self.http2.ping_interval = site.limits.ping_interval
@@ -381,12 +383,12 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """The number of requests that have begun to arrive and whose replies have not been completely handed to the
-        system."""
+        """The number of requests that have begun to arrive and whose replies have not been completely passed to the
+        operating system."""
         return 0 if self._phase in _LAST else len(self.http2.streams)
 
     def drain(self) -> None:
-        """Ask the client to send no more requests, end streams after the current message, and close after the last
+        """Ask the client to send no more requests. Streams end after the current message. Close after the last
         reply."""
         if self.is_stopping or self._phase in _LAST:
             return
@@ -412,14 +414,14 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.flush()
 
     def terminate(self) -> None:
-        """End the calls in flight with UNAVAILABLE, and close once the client has read the errors."""
+        """End the calls in flight with UNAVAILABLE. Close when the client has read the errors."""
         if self._phase in _LAST:
             self.abort()
         else:
             self.end_calls(stopping())
 
     def end_calls(self, error: GatewayError) -> None:
-        """End the calls in flight with `error`, and close once the client has read it."""
+        """End the calls in flight with `error`. Close when the client has read it."""
         for call in self._calls():
             call.fail(error)
         self.http2.close(ErrorCode.NO_ERROR)
@@ -458,7 +460,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close the connection.
 
-        An idle client gets a GOAWAY, so it repeats requests that it sends now on another connection."""
+        An idle client gets a GOAWAY, so it uses another connection to repeat requests that it is just sending."""
         if self._phase is _IDLE:
             self.http2.close(ErrorCode.NO_ERROR)
             self.flush()

@@ -1,4 +1,4 @@
-"""Finds the files of descriptor sets by their name, and by the symbols that they define."""
+"""Finds files in descriptor sets, by file name and by the symbols that they define. `reflection` uses it."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 
 
 class Descriptors:
-    """The files of several FileDescriptorSets. If two files have the same name or symbol, the first file counts."""
+    """The files in several FileDescriptorSets. If two files have the same name or symbol, the first file is used."""
 
     def __init__(self, sets: Iterable[bytes]) -> None:
         self._files: dict[str, Any] = {}
@@ -29,7 +29,8 @@ class Descriptors:
         return tuple(self._files[each].SerializeToString() for each in names)
 
     def by_symbol(self, symbol: str) -> tuple[bytes, ...]:
-        """Return the same for the file that defines a service (`package.Service`), a method, a message or an enum."""
+        """Same as `by_name`, for the file that defines a service (`package.Service`), a method, a message or an
+        enum."""
         return self.by_name(self._symbols.get(symbol, ""))
 
     def _add(self, file: FileDescriptorProto) -> None:

@@ -1,4 +1,4 @@
-"""The head of a request, from its header block: "gRPC over HTTP/2", section Requests. The code is pure."""
+"""The head of a request, as defined in "gRPC over HTTP/2", section Requests. The code is pure."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from gateway.transports.grpc.inflating import ENCODINGS
 from gateway.transports.grpc.metadata import unarmoured
 from gateway.transports.memory import FIELD_BYTES
 
-# Fields of the transport, not metadata of the call.
+# These fields belong to the transport, and are not metadata of the call.
 _OWN = frozenset(
     (b"te", b"content-type", b"content-length", b"host", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding")
 )
@@ -25,7 +25,7 @@ _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1
 
 @frozen
 class RequestFault:
-    """The reason why a request is refused because of its head, with a gRPC status, or an HTTP status for a client that
+    """The reason to refuse a request because of its head, with a gRPC status, or with an HTTP status for a client that
     does not use gRPC."""
 
     text: str
@@ -37,8 +37,8 @@ class RequestFault:
 class CallHead:
     """The head of a client's request.
 
-    `timeout` is in seconds. `encoding` is the encoding of compressed messages, or empty. `metadata` is the call's own
-    metadata, with binary values decoded. `size` is the size of the metadata in memory, in bytes."""
+    `timeout` is in seconds. `encoding` is the encoding of compressed messages, or empty. `metadata` is the metadata of
+    the call itself, with binary values decoded. `size` is the size of the metadata in memory, in bytes."""
 
     path: bytes = b""
     timeout: float | None = None
@@ -49,7 +49,7 @@ class CallHead:
 
 
 def request_heads(limit: int) -> RequestHeads[CallHead]:
-    """Return a reader for heads of requests with at most `limit` bytes of metadata (`limits.headers`)."""
+    """Return the RequestHeads for requests with at most `limit` bytes of metadata (`limits.headers`)."""
     text = f"the request's metadata have more than {limit} bytes (limits.headers)"
     return RequestHeads(limit, _interpret, CallHead(fault=RequestFault(text, Status.RESOURCE_EXHAUSTED)))
 

@@ -1,4 +1,4 @@
-"""gRPC's own health service, which reports whether the gateway is ready for calls.
+"""The gRPC health service, which reports whether the gateway is ready for calls.
 
 All services have the same status, because backends belong to routes, not to services.
 """
@@ -23,16 +23,16 @@ NOT_SERVING = HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
 _OVERALL = ""
-"""The name that means the complete server."""
+"""The service name that stands for the whole server."""
 
 WATCH_SECONDS = 5.0
-"""Interval between two readiness checks for a client that watches readiness, in seconds.
+"""Interval between two readiness checks for a client that uses Watch, in seconds.
 
-Each check can query the backends. A client that needs a faster response uses Check."""
+A check can query the backends, so it must not be too frequent. Clients that need faster responses can use Check."""
 
 
 class HealthService:
-    """Responds for each of `services` with SERVING while `ready` returns true and `ending` is not set."""
+    """Reports SERVING for each of `services` while `ready` returns true and `ending` is not set."""
 
     def __init__(self, services: Iterable[str], ready: Ready, ending: asyncio.Event) -> None:
         self._services = frozenset((_OVERALL, *services))
@@ -53,8 +53,8 @@ class HealthService:
         return _reply(now, message, now.status)
 
     async def _watch(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """Yield the current status, and again after each change, until the listener stops. The record of the request
-        ends with the first status, because clients watch for hours."""
+        """Yield the current status, and each new status after a change, until the listener stops. The record of the
+        request ends with the first status, because clients watch for hours."""
         async for message in messages:
             is_known = parse(HealthCheckRequest, message.body).service in self._services
             told = None
@@ -93,10 +93,10 @@ _UNKNOWN = HealthCheckResponse(status=SERVICE_UNKNOWN)
 
 
 _REASONS = {NOT_SERVING: Reason.NOT_READY, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUND}
-"""The failures that records contain for responses other than SERVING. The call itself succeeds."""
+"""The reasons to record for responses other than SERVING. The calls themselves succeed."""
 
 
 def _reply(response: Protobuf, request: Message, status: int) -> Message:
-    """Return the reply to `request`, whose record gets the reason why `status` is not SERVING."""
+    """Return the reply to `request`. If `status` is not SERVING, add the reason to the record."""
     request.record.because(_REASONS.get(status))
     return Message(parts=(response.SerializeToString(),))

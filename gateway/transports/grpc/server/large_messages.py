@@ -1,7 +1,7 @@
-"""The large messages that arrive on one connection.
+"""The large messages that arrive on one connection. `calls` asks it before a large message may arrive.
 
-Only some large messages can arrive at the same time, so the gateway does not need to hold many of them for the streams
-of one client. The code is pure.
+Only a few large messages can arrive at the same time, so one client with many streams cannot fill the gateway's memory.
+The code is pure.
 """
 
 import typing
@@ -9,8 +9,8 @@ import typing
 from gateway.core.protocol import Limits
 
 _LARGEST_AT_ONCE = 2
-"""The number of messages of `limits.message` bytes, or of smaller messages with the same total size, that can arrive at
-the same time on one connection, in addition to the window that each stream has."""
+"""The number of messages of `limits.message` bytes (or more smaller messages with the same total size) that can arrive
+at the same time on one connection, in addition to the window of each stream."""
 
 
 class Receiver(typing.Protocol):
@@ -21,19 +21,19 @@ class Receiver(typing.Protocol):
 
 
 class LargeMessages:
-    """Admits calls in the order of their arrival. A message that must wait for space delays the messages behind it."""
+    """Admits large messages in the order of their arrival. A message that must wait for space delays all later ones."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._arriving: dict[Receiver, int] = {}
-        """Calls whose large message is allowed to arrive now, with its size."""
+        """Calls whose large message may arrive now, with its size."""
         self._held_back: dict[Receiver, None] = {}
         """Calls whose large message must wait."""
 
     def admits(self, call: Receiver, size: int) -> bool:
         """Return True if `size` more bytes of a message can arrive now.
 
-        If it returns False, it calls `call.grant` when they can."""
+        If the result is False, `call.grant` is called when they can arrive."""
         if call in self._held_back:
             return False
         if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:
@@ -43,7 +43,7 @@ class LargeMessages:
         return True
 
     def release(self, call: Receiver) -> None:
-        """Free the space of a large message that has arrived or is no longer needed, for the next one."""
+        """Free the space of a large message that has arrived or is no longer needed, so the next one can arrive."""
         self._held_back.pop(call, None)
         if self._arriving.pop(call, None) is None:
             return

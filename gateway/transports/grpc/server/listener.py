@@ -1,4 +1,4 @@
-"""The gRPC listener: an asyncio.BufferedProtocol on the project's own HTTP/2."""
+"""The gRPC listener. Each connection is an asyncio.BufferedProtocol that uses `gateway.core.http2`."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -26,11 +26,11 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class GrpcListener(BaseListener):
-    """Accepts clients of `protocols` at one address, in addition to gRPC's health and reflection services. It refuses
-    messages over `limits.message` with RESOURCE_EXHAUSTED as soon as their size is known.
+    """Serves `protocols`, and the gRPC health and reflection services, at one address. It refuses messages over
+    `limits.message` with RESOURCE_EXHAUSTED as soon as their size is known.
 
-    gRPC's schemas define the paths, so a protocol's `prefix` has no effect. As a part of a shared listener, it has the
-    `connections` of that listener."""
+    The schemas of gRPC services define the paths, so a protocol's path prefix has no effect. As a part of a
+    SharedListener, it shares the `connections` with the other parts."""
 
     opening = Opening(PREFACE, ALPN)
 
@@ -59,7 +59,7 @@ class GrpcListener(BaseListener):
         )
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Return an empty text, because any protocols over gRPC can replace each other."""
+        """Return an empty string, because gRPC protocols can always replace each other."""
         return ""
 
     def renew(
@@ -80,18 +80,18 @@ class GrpcListener(BaseListener):
         return [task for each in connections if isinstance(each, GrpcServerConnection) for task in each.renew(site)]
 
     def announce_end(self) -> None:
-        """Report NOT_SERVING in gRPC's health service from now on, also to clients that watch it."""
+        """Report NOT_SERVING in the gRPC health service from now on, also to clients that use Watch."""
         self._connections.ending = True
         self._ending.set()
 
     async def stop_accepting(self) -> None:
-        """See `Listener.stop_accepting`. A GOAWAY asks clients to send no more requests. Requests that `drain`
-        terminates end with UNAVAILABLE."""
+        """See `Listener.stop_accepting`. A GOAWAY asks clients to send no more requests. If `drain` terminates
+        requests, they end with UNAVAILABLE."""
         self.announce_end()
         await super().stop_accepting()
 
     def serve(self) -> GrpcServerConnection:
-        """Return the connection of a new client, after the TLS handshake."""
+        """Return the connection for a new client, after the TLS handshake."""
         return (BoundedGrpcConnection if self._is_bounded else GrpcServerConnection)(self._site)
 
 
@@ -103,7 +103,7 @@ def _by_name(
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:
-    """Yield the methods. If two methods have the same name, the last one counts."""
+    """Yield the methods. If two methods have the same name, the last one is used."""
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
     descriptors = Descriptors(
@@ -120,8 +120,8 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
 
 
 def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges) -> Iterator[Method]:
-    # If two protocols have the same method, the first protocol serves it. The order is reversed because the last of
-    # several methods with the same name is used.
+    # If two protocols have the same method, the first protocol must serve it. Therefore the order is reversed: of
+    # several methods with the same name, the last one is used.
     for protocol in reversed(protocols):
         for name in protocol.patterns:
             yield _of_protocol(name, protocol, exchanges)
@@ -139,7 +139,7 @@ def _of_protocol(name: str, protocol: Protocol, exchanges: Exchanges) -> Method:
 
 
 def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: Exchanges) -> StartRecord | None:
-    """Return the function that starts the records of requests for one of gRPC's own services."""
+    """Return the function that starts the records for requests to one of gRPC's own services."""
     start = _recorder([(protocols[0], "")], exchanges)
     if start is None:
         return None
@@ -153,7 +153,7 @@ def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: E
 
 
 def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -> StartRecord | None:
-    """Return the function that starts the records of requests of the first protocol; None without observers."""
+    """Return the function that starts the records for requests in the first protocol; None without observers."""
     protocol, start = protocols[0][0], exchanges.record
     return None if start is None else lambda message, size: start(message, protocol, size)
 

@@ -1,4 +1,4 @@
-"""gRPC's own reflection service, which reports the services and their schemas to clients that do not have them yet."""
+"""The gRPC reflection service, which reports the services and their schemas to clients that do not have them."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
@@ -11,7 +11,7 @@ from gateway.transports.grpc.server.descriptors import Descriptors
 
 
 class Reflection:
-    """Responds to queries about `services`, which `descriptors` describe. v1 and v1alpha differ only in their name."""
+    """Responds to queries about `services`, which `descriptors` describe. v1 and v1alpha differ only in their names."""
 
     def __init__(self, services: Iterable[str], descriptors: Descriptors) -> None:
         self._services = tuple(services)
@@ -19,7 +19,7 @@ class Reflection:
         self._answers: Mapping[str | None, Callable[[Protobuf], Protobuf]] = {
             "file_by_filename": self._file_by_filename,
             "file_containing_symbol": self._file_containing_symbol,
-            # These schemas have no extensions.
+            # The schemas contain no extensions.
             "file_containing_extension": lambda asked: _error(
                 Status.NOT_FOUND, f"no extension of {asked.file_containing_extension.containing_type}"
             ),

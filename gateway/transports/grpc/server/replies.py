@@ -1,4 +1,4 @@
-"""Header blocks of replies, "gRPC over HTTP/2", section Responses. The code is pure."""
+"""Header blocks of replies, as defined in "gRPC over HTTP/2", section Responses. The code is pure."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,12 +12,12 @@ from gateway.transports.grpc.metadata import written
 from gateway.transports.grpc.server.heads import RequestFault
 
 _STATUS_200 = b"\x88"
-"""The field is in HPACK's static table, so it takes one byte."""
+"""One byte, because the field is in HPACK's static table."""
 
 HEAD = _STATUS_200 + write(
     ((b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity, deflate, gzip"))
 )
-"""The head of every reply, except of replies that consist only of an error."""
+"""The head of all replies except replies that consist only of an error."""
 
 _PLAIN_END = write(((b"grpc-status", b"0"),))
 
@@ -28,8 +28,8 @@ _KNOWN = frozenset(Status)
 
 
 def trailers(reply: Message) -> bytes:
-    """Return the header block that ends a call, with the status of `reply`, its body as the error's text if the status
-    is not 0, and its headers that gRPC can carry."""
+    """Return the header block that ends a call. It contains the status of `reply`, the body as the error message if the
+    status is not 0, and those headers that gRPC can represent."""
     if not reply.status:
         raw = reply.headers.raw
         return _ended_well(tuple(raw)) if raw else _PLAIN_END
@@ -39,17 +39,17 @@ def trailers(reply: Message) -> bytes:
 
 
 def more_trailers(record: Record) -> bytes:
-    """Return the additional fields in `trailers` for the request's record."""
+    """Return the fields that the request's record adds to the trailers."""
     return write_repeated(record.reply_fields()) if record.tells else b""
 
 
 def status_block(status: Status, text: str) -> bytes:
-    """Return the header block that ends a call with one of the listener's own errors."""
+    """Return the header block that ends a call with an error that the listener itself reports."""
     return _fields(status, text, ())
 
 
 def fault_block(fault: RequestFault) -> bytes:
-    """Return a complete reply without a body, to a request that is not gRPC."""
+    """Return a complete reply without a body, for a request that is not gRPC."""
     allow: tuple[Field, ...] = ((b"allow", b"POST"),) if fault.http_status == 405 else ()
     told = ((b":status", b"%d" % fault.http_status), *allow, (b"grpc-status", b"%d" % Status.INTERNAL))
     return write((*told, (b"grpc-message", _quoted(fault.text))))

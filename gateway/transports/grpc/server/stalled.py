@@ -18,7 +18,7 @@ from gateway.transports.timeouts import Timeouts
 
 
 class _Call(typing.Protocol):
-    """The parts of a call that are checked (see ServerCall)."""
+    """The attributes of a call that this module checks (see ServerCall)."""
 
     arriving_since: float
     arrived_bytes: int
@@ -31,10 +31,10 @@ class _Call(typing.Protocol):
 
 
 def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: float) -> None:
-    """End the streams of `http2` that are stalled for longer than `timeouts` allow.
+    """End the streams of `http2` that have been stalled for longer than `timeouts` allow.
 
-    `looked` is the time of the previous check. While the client reads none of the streams, the progress of the
-    connection counts instead of theirs."""
+    `looked` is the time of the previous check. While the client reads none of the streams, the check uses the progress
+    of the connection instead of the progress of each stream."""
     for stream in list(http2.streams.values()):
         with log_and_continue("checking a gRPC stream"):
             _end_if_stalled(stream, http2, timeouts, looked, now)
@@ -62,8 +62,8 @@ def _end_if_stalled(stream: Stream, http2: Http2Connection, timeouts: Timeouts, 
 
 
 def _too_slow(call: _Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
-    """Return the reason to end the arriving message, or None if it continues. While the stream's window is closed, the
-    client cannot send, so only the time for the complete message counts."""
+    """Return the reason to end the arriving message, or None if it can continue. While the stream's window is closed,
+    the client cannot send, so only the time limit for the whole message applies."""
     if stream.room > 0 and now - stream.heard > timeouts.body:
         return f"nothing of the message came for {timeouts.body:g} s"
     waited = now - call.arriving_since

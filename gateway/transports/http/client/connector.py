@@ -1,4 +1,5 @@
-"""The HTTP connector: exchanges messages with one endpoint, over persistent connections if the endpoint allows them."""
+"""The HTTP connector, which exchanges messages with one endpoint, over persistent connections if the endpoint allows
+them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
@@ -29,13 +30,13 @@ class HttpConnector:
 
     The connector never sends a request twice. It uses an idle connection only if its peer has left it open and silent.
     If the connection closes after the request was sent, the exchange fails with `sent=True`, because the endpoint might
-    have begun to process it.
+    have started to process the request.
 
-    - `address`: The address, in the form that `parse_address` reads. If `tls` is set, an address without a scheme means
-      https. For https without `tls`, the system's certificates verify the endpoint.
-    - `ip`: The IP address to connect to. If it is empty, the connector tries all addresses of the host name. The data
-      for the endpoint (the Host header, TLS's server name) still has the host name.
-    - `headers`: Headers that are sent with every message.
+    - `address`: The address, in a format that `parse_address` reads. If `tls` is set, an address without a scheme means
+      https. For https without `tls`, the CAs of the system verify the endpoint.
+    - `ip`: The IP address to connect to. If it is empty, the connector tries all addresses of the host name. In any
+      case, the Host header and the TLS server name contain the host name.
+    - `headers`: Headers to send with every message.
 
     Raises:
         ValueError: `address` is invalid.
@@ -72,8 +73,8 @@ class HttpConnector:
 
         Raises:
             TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection broke. INTERNAL if the reply
-                is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the request left.
-            ValueError: HTTP cannot carry the message.
+                is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the request was sent.
+            ValueError: HTTP cannot represent the message.
         """
         parts, pool, deadline = message.parts, self._pool, message.deadline
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
@@ -88,7 +89,7 @@ class HttpConnector:
             connection.abandon(waiter)
             raise
         finally:
-            del waiter  # its error refers to this frame, so both would stay until garbage collection
+            del waiter  # its error refers to this frame: a cycle until garbage collection
         if reply.coding:
             return await self._inflated_reply(reply)
         assert reply.message is not None
@@ -98,16 +99,16 @@ class HttpConnector:
         """Send `message` and yield each message of its reply when the caller pulls it.
 
         `stream_framing` splits the body of a reply with status 200 into messages. Any other reply is one message, as
-        from `exchange`. Closing the iterator early closes the connection, so the endpoint stops. The wait for the next
-        message has no limit.
+        from `exchange`. Closing the iterator early closes the connection, so the endpoint stops sending. The time until
+        the next message is not limited.
 
-        On a `passthrough` route, a client can send a body with a method for which RFC 9110 defines none (GET, DELETE,
-        ...). The connector closes the connection after the request, because a server that ignores the body would read
-        it as the next request.
+        On a `passthrough` route, a client can send a body with a method for which RFC 9110 defines no body (GET,
+        DELETE, ...). After such a request, the connector closes the connection, because a server that ignores the body
+        would read it as the next request.
 
         Raises:
-            TransportError: like `exchange`, also after some messages; UNIMPLEMENTED without `stream_framing`.
-            ValueError: HTTP cannot carry the message.
+            TransportError: same as `exchange`, even after some messages; UNIMPLEMENTED without `stream_framing`.
+            ValueError: HTTP cannot represent the message.
         """
         if self._stream_framing is None:
             text = "this protocol does not stream replies"
@@ -141,7 +142,7 @@ class HttpConnector:
         await self._pool.close()
 
     async def _fresh_connection(self, deadline: float | None) -> HttpClientConnection:
-        """Return a new connection, on which the endpoint has sent nothing. The caller must send its request
+        """Return a new connection on which the endpoint has not sent any bytes. The caller must send its request
         immediately."""
         if self._pool.is_closed:
             raise connector_closed()
@@ -151,7 +152,7 @@ class HttpConnector:
         connection = HttpClientConnection(loop, self._scratch, self._pool, reusable=self._reusable)
         opening = self._open(loop, connection)
         try:
-            if seconds == self._connect_seconds:  # as for most calls; `TimeLimit` costs less
+            if seconds == self._connect_seconds:  # true for most calls; `TimeLimit` costs less
                 await self._connect_limit.wait(now + seconds, loop, opening, TimeoutError)
             else:
                 await wait_until(now + seconds, opening, TimeoutError)
@@ -192,7 +193,7 @@ class HttpConnector:
 
 
 def _spoiled(connection: HttpClientConnection) -> TransportError:
-    """Return the error for a new connection that is not quiet, and close the connection."""
+    """Close a new connection that is not quiet. Return the error."""
     connection.drop()
     how = "sent something on" if connection.unrequested else "closed"
     hint = foreign(connection.unrequested, "http")

@@ -1,4 +1,4 @@
-"""The connections to one endpoint, including the idle ones."""
+"""The connections to one endpoint, including idle ones."""
 
 import asyncio
 import math
@@ -8,18 +8,18 @@ from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.http.client.connection import HttpClientConnection
 
 DISTRUST_SECONDS = 60.0
-"""Time, in seconds, for which each exchange gets its own connection after an endpoint has sent bytes without a request.
-If a second reply to one request arrived after the next request, it would count as the reply to that request."""
+"""Seconds for which each exchange gets its own connection after an endpoint has sent bytes without a request. If a
+second reply to a request arrived after the next request, it would count as the reply to the next request."""
 
 WATCH_SECONDS = 1.0
-"""The interval of checks of new connections and connections that are ending, in seconds."""
+"""The interval between checks of new and ending connections, in seconds."""
 
 
 class HttpPool:
     """The connections to one endpoint.
 
-    The pool takes the most recently used connection next, so superfluous connections stay idle, and it closes them
-    after `idle_seconds`."""
+    The pool prefers the most recently used connection, so superfluous connections stay idle. It closes them after
+    `idle_seconds`."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
@@ -29,7 +29,7 @@ class HttpPool:
         self._watching: asyncio.TimerHandle | None = None
         self._distrusted_until = -math.inf
         self.is_cautious = False
-        """True if the endpoint was distrusted at the last check of `keeps`."""
+        """True if the pool distrusted the endpoint at the last check of `keeps`."""
 
     @property
     def is_closed(self) -> bool:
@@ -38,11 +38,11 @@ class HttpPool:
 
     @property
     def keeps(self) -> bool:
-        """True if connections stay open after their exchange; False while the endpoint is distrusted."""
+        """True if connections stay open after an exchange; False while the pool distrusts the endpoint."""
         return not self.is_cautious or self._is_trusted_again()
 
     def take(self) -> HttpClientConnection | None:
-        """Return an idle connection that its peer has left open and silent, or None."""
+        """Return an idle connection that its peer has left open and silent; None if there is none."""
         idle = self._idle
         while idle:
             connection = idle.pop()
@@ -84,7 +84,7 @@ class HttpPool:
             self._timer = loop.call_later(self._idle_seconds, self._close_old)
 
     def distrust(self) -> None:
-        """See `HttpConnectionObserver.distrust`. Use no connection twice for DISTRUST_SECONDS."""
+        """See `HttpConnectionObserver.distrust`. For DISTRUST_SECONDS, use no connection twice."""
         self._distrusted_until = asyncio.get_running_loop().time() + DISTRUST_SECONDS
         self.is_cautious = True
         for connection in self._idle:
@@ -92,8 +92,8 @@ class HttpPool:
         self._idle.clear()
 
     def lost(self, connection: HttpClientConnection) -> None:
-        """See `HttpConnectionObserver.lost`. A closed connection stays in the idle list until `take` or the timer finds
-        it."""
+        """See `HttpConnectionObserver.lost`. A closed connection stays in the idle list until `take` or the timer
+        removes it."""
         self._connections.lost(connection)
 
     def _is_trusted_again(self) -> bool:
@@ -103,14 +103,14 @@ class HttpPool:
         return True
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Schedule a check of all connections, because one timer for all of them costs less than one for each."""
+        """Schedule a check of all connections. One timer for all connections costs less than one timer each."""
         self._watching = loop.call_later(WATCH_SECONDS, self._look_after, loop)
 
     def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watching = None
         is_ending = False
         for connection in list(self._connections):
-            goes_on = True  # a connection is checked again if its check failed
+            goes_on = True  # check a connection again if its check failed
             with log_and_continue("checking a connection to an endpoint"):
                 goes_on = connection.look_after()
             is_ending |= goes_on

@@ -1,4 +1,4 @@
-"""Reads one reply of an endpoint from bytes and returns a Message, without sockets."""
+"""Converts the bytes of one reply from an endpoint to a Message, without sockets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,24 +14,25 @@ from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 
-# A body with at least this Content-Length is received directly into its buffer, because the parser would copy it.
+# The gateway receives a body of at least this Content-Length directly into its buffer, because the parser would copy
+# it.
 _LARGE = 64 * 2**10
 _VERSIONS = ("1.1", "1.0")
 _NO_BODY = (204, 304)  # RFC 9112, section 6.3: independent of the headers
 
 
 class ReplyReader:
-    """Reads one reply. Each exchange has a new reader, so one reply cannot affect the next.
+    """Reads one reply. Each exchange gets a new reader, so one reply cannot affect the next.
 
     - `to_head`: True if the reply is to a HEAD request.
     - `close`: Closes the connection.
     - `heads`: The known heads of the endpoint's earlier replies.
 
-    If `body_buffer` is not None, the next bytes go into it, and the caller reports them with `filled`. Otherwise the
-    caller passes them to `read`. While `is_paused` is True, the caller should not read. `message` is None until the
-    reply is complete. After that, `keep_alive` is True if the connection can have another exchange. `coding` is the
-    Content-Encoding. `has_extra_bytes` is True if bytes followed that belong to no reply. Every method raises
-    TransportError for a malformed reply.
+    If `body_buffer` is not None, the caller receives the next bytes into it, and reports them with `filled`. Otherwise
+    the caller passes the bytes to `read`. While `is_paused` is True, the caller should not read. `message` is None
+    until the reply is complete. After that, `keep_alive` is True if the connection can have another exchange. `coding`
+    is the Content-Encoding. `has_extra_bytes` is True if the reply is followed by bytes that belong to no reply. Every
+    method raises TransportError for a malformed reply.
     """
 
     message: Message | None = None
@@ -40,12 +41,12 @@ class ReplyReader:
     coding: bytes | None = None
     is_paused = False
     has_extra_bytes = False
-    _status = 0  # 0 until the final reply's head is complete; interim replies (1xx) do not count
+    _status = 0  # 0 until the head of the final reply is complete; interim replies (1xx) do not count
     _length: int | None = None
     _until_close = False
-    _body: bytes = b""  # the body as long as it is one piece
+    _body: bytes = b""  # the body while it consists of one piece
     _arriving: ArrivingBody | None = None
-    _size = 0  # bytes of the body so far
+    _size = 0  # bytes of the body that have arrived
     _fed = 0  # bytes since the body last grew
 
     _parser: Any = None  # httptools.HttpResponseParser; it refers to this reader
@@ -63,14 +64,14 @@ class ReplyReader:
         self._heads = None if to_head else heads
 
     def read(self, data: memoryview) -> Message | None:
-        """Read bytes. Return the message once it is complete.
+        """Process `data`. Return the message when it is complete.
 
-        If the first bytes are exactly one complete reply with a known head, the parser is not needed, because its
-        result would be the same. The parser reads all other replies."""
+        If the first bytes are exactly one complete reply with a known head, no parser is needed, because the result
+        would be the same. The parser reads all other replies."""
         heads = self._heads
         if heads is None:
             return self._parse(data)
-        self._heads = None  # only the first bytes are a head
+        self._heads = None  # only the first bytes can be a head
         first = data.tobytes()
         head = heads.find(first)
         limits = self._limits
@@ -80,7 +81,7 @@ class ReplyReader:
         return self._completed(head.headers, first[head.size :], head.status, head.keep_alive)
 
     def _parse_first(self, data: bytes, heads: ReplyHeads) -> Message | None:
-        """Parse the first bytes.
+        """Process the first bytes with the parser.
 
         If they are a complete reply with a Content-Length, add its head to the known heads."""
         message, length, whole = self._parse(data), self._length, len(data)
@@ -103,7 +104,7 @@ class ReplyReader:
         return self.message
 
     def filled(self, count: int) -> Message | None:
-        """Handle `count` bytes that were received into `body_buffer`. Return the message once it is complete."""
+        """Handle `count` bytes that were received into `body_buffer`. Return the message when it is complete."""
         assert self.body_buffer is not None
         assert self._arriving is not None
         self._size += count
@@ -116,7 +117,7 @@ class ReplyReader:
         return self.message
 
     def end(self) -> Message:
-        """Handle a connection that the peer has closed. Return the message if this is how the reply ends."""
+        """Handle a connection that the peer has closed. Return the message if the close marks the end of the reply."""
         if not self._until_close:
             raise self.broken_off("closed")
         self.complete(keep_alive=False)
@@ -124,8 +125,8 @@ class ReplyReader:
         return self.message
 
     def stop(self) -> None:
-        """Drop the received part of a reply that will remain incomplete. The parser and this reader refer to each
-        other, so their memory would otherwise remain until the next garbage collection."""
+        """Drop the received part of a reply that will stay incomplete. Otherwise it would stay in memory until the next
+        garbage collection, because the parser and this reader refer to each other."""
         self._parser = self._arriving = self.body_buffer = None
         self._body = b""
 
@@ -157,8 +158,8 @@ class ReplyReader:
         self.body_buffer = arriving.unfilled
 
     def _end_parsing(self, error: Exception, data: memoryview | bytes) -> None:
-        """Handle the end of parsing: at bytes after a complete reply, because a callback raised an error, or because
-        the data is not HTTP/1.
+        """Handle the end of parsing. The cause can be bytes after a complete reply, an error in a callback, or data
+        that is not HTTP/1.
         """
         if self.message is not None:
             self.keep_alive = False
@@ -210,12 +211,12 @@ class ReplyReader:
             self.complete(self._parser.should_keep_alive())
 
     def begin_body(self, fields: dict[bytes, bytes]) -> None:
-        """Handle a complete head with these headers, which determine how the body ends."""
+        """Handle a complete head. Its headers determine how the body ends."""
         self.coding = fields.get(b"content-encoding")
         length = fields.get(b"content-length")  # the parser accepts only digits, and only one Content-Length
         is_coded = b"transfer-encoding" in fields
         if self._to_head or (self._status in _NO_BODY and (length or is_coded)):
-            # The parser would wait for a body. Bytes that follow cannot be trusted.
+            # The parser would wait for a body. The gateway cannot trust any following bytes.
             self.complete(keep_alive=False)
         elif is_coded:
             self._check_transfer_codings()
@@ -251,7 +252,7 @@ class ReplyReader:
             self._arriving.append(data)
 
     def complete(self, keep_alive: bool) -> None:
-        """Handle the end of the body: make `message`."""
+        """Handle the end of the body: create `message`."""
         body: Buffer = self._body if self._arriving is None else self._arriving.body
         self.body_buffer = None
         self._parser = None
@@ -275,7 +276,7 @@ class ReplyReader:
 
 @contextmanager
 def overload_as_transport_error() -> Iterator[None]:
-    """Convert the GatewayError for a process without memory to the TransportError of the exchange."""
+    """Convert the GatewayError for exhausted memory to the TransportError of the exchange."""
     try:
         yield
     except GatewayError as error:
@@ -291,8 +292,8 @@ def malformed(text: str) -> TransportError:
 def unreadable(error: DecodeError | GatewayError) -> TransportError:
     """Return the error for a body that cannot be split or decompressed.
 
-    A DecodeError means that it is malformed; a GatewayError means that it is too large, or that the process has no
-    memory left."""
+    A DecodeError means that the body is malformed. A GatewayError means that the body is too large, or that the process
+    does not have enough memory."""
     if isinstance(error, GatewayError) and error.reason is Reason.OVERLOADED:
         return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
     make = malformed if isinstance(error, DecodeError) else beyond_limit

@@ -1,6 +1,6 @@
-"""Heads of earlier replies.
+"""A cache for the heads of an endpoint's replies.
 
-An endpoint often sends the same head, in which only the Content-Length differs, and once a second the Date.
+An endpoint often sends the same head: only the Content-Length differs, and the Date once a second.
 """
 
 import re
@@ -13,7 +13,7 @@ _END_OF_HEAD = b"\r\n\r\n"
 _LENGTH = re.compile(rb"(\r\ncontent-length: )[0-9]+\r\n", re.IGNORECASE)
 _MOST_DIGITS = 15
 
-# Endpoints choose the heads, so their number and size (in bytes) are limited.
+# The number and the size (in bytes) of cached heads are limited, because endpoints choose the heads.
 MOST_HEADS = 64
 LARGEST_HEAD = 1024
 
@@ -21,7 +21,8 @@ LARGEST_HEAD = 1024
 class ReplyHead(Struct, frozen=True):
     """The head of a reply with a Content-Length.
 
-    `size` is the size of the head in bytes, and `whole` is the size of the reply. `coding` is the Content-Encoding."""
+    `size` is the size of the head in bytes, and `whole` the size of the whole reply. `coding` is the
+    Content-Encoding."""
 
     headers: Headers
     status: int
@@ -32,16 +33,16 @@ class ReplyHead(Struct, frozen=True):
 
 
 class ReplyHeads:
-    """The heads of one endpoint's replies that the parser has accepted.
+    """The heads of one endpoint's replies, as far as the parser has accepted them.
 
-    The key of a head consists of all its bytes except the digits of its Content-Length, because the parser's result is
-    the same for the same bytes."""
+    The key of a head consists of all its bytes except the digits of the Content-Length. For the same key, the parser's
+    result is the same."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, ReplyHead] = {}
         self._length_line = b"\r\nContent-Length: "
         """The beginning of the line with the Content-Length, in the endpoint's spelling."""
-        # The last head that was found. The next head is often the same, and a comparison costs a third of a lookup.
+        # The head that was last found. The next head is often the same, and a comparison costs a third of a lookup.
         self._last_bytes = _END_OF_HEAD
         self._last: ReplyHead | None = None
 
@@ -69,10 +70,10 @@ class ReplyHeads:
         return found
 
     def add(self, data: bytes, head: ReplyHead) -> None:
-        """Add `head`, which the parser has read from the beginning of `data`. `data` is the complete reply.
+        """Add `head`, which the parser has read from the beginning of the complete reply `data`.
 
-        The function adds a head only if it ends at the first empty line, so the bytes before that line are only this
-        head, without an interim reply. If there are too many heads, it removes the oldest one."""
+        The method adds only heads that end at the first empty line, so the cached bytes never include an interim reply.
+        If there are too many heads, it removes the oldest one."""
         size = head.size
         if size > LARGEST_HEAD or data.find(_END_OF_HEAD) != size - len(_END_OF_HEAD):
             return

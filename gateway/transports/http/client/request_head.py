@@ -1,4 +1,4 @@
-"""The head of a request to an endpoint, as bytes."""
+"""Writes the head of a request to an endpoint."""
 
 import base64
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from gateway.core.transport import HOST, FixedFields
 from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import HttpAddress
 
-# The connector writes the fields that delimit the message or belong to one connection (RFC 9110, section 7.6.1). If a
-# request had such a field twice, a client could smuggle requests.
+# The connector itself writes the fields that delimit the message or belong to one connection (RFC 9110, section 7.6.1).
+# If a request contained such a field twice, a client could smuggle requests.
 _WRITTEN_HERE = frozenset(
     (
         b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"proxy-connection", b"request-timeout",
@@ -19,12 +19,12 @@ _WRITTEN_HERE = frozenset(
 )  # fmt: skip
 _WITHOUT_BODY = ("GET", "HEAD")
 WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
-"""The methods whose requests have a body according to RFC 9110.
+"""The methods for which RFC 9110 defines a request body.
 
-The body of a request with another method has no generally known meaning (section 9.3), and some servers do not read it.
+With other methods, a body has no generally defined meaning (section 9.3), and some servers do not read it.
 """
 
-# The range that every reader of Request-Timeout accepts, including other gateways: above zero, and up to nine digits.
+# The range of Request-Timeout that all servers accept, including other gateways: above zero, and up to nine digits.
 _MIN_SECONDS, _MAX_SECONDS = 0.001, 999_999_999.0
 
 _FIELD = b"%b: %b\r\n"
@@ -35,10 +35,10 @@ _HOST = HOST.encode()
 class HeadWriter:
     """Writes the heads of requests to one address.
 
-    If `close` is True, they ask the endpoint to close the connection after its reply.
+    If `close` is True, the heads ask the endpoint to close the connection after its reply.
 
-    All heads have the `headers`, which replace a message's headers of the same names. They request no Content-Encoding,
-    because compressing a reply costs more than it saves for a model server on the same machine or network."""
+    All heads contain `headers`, which replace a message's headers of the same names. The heads do not request a
+    Content-Encoding: for a model server on the same machine or network, compression costs more than it saves."""
 
     def __init__(self, address: HttpAddress, *, close: bool, headers: FixedFields = ()) -> None:
         self._prefix = address.prefix
@@ -48,7 +48,7 @@ class HeadWriter:
         self._host = b"\r\n".join(lines).decode("ascii")
         self._fixed_lines = len(lines)
         self._left_out = _WRITTEN_HERE.union(name for name, _ in own)
-        # Most requests to one address have one of a few paths, and the same headers.
+        # Most requests to an address have one of a few paths, and the same headers.
         self._first_lines = lru_cache(64)(self._write_first_lines)
 
     def write(self, message: Message, size: int, remaining: float | None) -> bytes:
@@ -56,7 +56,7 @@ class HeadWriter:
         means no deadline).
 
         Raises:
-            ValueError: the method, path, query or a header has a line break, or the path is not absolute.
+            ValueError: the method, path, query or a header contains a line break, or the path is not absolute.
         """
         method, headers = message.method, message.headers
         raw = headers.raw if type(headers) is Headers else _as_text(headers)
@@ -66,7 +66,7 @@ class HeadWriter:
             length += _FIELD % field
         if remaining is None:
             return first + length + b"\r\n"
-        # The time is rounded up to tenths, so calls with the same limit have the same head, which servers can cache.
+        # The timeout is rounded up to tenths, so calls with the same limit have the same head, which servers can cache.
         seconds = ceil(10 * remaining) / 10 if remaining >= 1 else max(remaining, _MIN_SECONDS)
         return b"%b%b%b\r\n" % (first, length, _timeout_line(seconds))
 
@@ -90,19 +90,20 @@ class HeadWriter:
 
 @lru_cache(1024)
 def _length_line(size: int) -> bytes:
-    """Return the Content-Length line, cached because the bodies of a model usually have few sizes."""
+    """Return the Content-Length line. The result is cached because a model's requests usually have few different
+    sizes."""
     return b"Content-Length: %d\r\n" % size
 
 
 @lru_cache(256)
 def _timeout_line(seconds: float) -> bytes:
-    """Return the timeout line, cached because a model's calls usually have the same time limit and leave
-    immediately."""
+    """Return the timeout line. The result is cached because a model's calls usually have the same time limit and are
+    sent immediately."""
     return b"Request-Timeout: %.3f\r\n" % min(seconds, _MAX_SECONDS)
 
 
 def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
-    """Return the fields of `headers`. gRPC's binary metadata is base64, as in its wire format."""
+    """Return the fields of `headers`. Binary gRPC metadata is base64-encoded, as in the gRPC wire format."""
     if not isinstance(headers, Metadata):
         return headers.raw
     return [(name, base64.b64encode(data) if name.endswith(b"-bin") else data) for name, data in headers.raw]

@@ -1,4 +1,5 @@
-"""Reads a reply with many messages. Its body is split as it arrives, and the messages wait until they are pulled."""
+"""Reads a reply that contains many messages. The reader splits the body as it arrives; the messages wait until the
+caller pulls them."""
 
 import asyncio
 from collections import deque
@@ -10,21 +11,21 @@ from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.client.reply import ReplyReader, malformed, unreadable
 
 _MAX_WAITING = 64 * 2**10
-"""The maximum number of bytes of waiting messages. More stay in the kernel, which makes the endpoint wait."""
+"""The maximum size of the waiting messages, in bytes. Further bytes stay in the kernel, so the endpoint must wait."""
 _OVERHEAD = 64
-"""The number of bytes to add to the size of each message, which is the memory that an empty message takes."""
+"""The number of bytes to add to the size of each message: the memory for an empty message."""
 
 
 class StreamedReplyReader(ReplyReader):
     """Reads one reply.
 
-    `framing` splits the body of a reply with status 200, and `pop` returns its messages. For any other reply, and a
-    reply to HEAD, this works like ReplyReader, and `message` has its body.
+    `framing` splits the body of a reply with status 200, and `pop` returns the messages. For any other reply, and for
+    replies to HEAD, the class works like ReplyReader, and `message` contains the body.
 
-    `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many messages wait."""
+    `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many bytes wait."""
 
     is_cut = False
-    """True if the body is split into messages, which is the case for a reply with status 200."""
+    """True if the reader splits the body into messages, because the status is 200."""
 
     def __init__(self, limits: Limits, framing: StreamFraming, *, to_head: bool) -> None:
         super().__init__(limits, to_head=to_head)
@@ -35,7 +36,7 @@ class StreamedReplyReader(ReplyReader):
         self._waiting = 0
 
     def pop(self) -> Message | None:
-        """Return the next message, with the reply's status and headers, or None until it arrives."""
+        """Return the next message, with the reply's status and headers; None if it has not arrived."""
         if not self._arrived:
             self.news.clear()
             self._waiting = 0
@@ -44,8 +45,8 @@ class StreamedReplyReader(ReplyReader):
         return Message(status=self._status, headers=self._all_headers, parts=(self._arrived.popleft(),))
 
     def ended(self, end: "asyncio.Future[ReplyReader]") -> None:
-        """Handle the end of the reply, complete or not. Wake the task that waits for a message, and mark the error as
-        retrieved, in case no task waits."""
+        """Handle the end of the reply, which can be incomplete. Wake the task that waits for a message. Mark the error
+        as retrieved, in case no task waits."""
         if not end.cancelled():
             end.exception()
         self.news.set()

@@ -1,4 +1,5 @@
-"""The bytes that a client sends before their turn, such as pipelined requests during an earlier request."""
+"""The bytes that a client sends before their turn, such as pipelined requests during an earlier request. `connection`
+keeps them here."""
 
 import asyncio
 
@@ -6,7 +7,7 @@ from gateway.core.errors import GatewayError
 from gateway.transports.memory import ConnectionMemory
 
 _MAX_AHEAD = 64 * 2**10
-"""The maximum number of bytes kept. More stay in the kernel, which makes the client wait."""
+"""The maximum number of bytes to keep. Further bytes stay in the kernel, so the client must wait."""
 
 
 class BytesAhead:
@@ -17,12 +18,13 @@ class BytesAhead:
     def __init__(self) -> None:
         self.data = bytearray()
         self.error: GatewayError | None = None
-        """The error that ends the connection when the turn of dropped bytes comes."""
+        """The error that ends the connection at the turn of bytes that had to be dropped."""
         self.is_full = False
         """True if the connection should stop reading from the client."""
 
     def store(self, data: bytes, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> None:
-        """Keep bytes, or record why this is not possible. If there are too many bytes, read no more from the client."""
+        """Keep `data`, or record the error if this is not possible. If there are too many bytes, stop reading from the
+        client."""
         try:
             connection_memory.add(len(data))
         except GatewayError as error:
@@ -34,7 +36,7 @@ class BytesAhead:
             transport.pause_reading()
 
     def take(self, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> bytes:
-        """Return the bytes when their turn has come, and read again from the client."""
+        """Return the bytes, because their turn has come. Resume reading from the client."""
         taken, self.data = bytes(self.data), bytearray()
         self.is_full = False
         connection_memory.free(len(taken))

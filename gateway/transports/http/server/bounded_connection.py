@@ -1,6 +1,6 @@
-"""The connection of a listener that limits the requests or the age of connections, or sheds load.
+"""A connection to a listener that limits the requests or the age of connections, or sheds load.
 
-The class is separate, so other listeners have no additional cost per request.
+It is a separate class, so other listeners have no additional cost per request.
 """
 
 from copy import copy
@@ -13,8 +13,9 @@ from gateway.transports.lifespan import Lifespan
 
 
 class BoundedHttpConnection(HttpServerConnection):
-    """A connection with limits. The reply to its last request has `Connection: close`. When the gateway sheds load, it
-    refuses a request after its head. It still receives a small body, so the connection can stay open."""
+    """A connection with limits. The reply to the last request contains `Connection: close`. When the gateway sheds
+    load, it refuses a request after the head has arrived. It still receives a small body, so the connection can stay
+    open."""
 
     def __init__(self, context: HttpContext) -> None:
         super().__init__(context)
@@ -28,7 +29,7 @@ class BoundedHttpConnection(HttpServerConnection):
     def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
         error = self._shedding.refusal(head.length) if self._shedding is not None else None
         if error is not None:
-            self._dispatch = dispatch = copy(dispatch)  # the head cache also has it
+            self._dispatch = dispatch = copy(dispatch)  # a copy, because the head cache also contains it
             dispatch.refused = error
         super().request_begun(head, dispatch)
 

@@ -1,8 +1,10 @@
 """One client's HTTP/1.1 connection.
 
-It receives requests one at a time, hands each to the exchange, and writes the reply before the next request.
+It receives requests one at a time, passes each to the exchange, and writes the reply before it handles the next
+request.
 
-`lifecycle` describes the phases and their time limits. This table has the events and the methods that handle them.
+`lifecycle` describes the phases and their time limits. The following table lists the events and the methods that handle
+them.
 
     phase            event                                       method             next phase
     IDLE             a part of a head arrived                    _head_begun        HEAD
@@ -15,8 +17,8 @@ It receives requests one at a time, hands each to the exchange, and writes the r
     any              the request cannot be received to its end   reject             LINGERING
     ANSWERING        the client ends its side (`half_close`)     eof_received       ANSWERING, then CLOSED
 
-Bytes that arrive while an earlier request is served wait in `_ahead`. Parsing (`whole_heads`, `request_head`,
-`request_body`) and writing (`reply_bytes`, `streamed_reply`) are in separate files without sockets.
+Bytes that arrive during an earlier request wait in `_ahead`. Separate modules without sockets parse requests
+(`whole_heads`, `request_head`, `request_body`) and format replies (`reply_bytes`, `streamed_reply`).
 """
 
 import asyncio
@@ -47,13 +49,13 @@ from gateway.transports.http.server.streamed_reply import StreamedReplyWriter
 from gateway.transports.lifecycle import Lifecycle, Phase
 
 REQUESTS_PER_TURN = 32
-"""The maximum number of requests that a connection receives in a row.
+"""The maximum number of requests that a connection receives before other connections have their turn.
 
-If TURN seconds pass first, the number is smaller. After that, other connections get their turn. A client can send
-thousands of requests together, and many of them take 0.1 ms each without waiting. A head with 2,000 fields takes 2 ms.
+The turn also ends after TURN seconds. The limits are necessary because a client can send thousands of requests
+together, which take 0.1 ms each without waiting. A head with 2,000 fields takes 2 ms.
 """
 
-# Python 3.11 takes ten times as long to find a member in its class.
+# In Python 3.11, a lookup in the class takes ten times as long.
 _IDLE, _HEAD, _BODY, _ANSWERING = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.ANSWERING
 _FLUSHING, _LINGERING = Phase.FLUSHING, Phase.LINGERING
 _RECEIVING = frozenset({_IDLE, _HEAD, _BODY})
@@ -65,7 +67,7 @@ _NONE: frozenset[bytes] = frozenset()
 class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     """Serves one client.
 
-    `_head` and `_dispatch` belong to the request that is being received or served; None until its head is parsed."""
+    `_head` and `_dispatch` belong to the current request; None until its head is parsed."""
 
     HEAD_NAME, BODY_NAME = "the request's head", "the request's body"
 
@@ -79,29 +81,30 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._body: SizedBody | ChunkedBody | None = None
         """The body that is arriving."""
         self._filling: SizedBody | None = None
-        """The body into which the next bytes are directly received."""
+        """The body into which the connection receives the next bytes directly."""
         self._ahead = BytesAhead()
         self._keep_alive = False
         """True if the connection stays open after the reply."""
         self._task: asyncio.Task[None] | None = None
-        """The task that serves the request, if that takes time."""
+        """The task that serves the request, if serving takes time."""
         self._half_close: HalfClose | None = None
-        """Detects whether a client that has ended its side still waits for its reply; None before the client has ended
-        its side."""
+        """Detects whether a half-closed client still waits for its reply; None until the client has half-closed the
+        connection."""
         self._stream: StreamedReplyWriter | None = None
         """The writer of the reply, if the reply is streamed."""
         self._record = UNRECORDED
-        """The record of the request, from the time when the connection serves or refuses it."""
+        """The record of the request, from the moment at which the connection serves or refuses the request."""
 
-    # Callbacks of the event loop and the listener. Lifecycle has more of them.
+    # Callbacks of the event loop and the listener. Lifecycle contains more of them.
 
     @property
     def unanswered(self) -> int:
-        """1 from the first byte of a request to the last byte of its reply, otherwise 0."""
+        """The number of unanswered requests: 1 from the first byte of a request to the last byte of its reply,
+        otherwise 0."""
         return int(self._phase in _UNANSWERED)
 
     def renew(self, context: HttpContext) -> "asyncio.Task[None] | None":
-        """Use `context` for the next request, or for the one that is still arriving.
+        """Use `context` for the next request, or for a request that is still arriving.
 
         Return the task of the request in flight, or None."""
         self._context = context
@@ -113,7 +116,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes: the rest of a large body, or else the buffer that all connections
         share."""
-        self._filling = None  # uvloop can have called this before, and received nothing
+        self._filling = None  # uvloop might have called this before without receiving bytes
         if self._phase is _BODY and isinstance(self._body, SizedBody) and not self._ahead.data:
             room = self._body.room
             if room is not None:
@@ -149,9 +152,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._task = None
 
     def eof_received(self) -> bool:
-        """Handle a client that will send no more. Return True if the connection stays open, because it has complete
-        requests to serve, and the client might wait for the replies. If a streamed reply has begun, the client counts
-        as disconnected."""
+        """Handle a client that will send no more bytes. Return True to keep the connection open, because there are
+        complete requests to serve and the client might wait for the replies. If a streamed reply has begun, the client
+        counts as disconnected."""
         if self._half_close is not None:  # uvloop calls this again after `resume_reading`
             return True
         is_answering = self._phase in (_ANSWERING, _FLUSHING) or (self._phase is _IDLE and bool(self._ahead.data))
@@ -165,7 +168,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return True
 
     def _close_after_last(self) -> None:
-        """Close after the client has ended its side, unless the connection has a complete request to serve."""
+        """Close after the client has half-closed the connection, unless there is a complete request to serve."""
         if self._phase in _RECEIVING and not self._ahead.data:
             self.close()
 
@@ -206,9 +209,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 self._await_body(0)
 
     def receive_whole(self, data: bytes) -> bool:
-        """Receive `data` if it is exactly one request with a simple head (`WholeHeads`), as most requests are.
+        """Receive `data` if it is exactly one request with a simple head (`WholeHeads`), which is the usual case.
 
-        Return False for all other data, which is received in parts."""
+        Return False for all other data, which the connection then receives in parts."""
         cached = self._context.heads.find(data, 0)
         if cached is None:
             return False
@@ -242,7 +245,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return at
 
     def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
-        """Handle a complete head. Refuse the request, serve it, or wait for its body."""
+        """Handle a complete head: refuse the request, serve it, or wait for its body."""
         self._context.check_early(head, dispatch, self._identity, self._peer)
         self._keep_alive = head.keep_alive
         if head.length == 0:
@@ -281,7 +284,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._await_body(count)
 
     def _receive_ahead(self) -> None:
-        """Receive the bytes that arrived before their turn, if their turn has come."""
+        """If it is their turn, receive the bytes that arrived before their turn."""
         if self._phase not in _RECEIVING or self._is_yielding:
             return
         if self._ahead.error is not None:
@@ -332,7 +335,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if isinstance(reply, Message):
             self._send(reply)
         else:
-            # Without a name, asyncio would create one.
+            # If there were no name, asyncio would generate one.
             self._task = asyncio.Task(self._send_later(reply), loop=self._loop, name="reply")
             if self._half_close is not None:
                 self._half_close.watch()
@@ -341,8 +344,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         try:
             message = await reply
         except asyncio.CancelledError:
-            # The exception is not raised again. A cancelled task would keep the exception, and with it the request, in
-            # memory.
+            # The exception is not raised again, because a cancelled task would keep the exception, and with it the
+            # request, in memory.
             self._transport.abort()
             return
         except Exception as error:
@@ -395,10 +398,10 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._record.end(reply.status, size)
 
     def connection_line(self) -> bytes:
-        """Return the Connection line for the next head, with the lines of the request's record and the CORS lines.
+        """Return the Connection line for the next head, followed by the lines for the request's record and for CORS.
 
-        The line decides whether the connection stays open. If a reply does not announce a close, the client can send
-        another request (RFC 9112, section 9.6), and the connection must answer it."""
+        This call decides whether the connection stays open: after a reply that does not announce a close, the client
+        can send another request (RFC 9112, section 9.6), and the gateway must respond to it."""
         if self._context.connections.ending:
             self._keep_alive = False
         head = self._head
@@ -431,12 +434,13 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def reject(self, error: GatewayError) -> None:
         self._keep_alive = False
         self._body = self._filling = None
-        self._head_reader.start()  # this drops the received part of the head
+        self._head_reader.start()  # drops the received part of the head
         self._write(self._error_reply(error))
         self.linger()
 
     def _refuse_http2(self, data: bytes) -> None:
-        """Hand over the client to a connection that refuses HTTP/2 requests. `data` is the data received so far."""
+        """Hand over the client to a connection that refuses HTTP/2 requests. `data` contains the bytes received so
+        far."""
         self._head_reader.stop()
         refusing = Http2Refusal(self._context)
         self._hand_over_to(refusing)

@@ -1,6 +1,6 @@
-"""Content codings of requests and replies.
+"""The content codings of requests and replies.
 
-Bodies are decompressed before the exchange and compressed after it, in a thread if that takes long.
+The functions decompress a body before the exchange and compress it after the exchange, in a thread if this takes long.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ _BODY = "the body"
 def exchange_inflated(
     message: Message, coding: str, limits: Limits, memory: Memory, exchange: Exchange, protocol: Protocol
 ) -> EventualReply:
-    """Return the reply to `message`, whose body is in `coding`, or an awaitable of the reply if it takes time.
+    """Return the reply to `message`, whose body has the given `coding`, or an awaitable of the reply if it takes time.
 
     Raises:
-        DecodeError: the body is not in its coding.
+        DecodeError: the body does not have its declared coding.
         GatewayError: the body's decompressed size exceeds the limits.
     """
     body = inflate_small(message.body, coding, limits, _BODY, memory)
@@ -44,12 +44,12 @@ async def _exchange_inflated_in_thread(
 async def request_stream(
     message: Message, coding: str, limits: Limits, memory: Memory
 ) -> AsyncGenerator[Message, None]:
-    """Yield the client's side of a stream, which in HTTP is one `message`, with its body decompressed.
+    """Yield the client's messages of a stream. In HTTP, this is the single `message`, with its body decompressed.
 
-    `coding` is the body's coding; empty for an uncompressed body.
+    `coding` is the coding of the body; empty for an uncompressed body.
 
     Raises:
-        DecodeError, GatewayError: like `exchange_inflated`.
+        DecodeError, GatewayError: same as `exchange_inflated`.
     """
     if coding:
         message = replace(message, parts=(await inflate_anywhere(message.body, coding, limits, _BODY, memory),))
@@ -57,7 +57,7 @@ async def request_stream(
 
 
 def deflated_reply(reply: EventualReply, coding: str) -> EventualReply:
-    """Return the reply in `coding`, or unchanged if compression is not worthwhile.
+    """Return the reply, compressed with `coding`, or unchanged if compression is not worthwhile.
 
     Return an awaitable of the reply if it takes time."""
     if isinstance(reply, Message) and body_size(reply.parts) < MIN_DEFLATED:

@@ -1,4 +1,4 @@
-"""The data that all connections of one HTTP listener share, and the refusals of requests that depend on it."""
+"""The data that all connections of one HTTP listener share, and refusals of requests that depend on this data."""
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
@@ -20,7 +20,7 @@ class HttpContext(ConnectionContext):
     table: PathTable
     heads: WholeHeads
     scratch: memoryview
-    """The buffer for received bytes. Connections copy them before they return to the event loop."""
+    """The buffer for received bytes. Connections copy the bytes before they return to the event loop."""
     exchange: Exchange
     stream: ExchangeStream
     refuse: Refuse
@@ -29,15 +29,15 @@ class HttpContext(ConnectionContext):
     cross_origin: CrossOriginReplies | None = None
 
     def spoken_to(self, request: Message) -> str:
-        """Return the listener's protocols, or nothing if the client of `request` is not allowed to know them."""
+        """Return the listener's protocols; empty if the client of `request` is not allowed to know them."""
         is_told = is_admitted(self.admit, request.headers, request.identity, request.peer)
         return self.table.spoken if is_told else ""
 
     def check_early(self, head: RequestHead, dispatch: Dispatch, identity: str, peer: str) -> None:
-        """Check a request before its body arrives. `identity` and `peer` are the client's.
+        """Check a request before its body arrives. `identity` and `peer` identify the client.
 
         Raises:
-            GatewayError: the request's body is too large, or the gateway refuses the request without its body.
+            GatewayError: the request's body is too large, or the gateway refuses the request without reading the body.
         """
         check_length(head, self.limits.message)
         if dispatch.refused is not None and not worth_receiving(head):
@@ -48,11 +48,11 @@ class HttpContext(ConnectionContext):
     def error_reply(
         self, error: GatewayError, request: Message, head: RequestHead | None, dispatch: Dispatch | None
     ) -> tuple[Message, Record]:
-        """Return the reply that reports `error`, in the form of the protocol that the request's path belongs to.
+        """Return the reply that reports `error`, in the format of the protocol that the request's path belongs to.
 
-        Also return the record of the request, which this function creates if the gateway observes requests. `request`
-        has the data about the client, and the record if there is one. `head` and `dispatch` are None if the request's
-        head is not readable."""
+        Also return the record of the request, which this method creates if the gateway observes requests. `request`
+        contains the data about the client, and the record if there is one. `head` and `dispatch` are None if the
+        request's head is unreadable."""
         if head is not None:
             request = replace(request, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = self.table.protocol_for_error(request.path) if dispatch is None else dispatch.protocol

@@ -1,8 +1,8 @@
-"""Cross-origin requests of pages in browsers (CORS), by the Fetch standard of the WHATWG, section 3.2.
+"""Cross-origin requests from web pages in browsers (CORS), according to section 3.2 of the WHATWG Fetch standard.
 
-A browser gives a page the reply of another origin only if the reply allows it. Before a request with a JSON body or
-credentials, the browser sends a *preflight*: OPTIONS with the header Access-Control-Request-Method, and always without
-credentials.
+A browser passes a reply from another origin to a page only if the reply allows this. Before a request with a JSON body
+or credentials, the browser sends a *preflight*: an OPTIONS request with the header Access-Control-Request-Method,
+always without credentials.
 """
 
 from gateway.core.errors import GatewayError, Reason, refusal
@@ -11,20 +11,19 @@ from gateway.core.types import Headers, Message
 from gateway.transports.http.server.request_head import RequestHead
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-"""All methods that a path can have, because a page can read a request's error more easily than an error in its
-preflight."""
+"""All methods that a path can support. The gateway allows all of them for every path, because a page can read the error
+of a request more easily than the error of a preflight."""
 _SHOWN = (
     "x-request-id", "gateway-reason", "retry-after", "gateway-route", "gateway-backend", "gateway-tries",
     "gateway-cache", "gateway-explanation", "gateway-derivative", "inference-header-content-length", "ce-specversion",
     "ce-id", "ce-source", "ce-type", "allow",
 )  # fmt: skip
-"""The reply headers that a page can read, in addition to the headers that all pages can read (such as
-`content-type`)."""
+"""The reply headers that a page can read, in addition to headers that are always readable (such as `content-type`)."""
 _NO_CONTENT = 204
 
 
 class CrossOriginReplies:
-    """The CORS headers of one listener's replies."""
+    """The CORS headers for the replies of one listener."""
 
     names = frozenset(
         (
@@ -32,7 +31,7 @@ class CrossOriginReplies:
             b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age",
         )
     )  # fmt: skip
-    """The names of the CORS headers. Browsers refuse a reply that has one of them twice."""
+    """The names of the CORS headers. Browsers refuse a reply that contains one of them twice."""
 
     def __init__(self, settings: CrossOrigin) -> None:
         self._settings = settings
@@ -50,19 +49,19 @@ class CrossOriginReplies:
             ),
             status=_NO_CONTENT,
         )
-        """The reply to each preflight that is not `refused`."""
+        """The reply to all preflights that are not `refused`."""
 
     def lines(self, head: RequestHead | None) -> bytes:
-        """Return the CORS header lines of each reply to a request with this head."""
+        """Return the CORS header lines for all replies to a request with this head."""
         origin = None if head is None else head.headers.first.get(b"origin")
         if self._any:
             return b"" if origin is None else b"Access-Control-Allow-Origin: *\r\n" + self._others
-        # The line is also sent without an origin, because a cache on the way must not give the reply to a page.
+        # `Vary` is sent even if the request has no origin, so no cache passes the reply to a page.
         allowed = b"Access-Control-Allow-Origin: %b\r\n%b" % (origin, self._others) if origin in self._origins else b""
         return b"Vary: Origin\r\n" + allowed
 
     def refused(self, head: RequestHead) -> GatewayError | None:
-        """Return why the listener refuses a preflight, or None if it is allowed."""
+        """Return the error with which to refuse a preflight; None if the preflight is allowed."""
         origin = head.headers.first[b"origin"]
         if self._any or origin in self._origins:
             return None
@@ -72,6 +71,6 @@ class CrossOriginReplies:
 
 
 def is_preflight(head: RequestHead) -> bool:
-    """Return whether the request is a browser's preflight."""
+    """Return whether the request is a preflight."""
     fields = head.headers.first
     return head.method == "OPTIONS" and b"origin" in fields and b"access-control-request-method" in fields

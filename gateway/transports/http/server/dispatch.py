@@ -1,6 +1,7 @@
-"""The dispatch of a request by its head, before its body arrives.
+"""The dispatch of a request according to its head, before the body arrives.
 
-It gives the protocol that serves the request, or the reason for refusing it.
+It determines the protocol that serves the request, or the reason to refuse the request. `whole_heads` and `connection`
+create it.
 """
 
 from collections.abc import Sequence
@@ -12,19 +13,20 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.http.server.cross_origin import CrossOriginReplies, is_preflight
 from gateway.transports.http.server.request_head import RequestHead
 
-# The body of a refused request is received up to this size in bytes, to keep the connection open.
+# Up to this size in bytes, the gateway receives the body of a refused request, so the connection can stay open.
 _RECEIVED_WHEN_REFUSED = 64 * 2**10
 
 
 class Dispatch:
-    """The `protocol` that a head belongs to, the `pattern` that it matches and the `captures` of the match, or the
-    reason why it is `refused`.
+    """The `protocol` that a head belongs to, the `pattern` that the path matches and its `captures`. If `refused` is
+    set, it is the reason to refuse the request.
 
-    A refused request also has a protocol, which determines the form of the error. `preflight` is the reply to a
-    preflight request. Other preflights are handled like refused requests. `allow` has the methods of a path that was
-    requested with another method. `coding` is the body's content coding. `timeout` is the client's, in seconds.
-    `admits_first` is True if the client's credentials are checked before the body is received, instead of together with
-    it. `streams` is True if the response is a stream. If `asks_body` is True, the body can also request a stream."""
+    A refused request also has a protocol, which determines the format of the error. `preflight` is the reply to an
+    allowed preflight request; other preflights are refused requests. `allow` contains the supported methods if the path
+    was requested with another method. `coding` is the body's content coding. `timeout` is the client's timeout, in
+    seconds. `admits_first` is True if the gateway checks the client's credentials before it receives the body, instead
+    of together with it. `streams` is True if the response is a stream. If `asks_body` is True, the body can also
+    request a stream."""
 
     __slots__ = (
         "admits_first",
@@ -67,9 +69,9 @@ class Dispatch:
         self.asks_body = self.protocol.http.body_wants_stream is not None
 
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float, identity: str = "") -> Message:
-        """Return the Message of a request from the client `peer`, whose certificate names `identity`.
+        """Return the Message for a request from the client at `peer`, whose certificate contains the name `identity`.
 
-        `received` is the time when it arrived, on the loop's clock."""
+        `received` is the time of the request's arrival, on the loop's clock."""
         timeout = self.timeout
         return Message(
             head.method,
@@ -86,7 +88,7 @@ class Dispatch:
         )
 
     def body_wants_stream(self, message: Message) -> bool:
-        """Return whether the body of the request, which has arrived, requests a stream.
+        """Return whether the request's body requests a stream. The body has arrived.
 
         Raises:
             GatewayError: the body is compressed, so it cannot be checked.
@@ -120,7 +122,7 @@ def check_length(head: RequestHead, limit: int) -> None:
     """Refuse a body that is too large before any memory is allocated for it.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED if its Content-Length exceeds `limit`.
+        GatewayError: RESOURCE_EXHAUSTED if the Content-Length exceeds `limit`.
     """
     if head.length is not None and head.length > limit:
         text = f"the body of {head.length} bytes is larger than limits.message, {limit} bytes"
@@ -128,12 +130,13 @@ def check_length(head: RequestHead, limit: int) -> None:
 
 
 def worth_receiving(head: RequestHead) -> bool:
-    """Return whether the body of a refused request is so small that receiving it costs less than a new connection."""
+    """Return whether receiving the body of a refused request costs less than a new connection, because the body is
+    small."""
     return not head.expects_continue and head.length is not None and head.length <= _RECEIVED_WHEN_REFUSED
 
 
 def allow_header(methods: Sequence[str]) -> tuple[bytes, bytes]:
-    """Return the Allow header, which a 405 MUST have (RFC 9110, section 15.5.6)."""
+    """Return the Allow header, which a reply with status 405 MUST contain (RFC 9110, section 15.5.6)."""
     return b"Allow", ", ".join(methods).encode()
 
 

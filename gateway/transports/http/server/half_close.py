@@ -1,8 +1,9 @@
-"""A client that ends its side of the connection (FIN) while its request is served.
+"""A client that half-closes the connection (FIN) while the gateway serves its request.
 
-It might have disconnected, or it might wait for the reply. The packet is the same in both cases. A disconnected client
-responds to any byte with a reset. So the gateway sends one byte, which is the first byte of the reply, and omits it
-when it writes the reply. This byte is the same for all replies (`HTTP/1.1 ...`). A waiting client sees no difference.
+The client might have disconnected, or it might wait for the reply. The packet is the same in both cases, but a
+disconnected client responds to any byte with a reset. So the gateway sends the first byte of the reply, which is the
+same for all replies (`HTTP/1.1 ...`), and omits this byte when it writes the reply. A waiting client sees no
+difference.
 
     client            gateway
     request, FIN  ─→
@@ -11,9 +12,9 @@ when it writes the reply. This byte is the same for all replies (`HTTP/1.1 ...`)
     nothing           it waits
                   ←─  TTP/1.1 200 OK ...
 
-The event loops stop reading after a FIN, so they do not notice the reset; a separate epoll detects it. On systems
-without epoll, and over TLS, which ends in both directions together, this does not work. There, the client counts as
-disconnected.
+The event loops stop reading after a FIN, so they do not notice the reset; a separate epoll detects it. This does not
+work on systems without epoll, or over TLS, whose connections cannot be half-closed. In these cases, the client counts
+as disconnected.
 """
 
 import asyncio
@@ -26,8 +27,8 @@ _FIRST = b"H"
 
 
 class HalfClose:
-    """Monitors a half-closed client while it waits for a reply, until the end of the write. If the client has
-    disconnected, or too many open files prevent the monitoring, abort its connection."""
+    """Monitors a half-closed client while it waits for a reply, until the reply is written. If the client has
+    disconnected, or if too many open files prevent the monitoring, it aborts the connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
@@ -36,20 +37,20 @@ class HalfClose:
         self._epoll: select.epoll | None = None
 
     def watch(self) -> None:
-        """Begin the next reply, and wait for a reset."""
+        """Send the first byte of the next reply, and wait for a reset."""
         try:
             self._epoll = select.epoll()
         except OSError:
             self._transport.abort()
             return
-        # No event is requested, because resets and errors are always reported.
+        # No events are requested, because epoll always reports resets and errors.
         self._epoll.register(self._transport.get_extra_info("socket").fileno(), 0)
         self._loop.add_reader(self._epoll.fileno(), self._noticed)
         self._is_begun = True
         self._transport.write(_FIRST)
 
     def rest_of(self, begin: Buffer) -> Buffer:
-        """Return the unwritten part of the reply's first buffer."""
+        """Return the part of the reply's first buffer that is not written yet."""
         self.stop()
         if not self._is_begun:
             return begin
@@ -57,7 +58,7 @@ class HalfClose:
         return memoryview(begin)[len(_FIRST) :]
 
     def stop(self) -> None:
-        """Stop monitoring, because from now on, writes also detect a reset."""
+        """Stop monitoring. From now on, writes detect a reset."""
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -69,5 +70,5 @@ class HalfClose:
 
 
 def can_wait(transport: asyncio.Transport) -> bool:
-    """Return whether a client that waits for its reply after its FIN can be detected."""
+    """Return whether the gateway can detect that a client waits for its reply after a FIN."""
     return hasattr(select, "epoll") and transport.can_write_eof()

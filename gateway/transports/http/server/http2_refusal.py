@@ -1,7 +1,8 @@
 """A client that uses HTTP/2 on an HTTP/1.1 port.
 
-The refusal is in HTTP/2. Each request is reset with HTTP_1_1_REQUIRED (RFC 9113, section 7), and curl, for example,
-sends it again over HTTP/1.1. A gRPC client, which cannot do that, gets UNIMPLEMENTED with a text.
+The gateway refuses its requests in HTTP/2. It resets each request with HTTP_1_1_REQUIRED (RFC 9113, section 7), so
+curl, for example, repeats the request over HTTP/1.1. A gRPC client, which cannot use HTTP/1.1, gets UNIMPLEMENTED with
+a message.
 """
 
 import asyncio
@@ -19,10 +20,10 @@ from gateway.transports.http.server.context import HttpContext
 from gateway.transports.lifecycle import Lifecycle, Phase
 
 FIRST_LINE = b"PRI * HTTP/2.0\r\n\r\n"
-"""The beginning of HTTP/2's preface, which HTTP/1.1 parsers read as a head."""
+"""The beginning of the HTTP/2 preface, which HTTP/1.1 parsers read as a head."""
 
 _MOST_REQUESTS = 100
-"""The maximum number of refused requests on one connection. After that, the client gets a GOAWAY."""
+"""The maximum number of refused requests on one connection, after which the client gets a GOAWAY."""
 
 _GRPC = b"application/grpc"
 _REFUSED = "this port speaks HTTP/1.1, not HTTP/2; use another port for HTTP/2"
@@ -32,7 +33,8 @@ _NO_GRPC = "this port speaks HTTP/1.1, not gRPC; use a port with a gRPC protocol
 class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
     """The connection of an HTTP/2 client, after its preface.
 
-    The limits of every HTTP/2 connection apply. The idle timeout applies while no complete request arrives."""
+    The same limits apply as for any HTTP/2 connection. The idle timeout ends the connection if no complete request
+    arrives."""
 
     HEAD_NAME = "the request's head"
 
@@ -55,7 +57,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """The number of unanswered requests, which is 0, because the gateway refuses requests immediately."""
+        """The number of unanswered requests: 0, because the gateway refuses requests immediately."""
         return 0
 
     def renew(self, context: HttpContext) -> None:
@@ -106,7 +108,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
             self.linger()
 
     def pause_writing(self) -> None:
-        """Pause writing, because the client reads too slowly. Reading is also paused."""
+        """Pause writing, because the client reads too slowly. Also pause reading."""
         super().pause_writing()
         self._http2.is_paused = True
         self._transport.pause_reading()
@@ -128,7 +130,7 @@ def _unimplemented(spoken: str) -> bytes:
 
 
 def _heads(limit: int) -> RequestHeads[Message]:
-    """Return a reader for the parts of heads that are logged."""
+    """Return a reader for those parts of heads that the gateway logs."""
     return RequestHeads(limit, _message, Message())
 
 

@@ -23,9 +23,9 @@ _SCRATCH_BYTES = 2**18
 
 
 class HttpListener(BaseListener):
-    """Serves `protocols`, each below its path prefix, at one address. At most `connection_limit` clients are connected,
-    including clients on other listeners with the same limit. As a part of a shared listener, it has the `connections`
-    of that listener."""
+    """Serves `protocols`, each below its path prefix, at one address. `connection_limit` is the maximum number of
+    connected clients, including clients of other listeners with the same limit. As a part of a SharedListener, it
+    shares the `connections` with the other parts."""
 
     opening = Opening(alpn=ALPN)
 
@@ -44,7 +44,7 @@ class HttpListener(BaseListener):
         self._context = _context(settings, protocols, exchanges, timeouts, self._connections)
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Return an empty text, because any protocols over HTTP can replace each other."""
+        """Return an empty string, because HTTP protocols can always replace each other."""
         return ""
 
     def renew(
@@ -65,7 +65,7 @@ class HttpListener(BaseListener):
         self._connections.ending = True
 
     def serve(self) -> HttpServerConnection:
-        """Return the connection of a new client, after the TLS handshake."""
+        """Return the connection for a new client, after the TLS handshake."""
         return (BoundedHttpConnection if self._is_bounded else HttpServerConnection)(self._context)
 
 

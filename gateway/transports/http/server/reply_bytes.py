@@ -1,4 +1,4 @@
-"""Replies as bytes: the status line, the headers, and the buffers to write."""
+"""Converts replies to bytes: the status line, the headers, and the buffers to write."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -12,19 +12,20 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {499: "Clien
 _STATUS_LINES = {number: b"HTTP/1.1 %d %b\r\n" % (number, phrase.encode()) for number, phrase in _PHRASES.items()}
 
 BODILESS = (204, 304)
-"""Replies with these statuses have no body and no Content-Length (RFC 9110, sections 8.6 and 15)."""
+"""The statuses whose replies have no body and no Content-Length (RFC 9110, sections 8.6 and 15)."""
 
 _LINE = b"%b: %b\r\n".__mod__
 CLOSE = b"Connection: close\r\n"
-"""The Connection line of the last reply."""
+"""The Connection line for the last reply on a connection."""
 
 JOINED = 64 * 2**10
-"""Up to this number of bytes, joining costs less than writing one more buffer."""
+"""Maximum size of a reply whose buffers are joined, in bytes. Up to this size, joining costs less than writing one more
+buffer."""
 
 
 def body_size(parts: Sequence[Buffer]) -> int:
     """Return the size of a body, in bytes."""
-    if len(parts) == 1 and type(parts[0]) is bytes:  # this is the most common case
+    if len(parts) == 1 and type(parts[0]) is bytes:  # the most common case
         return len(parts[0])
     total = 0
     for part in parts:
@@ -33,36 +34,36 @@ def body_size(parts: Sequence[Buffer]) -> int:
 
 
 def content_length(size: int) -> bytes:
-    """Return the Content-Length line of a body of `size` bytes."""
+    """Return the Content-Length line for a body of `size` bytes."""
     return b"Content-Length: %d\r\n" % size
 
 
 def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return header lines. The values must not have line breaks."""
+    """Return the header lines. The values must not contain line breaks."""
     return b"".join(map(_LINE, headers))
 
 
 def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
-    """Return the status line and headers of `reply`. `length_line` is its Content-Length or Transfer-Encoding.
+    """Return the status line and the headers of `reply`. `length_line` is the Content-Length or Transfer-Encoding line.
 
     Raises:
-        ValueError: a header has a line break, so it could become two headers.
+        ValueError: a header contains a line break, so it could become two headers.
     """
     begin = _begin(reply.status, tuple(reply.headers.raw))
     return b"%b%b%b\r\n" % (begin, b"" if reply.status in BODILESS else length_line, connection_line)
 
 
 def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[Buffer, ...], int]:
-    """Return the buffers of a reply that is not streamed, and the size of its body in bytes.
+    """Return the buffers to write for a reply that is not streamed, and the size of its body in bytes.
 
-    The size is 0 if it answers a HEAD request.
+    The size is 0 for a reply to a HEAD request.
 
     Raises:
-        ValueError: like `head`.
+        ValueError: same as `head`.
     """
     parts, status = reply.parts, reply.status
     if len(parts) == 1 and type(body := parts[0]) is bytes and not to_head and status not in BODILESS:
-        size = len(body)  # this is the shortest path, for the most common replies
+        size = len(body)  # the shortest path, for the most common replies
         if size <= JOINED:
             begin = _begin(status, tuple(reply.headers.raw))
             return (b"%bContent-Length: %d\r\n%b\r\n%b" % (begin, size, connection_line, body),), size
@@ -73,7 +74,7 @@ def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[
     return (b"".join((start, *parts)),) if size <= JOINED else (start, *parts), size
 
 
-# Codecs write few different headers, and a cache hit costs a quarter of writing them.
+# Codecs write few different headers, and a cache hit takes a quarter of the time of writing them.
 @lru_cache(256)
 def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
     """Return the status line and the reply's own headers."""
@@ -84,6 +85,6 @@ def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
-    """Return the buffers to write: one buffer for a small reply, or the `parts` of a large reply, which are not
-    copied."""
+    """Return the buffers to write: a single buffer for a small reply, or the `parts` of a large reply without copying
+    them."""
     return parts if size > JOINED else (b"".join(parts),)

@@ -1,7 +1,7 @@
-"""Request bodies as they arrive, either of a known size or chunked (RFC 9112, section 7.1).
+"""Receives request bodies, either of a known size or chunked (RFC 9112, section 7.1).
 
 httptools could also read them, but it does not report where a body ends and the next pipelined request begins, and it
-copies once more.
+makes an additional copy.
 """
 
 import re
@@ -13,16 +13,17 @@ from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody,
 
 _EOL = b"\r\n"
 
-# Unknown chunk extensions are ignored, but must be text.
+# Chunk extensions are ignored, but must be text.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
 
 
 class SizedBody:
-    """Receives one body of `size` bytes, which is counted in `memory`. `body` has it when `complete` is True.
+    """Receives one body of `size` bytes, and counts it in `memory`. When `complete` is True, `body` contains the whole
+    body.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for it.
+        GatewayError: RESOURCE_EXHAUSTED (overloaded) if the body exceeds the limit of `memory`.
     """
 
     __slots__ = ("_arriving", "_memory", "_size", "body", "complete")
@@ -38,15 +39,15 @@ class SizedBody:
 
     @property
     def room(self) -> memoryview | None:
-        """The buffer for the rest of the body, which the caller fills and reports with `filled`; None for small bodies,
-        and until the first bytes of a large body have arrived."""
+        """The buffer for the rest of the body. The caller receives bytes into it, and reports them with `filled`. None
+        for small bodies, and until the first bytes of a large body have arrived."""
         if self._arriving is None or self._size < _LARGE:
             return None
         self._arriving.reserve()
         return self._arriving.unfilled
 
     def filled(self, count: int) -> None:
-        """Handle `count` bytes that were received into `room`. Raises GatewayError as the class does."""
+        """Handle `count` bytes that were received into `room`. Raises GatewayError like the class."""
         assert self._arriving is not None
         self._arriving.filled(count)
         if not self._arriving.missing:
@@ -77,23 +78,23 @@ class SizedBody:
 
 
 _LARGE = 64 * 2**10
-"""The minimum size of a body that is received directly into its buffer, in bytes."""
+"""The minimum size of a body to receive directly into its buffer, in bytes."""
 
 LINES_PER_FEED = 64
-"""The maximum number of lines that one `feed` reads before other connections get their turn, because a chunk of one
+"""The maximum number of lines that one `feed` reads before other connections have their turn, because a chunk of one
 byte takes the same time as a chunk of thousands."""
 
 
 _SIZE_LINE, _END_LINE, _TRAILER_LINE = range(3)
-"""The lines of a chunked body: the size of a chunk, the empty line after its bytes, and the trailers with the empty
-line."""
+"""The kinds of lines in a chunked body: the size of a chunk, the empty line after its bytes, and a trailer or the final
+empty line."""
 
 
 class ChunkedBody:
-    """Receives one body of at most `limit` bytes, which is counted in `memory`.
+    """Receives one body of at most `limit` bytes, and counts it in `memory`.
 
-    `body` has it when `complete` is True. Trailers are dropped. `line_limit` is the maximum size in bytes of a size
-    line, of all chunk extensions together, and of all trailers together."""
+    When `complete` is True, `body` contains the whole body. Trailers are dropped. `line_limit` is the maximum size in
+    bytes of a size line, of all chunk extensions together, and of all trailers together."""
 
     __slots__ = (
         "_arriving",
@@ -128,7 +129,7 @@ class ChunkedBody:
 
         Raises:
             DecodeError: the data is not a chunked body.
-            GatewayError: RESOURCE_EXHAUSTED if the body exceeds a limit, or the process has no memory left for it.
+            GatewayError: RESOURCE_EXHAUSTED if the body exceeds a limit, or the process does not have enough memory.
         """
         begun, self._line = self._line, b""
         if begun:
@@ -161,7 +162,7 @@ class ChunkedBody:
         return at
 
     def _keep_line(self, begun: bytes) -> None:
-        """Keep the beginning of a line until the rest arrives, unless it is already invalid."""
+        """Keep the beginning of a line until the rest arrives, unless the beginning is already invalid."""
         self._check_line(begun.removesuffix(b"\r"), len(begun) - 1)
         self._line = begun
 
@@ -197,7 +198,7 @@ class ChunkedBody:
 
 
 def arriving_body(length: int | None, limits: Limits, memory: Memory) -> SizedBody | ChunkedBody:
-    """Return the body of a request whose head announces `length` bytes; None means a chunked body.
+    """Return the receiver for the body of a request whose head announces `length` bytes; None means a chunked body.
 
     Raises the errors of SizedBody."""
     return ChunkedBody(limits.message, limits.headers, memory) if length is None else SizedBody(length, memory)

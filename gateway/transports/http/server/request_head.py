@@ -1,12 +1,12 @@
-"""The head of an HTTP/1 request: received in pieces, parsed, and checked.
+"""Receives, parses and checks the head of an HTTP/1 request.
 
 httptools (llhttp, strict) parses the head. llhttp refuses bare LF, folded lines, a space before the colon, control
-characters, two or malformed Content-Lengths, and Content-Length together with Transfer-Encoding. httptools gets only
-heads. HeadReader finds the end of a head, so the size of the head is limited (`limits.headers`), and the bytes after it
-can wait. `Timeouts.head` limits its time.
+characters, several Content-Lengths or a malformed one, and Content-Length together with Transfer-Encoding. httptools
+gets only heads. HeadReader finds the end of a head, so it can limit the size of the head (`limits.headers`), and the
+bytes after the head can wait. `Timeouts.head` limits the time until the head is complete.
 
-RequestHead refuses some heads that llhttp accepts: heads with no Host or two, `Transfer-Encoding: gzip, chunked`,
-HTTP/0.9 and HTTP/2.0, fragments, and targets other than a path or an http URL.
+RequestHead refuses some heads that llhttp accepts: heads without a Host header or with two, `Transfer-Encoding: gzip,
+chunked`, HTTP/0.9 and HTTP/2.0, fragments, and targets other than a path or an http URL.
 """
 
 import re
@@ -24,11 +24,11 @@ from gateway.transports.memory import FIELD_BYTES, ConnectionMemory
 
 END_OF_HEAD = b"\r\n\r\n"
 
-# RFC 9110, section 7.2: Host is uri-host [":" port]; the response to anything else MUST be 400.
+# Host is uri-host [":" port] (RFC 9110, section 7.2); the status for anything else MUST be 400.
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(?::[0-9]*)?")
 _SECONDS = re.compile(rb"[0-9]{1,9}(?:\.[0-9]*)?")
 
-# If one of these fields had two values, different readers would see two different requests.
+# If one of these fields had two values, different servers could read different requests.
 _SINGLE = frozenset(
     (
         b"host",
@@ -41,8 +41,8 @@ _SINGLE = frozenset(
 )
 
 _BYTES_PER_FIELD, _FEWEST_FIELDS = 32, 100
-"""A head can have one field per `_BYTES_PER_FIELD` bytes of its limit, but always at least `_FEWEST_FIELDS`. HTTP/2
-adds the same number of bytes to the size of each field."""
+"""A head can have one field per `_BYTES_PER_FIELD` bytes of the size limit, but always at least `_FEWEST_FIELDS`.
+HTTP/2 adds the same number of bytes to the size of each field."""
 
 _VERSIONS = ("1.1", "1.0")
 _KEEP_LINES = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
@@ -53,7 +53,7 @@ Fields: TypeAlias = Mapping[bytes, bytes]
 class UnknownExpectationError(GatewayError):
     """`Expect` has a value other than `100-continue`.
 
-    RFC 9110, section 10.1.1, defines a separate status for it: 417."""
+    RFC 9110, section 10.1.1, defines a separate status for this error: 417."""
 
     def __init__(self, expected: str) -> None:
         reason = Reason.INVALID_INPUT
@@ -63,7 +63,8 @@ class UnknownExpectationError(GatewayError):
 
 
 class Http2PrefaceError(GatewayError):
-    """The client uses HTTP/2. The head that ends at `at` is the first line of its preface (RFC 9113, section 3.4)."""
+    """The client uses HTTP/2. The head that ends at `at` is the first line of the HTTP/2 preface (RFC 9113, section
+    3.4)."""
 
     def __init__(self, at: int) -> None:
         error = version_refused()
@@ -72,7 +73,8 @@ class Http2PrefaceError(GatewayError):
 
 
 class HeadReader:
-    """Receives one head after the other, each in any number of pieces, with a total of at most `limit` bytes."""
+    """Receives one head after the other. Each head can arrive in any number of pieces, and has at most `limit`
+    bytes."""
 
     __slots__ = ("_held", "_parser", "_tail", "complete", "headers", "limit", "size", "target")
 
@@ -91,7 +93,8 @@ class HeadReader:
         self.complete = False
 
     def stop(self) -> None:
-        """Drop the parser. The parser refers to this reader, so both would otherwise stay until garbage collection."""
+        """Drop the parser. Otherwise the parser and this reader, which refer to each other, would stay until garbage
+        collection."""
         self._parser = None
 
     def feed(self, data: bytes, at: int) -> int:
@@ -101,7 +104,7 @@ class HeadReader:
             GatewayError: the data is not HTTP/1, or exceeds the limit.
         """
         if not self.size:
-            # A new parser costs no more than feeding the body to the old one, and has no old state.
+            # A new parser costs no more than feeding the body to the old parser, and contains no old state.
             self._parser = httptools.HttpRequestParser(self)
             at = _skip_empty_lines(data, at)
         end = self._end(data, at)
@@ -113,7 +116,7 @@ class HeadReader:
             text = f"the request has more than {most} headers, one for each {_BYTES_PER_FIELD} bytes of limits.headers"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         if end and stop == end and not self.complete:
-            raise Http2PrefaceError(stop)  # nothing else continues after its empty line
+            raise Http2PrefaceError(stop)  # nothing else has bytes after its empty line
         if stop == limit_at and not self.complete:
             text = f"the request line and headers are larger than limits.headers, {self.limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
@@ -126,7 +129,7 @@ class HeadReader:
         self._held = held
 
     def release(self, connection_memory: ConnectionMemory) -> None:
-        """Stop counting the memory, and prepare for the next head."""
+        """Stop counting the memory of this head, and prepare for the next head."""
         self.start()
         connection_memory.free(self._held)
         self._held = 0
@@ -135,11 +138,11 @@ class HeadReader:
     def method(self) -> str:
         """The request's method, when the head is complete."""
         method: bytes = self._parser.get_method()
-        return intern(method.decode())  # one shared object for the many heads that are kept
+        return intern(method.decode())  # one shared object for the many heads in the caches
 
     @property
     def version(self) -> str:
-        """The HTTP version in the request, such as `1.1`, which can be unknown."""
+        """The HTTP version in the request, such as `1.1`. It can be an unknown version."""
         version: str = self._parser.get_http_version()
         return version
 
@@ -148,7 +151,7 @@ class HeadReader:
         self.target += piece
 
     def on_header(self, name: bytes, text: bytes) -> None:
-        """Handle one header (httptools callback). Blanks before its value are already removed."""
+        """Handle one header (httptools callback). httptools has already removed blanks before the value."""
         self.headers.append((name.lower(), text.rstrip()))
 
     def on_headers_complete(self) -> None:
@@ -156,7 +159,7 @@ class HeadReader:
         self.complete = True
 
     def _end(self, data: bytes, at: int) -> int:
-        """Return the position after the head's end in `data`; 0 if the head continues."""
+        """Return the position in `data` after the head's end; 0 if the head continues."""
         if self._tail and (found := (self._tail + data[at : at + 3]).find(END_OF_HEAD)) >= 0:
             return at + found + len(END_OF_HEAD) - len(self._tail)
         found = data.find(END_OF_HEAD, at)
@@ -175,7 +178,7 @@ class HeadReader:
 
 
 class ReadHead(Protocol):
-    """A head that the gateway has read but not checked, such as a complete HeadReader."""
+    """A head that the gateway has parsed but not checked, such as a complete HeadReader."""
 
     @property
     def target(self) -> bytes: ...
@@ -190,8 +193,8 @@ class ReadHead(Protocol):
 class RequestHead:
     """The head of a request.
 
-    `length` is the size of the body in bytes; None for a chunked body. `keep_line` is the Connection line of a reply
-    that keeps the connection; empty for HTTP/1.1, which keeps connections by default."""
+    `length` is the size of the body in bytes; None for a chunked body. `keep_line` is the Connection line for a reply
+    that keeps the connection open; empty for HTTP/1.1, which keeps connections open by default."""
 
     __slots__ = (
         "accepted_coding",
@@ -215,11 +218,11 @@ class RequestHead:
         self.headers = Headers(reader.headers)
         self.path = self.query = ""
         self.accepted_coding = ""
-        """The content coding of the reply; empty for an uncompressed reply."""
+        """The content coding to use for the reply; empty for an uncompressed reply."""
 
     def check(self) -> None:
-        """Check the head, and set the other attributes. The constructor does not check, because an error reply needs
-        the method and path of a faulty head.
+        """Check the head, and set the remaining attributes. The constructor does not check, because an error reply
+        needs the method and path even of an invalid head.
 
         Raises:
             GatewayError: the head violates HTTP.
@@ -234,13 +237,12 @@ class RequestHead:
         self.expects_continue = b"expect" in fields and _expects_continue(fields, version)
         self.keep_alive = _keep_alive(fields, version)
         self.keep_line = _KEEP_LINES[version]
-        # A client gets a coding only if it requests exactly one. Many clients list all codings that they support by
-        # default, and would pay for a compression that they do not need.
+        # The gateway compresses the reply only if the client requests exactly one coding. By default, many clients list
+        # all codings that they support, and would pay for a compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     def with_values(self, headers: list[tuple[bytes, bytes]], length: int) -> "RequestHead":
-        """Return a head like this one, which has been checked, but with other values of fields that do not affect any
-        decision."""
+        """Return a copy of this checked head with other values for fields that do not affect any decision."""
         head = RequestHead.__new__(RequestHead)
         head.target = self.target
         head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version
@@ -268,10 +270,10 @@ class RequestHead:
 
     @property
     def timeout(self) -> float | None:
-        """The client's `Request-Timeout` in seconds.
+        """The client's `Request-Timeout`, in seconds.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT if it is not a positive decimal number.
+            GatewayError: INVALID_ARGUMENT if the value is not a positive decimal number.
         """
         text = self.fields.get(b"request-timeout")
         if text is None:
@@ -284,7 +286,7 @@ class RequestHead:
 
 
 def read_target(target: bytes) -> tuple[str, str]:
-    """Return the path and the query of a request's target, in origin form or absolute form.
+    """Return the path and the query of a request target in origin form or absolute form.
 
     Raises:
         GatewayError: INVALID_ARGUMENT if the target has another form, or a fragment.
@@ -304,16 +306,16 @@ def version_refused() -> GatewayError:
 
 
 def _skip_empty_lines(data: bytes, at: int) -> int:
-    """Skip empty lines before the request line, as RFC 9112, section 2.2, requires.
+    """Skip empty lines before the request line (RFC 9112, section 2.2).
 
-    Some clients end a body with an empty line."""
+    Some clients write an empty line after a body."""
     while at < len(data) and data[at] in b"\r\n":
         at += 1
     return at
 
 
 def _parse_error(text: str) -> GatewayError:
-    # httptools has no exception class for this error; the text is llhttp's.
+    # httptools has no exception class for this error; the message is from llhttp.
     if text == "Invalid HTTP version":
         return version_refused()
     return invalid_input(f"the request is malformed HTTP: {text}")
@@ -338,7 +340,7 @@ def _joined(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
     for name, text in headers:
         if name in _SINGLE and name in fields:
             raise invalid_input(f"the request has more than one {name.decode().title()} header")
-        # RFC 9110, section 5.3: several lines of one field are one list
+        # several lines of one field are one list (RFC 9110, section 5.3)
         fields[name] = fields[name] + b", " + text if name in fields else text
     return fields
 

@@ -1,8 +1,8 @@
-"""Replies that are written message by message.
+"""Writes replies that consist of many messages.
 
-The gateway writes a head, and then each message when the exchange yields it.
+The gateway writes the head, and then each message as soon as the exchange yields it.
 
-The first message has the status and the headers. It also determines how the body is delimited:
+The first message contains the status and the headers. It also determines how the body is delimited:
 
     first message has a Content-Length     SizedReplyBody: the messages are pieces of a body of that size, unframed
     error (400 and above) that comes alone SizedReplyBody: a Content-Length, as in any other reply
@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 _EMPTY_REPLY = Message(status=200, headers=Headers(((b"content-length", b"0"),)))
 
-# These belong to one connection (RFC 9110, section 7.6.1), or delimit its body. In a reply that passes through, they
-# describe the backend's connection.
+# These headers belong to one connection (RFC 9110, section 7.6.1), or delimit a body. In a relayed reply, they describe
+# the backend's connection.
 _HOP_BY_HOP = frozenset(
     (
         b"connection", b"content-length", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer",
@@ -42,12 +42,12 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 
 Wrap = Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
-"""Adds the protocol's framing to one message."""
+"""A function that adds the protocol's framing to one message."""
 
 
 class StreamedReplyWriter:
-    """Writes the reply to a request, from `messages`, the client's side of the stream. It drops headers with the names
-    `left_out`, because the listener writes its own."""
+    """Writes the reply to a request. `messages` are the client's messages of the stream. The writer drops headers whose
+    names are in `left_out`, because the listener writes these headers itself."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class StreamedReplyWriter:
 
     @property
     def is_delimited(self) -> bool:
-        """True if the reply can end before its connection. HTTP/1.0 has no chunks."""
+        """True if the reply can end without closing the connection. HTTP/1.0 has no chunks."""
         return self._head.version == "1.1"
 
     async def write(
@@ -81,17 +81,17 @@ class StreamedReplyWriter:
         connection_line: Callable[[], bytes],
         until_read: Callable[[], Awaitable[None]],
     ) -> GatewayError | None:
-        """Write each piece as it arrives, and await `until_read` before the next.
+        """Write each piece as it arrives, and await `until_read` before the next piece.
 
-        `begin` gets the first piece, and returns the part of it to write. `connection_line` has the same meaning as in
-        `pieces`.
+        `begin` receives the first piece, and returns the part of this piece to write. `connection_line` has the same
+        meaning as in `pieces`.
 
-        Returns the error if the reply has not begun. If the reply breaks off later, or is cancelled, this aborts the
-        connection, because a clean end would make the reply look complete."""
+        Return the error if it occurs before the reply has begun. If the reply breaks off later, or is cancelled, abort
+        the connection, because a clean close would make the reply look complete."""
         try:
             await self._write_pieces(begin, transport, connection_line, until_read)
         except asyncio.CancelledError:
-            transport.abort()  # not raised again: a cancelled task would keep the exception, and with it the request
+            transport.abort()  # not raised again: a cancelled task would keep the exception, and so the request
         except Exception as error:
             known = as_gateway_error(error, self._record)
             if not self.begun:
@@ -121,12 +121,12 @@ class StreamedReplyWriter:
     async def pieces(self, connection_line: Callable[[], bytes]) -> AsyncGenerator[Buffer, None]:
         """Yield the buffers to write.
 
-        Pull the next one after the client has read the previous one. `connection_line` is the function that returns the
-        Connection line when the writer writes the head.
+        Pull the next buffer after the client has read the previous one. `connection_line` is a function that returns
+        the Connection line, called when the writer writes the head.
 
         Raises:
-            Exception: any exception of the exchange. After the first piece, the reply must not end like a complete
-                reply.
+            Exception: any exception from the exchange. After the first piece, the reply must then not end like a
+                complete reply.
             ValueError: a header has a line break.
         """
         async with aclosing(self._messages), aclosing(self._replies) as replies:
@@ -158,7 +158,7 @@ class StreamedReplyWriter:
 
 
 class BodyUntilClose:
-    """A body that ends with its connection."""
+    """A body that ends when the connection closes."""
 
     length_line = b""
 
@@ -173,9 +173,9 @@ class BodyUntilClose:
 
 
 class ChunkedReplyBody:
-    """A body with a chunk for each message (RFC 9112, section 7.1).
+    """A body with one chunk per message (RFC 9112, section 7.1).
 
-    An empty message has no chunk, because a chunk without bytes would end the body."""
+    Empty messages have no chunk, because a chunk without bytes would end the body."""
 
     length_line = b"Transfer-Encoding: chunked\r\n"
 
@@ -192,7 +192,7 @@ class ChunkedReplyBody:
 
 
 class SizedReplyBody:
-    """A body of `size` bytes, whose pieces are the messages, all with the same `status`."""
+    """A body of `size` bytes. Its pieces are the messages, which must all have the same `status`."""
 
     def __init__(self, status: int, size: int) -> None:
         self.length_line = reply_bytes.content_length(size)
@@ -217,8 +217,8 @@ Body = BodyUntilClose | ChunkedReplyBody | SizedReplyBody
 
 
 def _reset_on_close(transport: asyncio.Transport, on: bool) -> None:
-    """Set whether closing sends a reset. If the end of the connection is the end of the reply, an interrupted reply
-    must not end normally."""
+    """Set whether closing the connection sends a reset. If the end of the connection marks the end of the reply, an
+    interrupted reply must end with a reset."""
     option = struct.pack("ii", on, 0)
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
 
@@ -228,9 +228,9 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
-    """Return the reply without hop-by-hop headers, including the names in its `Connection` header, and without the
-    names `left_out`. The headers of the record are also left out, because a reply that passes through can have its own
-    request id."""
+    """Return the reply without hop-by-hop headers (including the headers that its `Connection` header lists) and
+    without headers whose names are in `left_out`. Also drop the headers that the record adds, because a relayed reply
+    can contain its own request id."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]

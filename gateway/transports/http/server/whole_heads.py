@@ -1,10 +1,9 @@
-"""Reads the heads of requests that arrive in one piece, which is the usual case.
+"""Reads request heads that arrive in one piece, which is the usual case.
 
-Recent heads are cached, and a cache hit takes 0.5 us of CPU time. Clients that trace or number their requests, or send
-bodies of many sizes, never send the same head twice. But their heads have the same shape, and differ only in the values
-of a few fields. A head with a known shape takes 4 us, and a head with a new shape takes 16 us, of the 45 us that a
-small request takes (for heads of 8 to 10 fields). The cache is small because larger caches do not stay in the
-processor's caches.
+The module caches recent heads; a cache hit takes 0.5 us of CPU time. Clients that trace or number their requests, or
+send bodies of many sizes, never send the same head twice. But their heads have the same shape: only the values of a few
+fields differ. A small request takes 45 us, of which a head with a known shape takes 4 us, and a head with a new shape
+16 us (for heads of 8 to 10 fields). The number of cached heads is small, so they stay in the processor's cache.
 """
 
 import re
@@ -23,29 +22,29 @@ from gateway.transports.memory import MIN_COUNTED
 
 _END_SIZE = len(END_OF_HEAD)
 _MAX_SIZE = 1024
-"""The maximum size of a head, in bytes. Longer heads are received in parts."""
+"""The maximum size of a head, in bytes. The connection receives longer heads in parts."""
 _MOST = 32
-"""The maximum number of cached heads. When it is exceeded, the cache is cleared."""
+"""The maximum number of cached heads. If there are more, the cache is cleared."""
 _MOST_SHAPES = 512
 """The maximum number of cached shapes. Each kind of client has one shape for each model."""
 
 _LENGTH = b"content-length"
 _VARYING_NAMES = frozenset((_LENGTH, b"traceparent", b"tracestate", b"x-request-id"))
 _VARYING = re.compile(rb"\r\n(?i:(%b)): ([!-~]+)(?=\r\n)" % b"|".join(sorted(_VARYING_NAMES)))
-"""The fields whose values are not part of a shape. All values with these characters are equivalent, except for
-Content-Length, and no decision depends on them before the body has arrived."""
+"""The fields whose values are not part of a shape. Before the body has arrived, no decision depends on the values, as
+long as they contain only these characters. The exception is Content-Length."""
 
 _MOST_FIELDS = 32
-"""The maximum number of fields of a head that is parsed in one step."""
+"""The maximum number of fields of a head to parse in one step."""
 
 WholeHead: TypeAlias = tuple[RequestHead, Dispatch, int, int]
-"""A head, its dispatch and its size.
+"""A head, its dispatch, its size in bytes, and the size of the whole request in bytes.
 
-Also the size of the complete request in bytes if the head `_is_simple`, otherwise 0."""
+The last number is 0 unless the head `_is_simple`."""
 
 
 class _Shape(NamedTuple):
-    """A head without the values of the fields in _VARYING, whose indices in its headers are `at`."""
+    """A head without the values of the fields in _VARYING. `at` contains the indices of these fields in the headers."""
 
     head: RequestHead
     dispatch: Dispatch
@@ -63,8 +62,8 @@ class WholeHeads:
         self._shapes: dict[tuple[bytes, ...], _Shape] = {}
 
     def find(self, data: bytes, at: int) -> WholeHead | None:
-        """Return the head that starts at `at`, or None if it is incomplete, longer than 1 KiB, or invalid. The reader
-        of heads in parts reads an invalid head again, and reports its error."""
+        """Return the head that starts at `at`, or None if it is incomplete, longer than 1 KiB, or invalid. HeadReader
+        then reads an invalid head again, and reports the error."""
         end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)
         if end < 0:
             return None
@@ -77,7 +76,7 @@ class WholeHeads:
         return found
 
     def _of_shape(self, raw: bytes) -> WholeHead | None:
-        """Return the head, by its shape if the shape is known. Otherwise add its shape."""
+        """Return the head. Use its shape if the shape is known, otherwise add the shape."""
         texts = _VARYING.split(raw)
         values = texts[2::3]
         del texts[2::3]
@@ -96,7 +95,7 @@ class WholeHeads:
         return found
 
     def _in_shape(self, raw: bytes, values: list[bytes], shape: _Shape) -> WholeHead | None:
-        """Return the head of this shape with these values, or None if its Content-Length must be checked."""
+        """Return the head with this shape and these values, or None if the Content-Length must be checked."""
         fields, length = list(shape.head.headers.raw), b"0"
         for place, value in zip(shape.at, values, strict=True):
             name = fields[place][0]
@@ -124,7 +123,7 @@ class WholeHeads:
         return head, dispatch, len(raw), len(raw) + (head.length or 0) if self._is_simple(head, dispatch) else 0
 
     def _by_parts(self, raw: bytes) -> RequestHead | None:
-        """Return the head in the same way as a head that is received in parts. Raises GatewayError."""
+        """Return the head, read in the same way as a head that arrives in parts. Raises GatewayError."""
         reader = HeadReader(self._limits.headers)
         try:
             is_whole = reader.feed(raw, 0) == len(raw) and reader.complete
@@ -133,11 +132,11 @@ class WholeHeads:
             reader.stop()
 
     def _is_simple(self, head: RequestHead, dispatch: Dispatch) -> bool:
-        """Return True if the gateway can serve a request with this head as soon as its bytes have arrived. This
-        requires that its body has a known size within the limits and is too small for Memory to count. The gateway must
-        also have nothing to send or check before the body."""
+        """Return True if the gateway can serve a request with this head as soon as its bytes have arrived: the body has
+        a known size within the limits, the body is too small for Memory to count, and there is nothing to send or check
+        before the body."""
         length = head.length
-        if length is None or dispatch.admits_first:  # this includes every client that waits for 100 Continue
+        if length is None or dispatch.admits_first:  # includes all clients that wait for 100 Continue
             return False
         return length <= self._limits.message and length < MIN_COUNTED
 
@@ -145,8 +144,8 @@ class WholeHeads:
 class _Fields:
     """Receives the parts of one head from httptools.
 
-    Its two frequent callbacks are C functions. If there were a Python call for each of nine fields, a head would take a
-    third longer."""
+    The two frequent callbacks are C functions. With a Python call for each of nine fields, a head would take a third
+    longer."""
 
     __slots__ = ("by_name", "complete", "on_header", "on_url", "targets")
 
@@ -163,7 +162,7 @@ class _Fields:
 
 
 class _ParsedHead(NamedTuple):
-    """A head in the form of a HeadReader."""
+    """A parsed head with the same attributes as a HeadReader."""
 
     target: bytes
     method: str
@@ -172,9 +171,9 @@ class _ParsedHead(NamedTuple):
 
 
 def _parsed(raw: bytes) -> _ParsedHead | None:
-    """Return a head with few fields, with unique names and no blanks after the values, which is the usual case.
+    """Return a usual head: few fields, unique names, and no blanks after the values.
 
-    Return None for any other head, including an invalid head, because HeadReader reads these."""
+    Return None for any other head, including invalid heads. HeadReader reads these."""
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
     try:

@@ -1,4 +1,4 @@
-"""One byte stream to an endpoint, with one call at a time, or many if replies have a tag (`Framing.tag`)."""
+"""One byte stream to an endpoint, with one call at a time, or many calls if replies have a tag (`Framing.tag`)."""
 
 import asyncio
 import os
@@ -15,14 +15,14 @@ from gateway.transports.sockets import has_unread, keep_probing
 from gateway.transports.tcp.packets import PacketReader, write
 
 _NO_TAG = 0
-"""The key of the call in framings without tags."""
+"""The key for the call in framings without tags."""
 
 MAX_UNREQUESTED = 1000
-"""Maximum number of replies without a call before the connection closes."""
+"""Maximum number of replies without a call; then the connection closes."""
 
 
 class TcpConnectionObserver(typing.Protocol):
-    """The observer that a connection reports its state to: the connector."""
+    """The observer to which a connection reports its state: the connector."""
 
     def opened(self, connection: "TcpClientConnection") -> None:
         """Handle a connected socket."""
@@ -32,7 +32,8 @@ class TcpConnectionObserver(typing.Protocol):
 
 
 class TcpClientConnection(asyncio.BufferedProtocol):
-    """Sends calls and hands their replies to the waiting callers. `scratch` has the same meaning as in PacketReader."""
+    """Sends calls, and passes their replies to the waiting callers. `scratch` has the same meaning as in
+    PacketReader."""
 
     def __init__(self, framing: Framing, limits: Limits, scratch: memoryview, observer: TcpConnectionObserver) -> None:
         self._framing = framing
@@ -46,12 +47,12 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._expected_late = 0
         """The number of abandoned calls minus the number of replies without a waiting caller.
 
-        If the number is negative, there were replies without any call."""
+        If the number is negative, there were more replies than calls."""
         self._replies = 0
-        """The number of replies that have arrived, for any call."""
+        """The number of replies that have arrived, for all calls."""
         self._has_received = False
         self._foreign = ""
-        """The protocol that the endpoint seems to use instead of this one, as text for the end of an error."""
+        """The protocol that the endpoint seems to use instead of this one, in words for the end of an error message."""
         self._is_tls = False
         self._is_retired = False
         self._writable: asyncio.Future[None] | None = None
@@ -59,17 +60,17 @@ class TcpClientConnection(asyncio.BufferedProtocol):
     async def exchange(self, message: Message) -> Message:
         """Write `message`, with a tag of this connection, and wait for the reply with that tag.
 
-        Cancelling a call without a tag closes the connection. Cancelling a call with a tag leaves it open for the other
-        calls. However, if no reply at all arrived while the call waited, the endpoint might have disappeared, or it
-        might hang in the middle of a reply, so the connection takes no more calls.
+        Cancelling a call without a tag closes the connection. Cancelling a call with a tag leaves the connection open
+        for other calls. However, if no reply at all arrived while the call waited, the endpoint might have disappeared
+        or might hang in the middle of a reply, so the connection accepts no more calls.
 
         Raises:
             TransportError: UNAVAILABLE if the connection broke, or the endpoint is stopping and has not begun the call.
                 INTERNAL if the reply is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the
-                request left.
+                request was sent.
         """
         await self._until_writable()
-        if self._transport.is_closing():  # the endpoint closed it immediately, so no reply would come
+        if self._transport.is_closing():  # the endpoint closed it immediately, so no reply can arrive
             how = "sent something on" if self._foreign else "closed"
             raise unreachable(f"the endpoint {how} the connection before it got the request{self._foreign}")
         tag, message = self._tagged(message)
@@ -87,11 +88,11 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             raise
 
     def is_usable(self) -> bool:
-        """Return whether the connection can take another call.
+        """Return whether the connection can accept another call.
 
-        The endpoint must not have closed it. In a framing without tags, the endpoint must also have sent nothing
-        without a call, including bytes that the loop has not read yet. If replies have tags, there must be no partial
-        message without a waiting call, because it would count as the beginning of the next reply."""
+        The endpoint must not have closed the connection. In a framing without tags, the endpoint must also not have
+        sent any bytes without a call, including bytes that the loop has not read yet. With tags, there must be no
+        partial message without a waiting call, because it would count as the beginning of the next reply."""
         is_out = self._is_retired or self._transport.is_closing()
         if is_out or (self._reader.header and not self._waiting):
             return False
@@ -104,13 +105,13 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         return not poll.poll(0)
 
     def retire(self) -> None:
-        """Take no more calls, and close when no call waits."""
+        """Accept no more calls, and close when no call waits."""
         self._is_retired = True
         if not self._waiting:
             self.abort()
 
     def close(self) -> None:
-        """Close after all data has left."""
+        """Close after all data has been sent."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -121,7 +122,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Handle a connected socket."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is one, but not a subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport has the interface, but is no subclass
         self._loop = asyncio.get_running_loop()
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         keep_probing(transport.get_extra_info("socket"))
@@ -151,7 +152,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             self._fail(reply_error(error))
 
     def eof_received(self) -> None:
-        """Handle an endpoint that has closed."""
+        """Handle an endpoint that has closed the connection."""
         self._fail(self._broken_off("closed"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -163,17 +164,17 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._observer.lost(self)
 
     def pause_writing(self) -> None:
-        """Pause writing, because the endpoint reads more slowly than the gateway writes."""
+        """Pause writing, because the endpoint reads too slowly."""
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Resume writing after the endpoint has read most of the data, or the connection has closed."""
+        """Resume writing after the endpoint has read most of the data or the connection has closed."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
 
     async def _until_writable(self) -> None:
-        """Wait while the endpoint reads too slowly, because calls would otherwise pile up in memory."""
+        """Wait while the endpoint reads too slowly. Otherwise, calls would pile up in memory."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
             if self._transport.is_closing():
@@ -188,8 +189,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         )
 
     def _deliver(self, reply: Message) -> None:
-        """Hand the reply to the call that waits for it. Drop a reply without a waiting call. On a connection without
-        tags, close the connection instead, because the reply would count as the reply to the next call."""
+        """Pass the reply to the call that waits for it. Drop a reply without a waiting call. Without tags, close the
+        connection instead, because the reply would count as the reply to the next call."""
         tag = _NO_TAG if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
         self._replies += 1
@@ -201,8 +202,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             self.retire()
 
     def _answer(self, waiter: "asyncio.Future[Message]", reply: Message) -> None:
-        """Complete the call. If the reply means that the server is stopping and has not begun the call, the call fails
-        with `sent=False`, and the gateway can try another endpoint."""
+        """Complete the call. If the reply says that the server is stopping and has not begun the call, the call fails
+        with `sent=False`, so the gateway can try another endpoint."""
         stopping = None if self._framing.stopping is None else self._framing.stopping(reply)
         if stopping is None:
             waiter.set_result(reply)
@@ -219,8 +220,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             raise DecodeError(f"more than {MAX_UNREQUESTED} unexpected replies")
 
     def _read_rest(self) -> None:
-        """Read the remaining data in the kernel. If a server replies and closes without reading the complete request,
-        the gateway's write fails before it has read the reply."""
+        """Read the remaining data from the kernel. If a server responds and closes without reading the whole request,
+        the gateway's write fails before the gateway has read the reply."""
         descriptor = self._transport.get_extra_info("socket").fileno()
         try:
             while self._waiting and (size := os.readv(descriptor, [self._reader.buffer])):
@@ -237,8 +238,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _other_byte_stream(self) -> str:
-        """The protocol that the endpoint seems to use, if a malformed header is the beginning of another protocol of
-        byte streams."""
+        """The protocol that the endpoint seems to use, if the malformed header is the beginning of another byte stream
+        protocol."""
         is_own = self._replies or (self._framing.magic and self._reader.header.startswith(self._framing.magic))
         return "" if is_own else foreign(self._reader.header)
 
@@ -253,6 +254,6 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
 
 def reply_error(error: DecodeError | GatewayError) -> TransportError:
-    """Return the error of a call whose reply is malformed (DecodeError) or exceeds a limit (GatewayError)."""
+    """Return the error for a call whose reply is malformed (DecodeError) or exceeds a limit (GatewayError)."""
     answered = isinstance(error, GatewayError)
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True, answered=answered)

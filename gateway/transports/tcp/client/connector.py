@@ -17,22 +17,22 @@ from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 LINGER_SECONDS = 0.05
-"""How long the endpoint can take to close after the reply to the only call of a connection, in seconds.
+"""Seconds in which the endpoint can close the connection after the reply to its only call.
 
-The side that closes first keeps the port in TIME_WAIT for a minute. However, some servers wait for their client to
-close the connection, and serve no other client during that time, so they must not wait long."""
+The gateway waits because the side that closes first keeps the port in TIME_WAIT for a minute. However, some servers
+wait for their client to close the connection, and serve no other client during this time, so the wait must be short."""
 
 
 class TcpConnector:
     """The connector of one endpoint. The number of calls on a connection depends on the framing:
 
-    - Without tags, it is one call at a time. With `connection_per_call`, it is only one call.
-    - With tags, it is any number of parallel calls on one shared connection. The connector replaces it after a
-      cancelled call if no reply at all arrived while the call waited.
+    - Without tags, one call at a time. With `connection_per_call`, only one call.
+    - With tags, any number of parallel calls on one shared connection. If no reply at all arrives while a call waits
+      and the call is cancelled, the connector replaces the connection.
 
-    The connector never sends a call twice. `address` has the form in `parse_address`. `ip` is the IP address to connect
-    to instead of its host name. If `tls` is set, an address without a scheme uses TLS. For `tcps://` without `tls`, the
-    system's certificates verify the endpoint.
+    The connector never sends a call twice. `address` has a format that `parse_address` reads. `ip` is the IP address to
+    connect to instead of the host name. If `tls` is set, an address without a scheme uses TLS. For `tcps://` without
+    `tls`, the CAs of the system verify the endpoint.
 
     Raises:
         ValueError: `address` is invalid.
@@ -65,7 +65,7 @@ class TcpConnector:
 
         Raises:
             TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection broke. INTERNAL if the reply
-                is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the request left.
+                is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the request was sent.
         """
         reply = await self._exchange(message)
         if not is_compressed(reply, self._framing):
@@ -102,7 +102,7 @@ class TcpConnector:
         return reply
 
     def _take(self) -> TcpClientConnection | None:
-        """Return an idle connection that the endpoint has left open, or None."""
+        """Return an idle connection that the endpoint has left open; None if there is none."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():
@@ -111,7 +111,7 @@ class TcpConnector:
         return None
 
     def _release(self, connection: TcpClientConnection) -> None:
-        """Keep the connection after its call has its reply, or wait for the endpoint to close it."""
+        """Keep the connection after the reply to its call, or wait for the endpoint to close it."""
         if self._per_call:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.close)
         else:
@@ -120,7 +120,8 @@ class TcpConnector:
     async def _shared_connection(self, deadline: float | None) -> TcpClientConnection:
         """Return the shared connection.
 
-        The first call that needs it connects. All calls that wait for it share that attempt, and its failure."""
+        The first call that needs it starts the connection attempt. All calls that wait for the connection share this
+        attempt, and its failure."""
         if self._shared is not None and not self._shared.is_usable():
             self._shared.retire()
             self._shared = None
@@ -131,7 +132,7 @@ class TcpConnector:
             self._attempt.add_done_callback(self._attempt_ended)
         attempt, loop = self._attempt, asyncio.get_running_loop()
         seconds = connect_seconds(CONNECT_SECONDS, deadline, loop.time())
-        # The attempt continues for the other calls, up to the connect timeout.
+        # For the other calls, the attempt continues up to the connect timeout.
         await asyncio.wait([attempt], timeout=seconds if deadline is not None else None)
         if not attempt.done():  # the deadline is near
             raise not_connected(TimeoutError(), self._address.host, seconds, CONNECT_SECONDS)

@@ -1,6 +1,6 @@
-"""The connection of a listener that limits the requests or the age of connections, or sheds load.
+"""A connection to a listener that limits the requests or the age of connections, or sheds load.
 
-The class is separate, so other listeners have no additional cost per message.
+It is a separate class, so other listeners have no additional cost per message.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnec
 class BoundedTcpConnection(TcpServerConnection):
     """A connection with limits.
 
-    It closes after its last reply. If replies have a tag (brpc), it stays open, because brpc's clients fail all calls
-    for 3 s after a connection closes. When the gateway sheds load, it refuses a request before it decompresses and
-    decodes it."""
+    At its limit, it closes after the last reply. If replies have a tag (brpc), it stays open, because brpc clients fail
+    all calls for 3 s after a connection closes. When the gateway sheds load, it refuses a request before it
+    decompresses and decodes the request."""
 
     def __init__(self, context: TcpContext) -> None:
         super().__init__(context)

@@ -1,6 +1,6 @@
-"""One client's byte stream. It receives messages, hands each to the exchange, and writes the reply.
+"""One client's byte stream. It receives messages, passes each to the exchange, and writes the reply.
 
-`lifecycle` describes the phases. For byte streams, the phase follows from the connection's state, in this order:
+`lifecycle` describes the phases. For byte streams, the phase is the first one in this list that applies:
 
     FLUSHING   the client reads too slowly
     ANSWERING  requests are in flight
@@ -8,10 +8,10 @@
     HEAD       a header has begun to arrive
     IDLE       none of these
 
-If replies have a tag (`Framing.tag`), many requests are in flight in parallel, and replies are written as they arrive.
-Otherwise there is one request at a time. Messages that arrive before their turn wait in `_waiting`, and nothing more is
-read during that time, which makes the client wait. A message that cannot be split from the stream ends the connection,
-after the earlier requests are answered.
+If replies have a tag (`Framing.tag`), many requests can be in flight in parallel, and the gateway writes replies as
+they arrive. Otherwise there is one request at a time. Messages that arrive before their turn wait in `_waiting`. In the
+meantime, the gateway stops reading, so the client must wait. If the gateway cannot split a message from the stream, it
+responds to the earlier requests and closes the connection.
 """
 
 import asyncio
@@ -35,20 +35,20 @@ from gateway.transports.tcp.packets import Packet, PacketReader, write
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 
 MESSAGES_PER_TURN = 32
-"""Maximum number of messages on one connection before other connections get their turn.
+"""Maximum number of messages on one connection before other connections have their turn.
 
 A client can send thousands of messages together, and many of them take 0.1 ms each without waiting."""
 
 LARGEST_IN_FLIGHT = 2
-"""The number of requests of `limits.message` bytes, or of smaller requests with the same total size, that one
-connection can have in flight. The request that exceeds this is still begun, and the next one waits."""
+"""The number of requests of `limits.message` bytes (or more smaller requests with the same total size) that one
+connection can have in flight. The gateway still begins the request that exceeds this size, but the next one waits."""
 
 
 @frozen
 class TcpContext(ConnectionContext):
     """The data that all connections of one listener share.
 
-    `max_in_flight` is the maximum number of requests of one connection in flight; more than one only if replies have a
+    `max_in_flight` is the maximum number of requests in flight on one connection; more than one only if replies have a
     tag."""
 
     protocol: Protocol
@@ -75,20 +75,20 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._waiting: deque[Message] = deque()
         """Messages that wait for the exchange."""
         self._to_refuse: deque[Message] = deque()
-        """Messages to refuse, without waiting for the requests in flight."""
+        """Messages to refuse without waiting for the requests in flight."""
         self._tasks: dict[asyncio.Task[None], int] = {}
-        """The requests in flight, and the size of each without its header, in bytes."""
+        """The tasks of the requests in flight, each with the size of its request without the header, in bytes."""
         self._in_flight_bytes = 0
         """The sum of these sizes."""
         self._max_in_flight_bytes = LARGEST_IN_FLIGHT * context.limits.message
         self._received = 0
-        """The number of bytes that arrived last."""
+        """The number of bytes in the last read."""
         self._stream_error: GatewayError | None = None
-        """The reason why no more messages can be split from the stream."""
+        """The error that prevents splitting further messages from the stream."""
         self._rejection: GatewayError | None = None
-        """The reason why the connection was not admitted, if each request gets this error."""
+        """The error for each request on a connection that was not admitted."""
         self._next_turn: asyncio.Handle | None = None
-        """Continues with the messages that waited when the connection's turn was over."""
+        """Continues with the messages that were waiting at the end of the connection's turn."""
         self._ends_at = math.inf
         """The time when the connection ends if no request is in flight; finite while the listener drains."""
 
@@ -104,8 +104,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return len(self._tasks) + len(self._waiting) + len(self._to_refuse) + bool(partly)
 
     def renew(self, context: TcpContext) -> "list[asyncio.Task[None]]":
-        """Use `context`, which has the same framing, for every request that begins after this call. Return the tasks of
-        the requests in flight."""
+        """Use `context`, which has the same framing, for all requests that begin later. Return the tasks of the
+        requests in flight."""
         self._context = context
         self._reader.limits = context.limits
         self._max_in_flight_bytes = LARGEST_IN_FLIGHT * context.limits.message
@@ -144,9 +144,9 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.proceed()
 
     def eof_received(self) -> None:
-        """Handle a client that has closed or half-closed.
+        """Handle a client that has closed or half-closed the connection.
 
-        The gateway cannot tell these apart, and does not compute a reply that the client might not read."""
+        The gateway cannot distinguish these cases, and does not compute a reply that the client might not read."""
         if self._phase not in _LAST and not self._tasks and not self._waiting and not self._to_refuse:
             try:
                 self._reader.check_end()
@@ -166,7 +166,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Requests and replies.
 
     def proceed(self) -> None:
-        """Begin the requests whose turn it is. After that, continue to read, wait, or close the connection."""
+        """Begin the requests whose turn has come. After that, continue to read, wait, or close the connection."""
         if self._phase in _LAST:
             return
         if self._next_turn is None:
@@ -178,7 +178,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if self._rejection is not None:
                 self.linger()
                 return
-            # Without tags, the written reply is the last one. With tags, more requests might be on their way.
+            # Without tags, the reply that was just written is the last one. With tags, more requests might be on their
+            # way.
             if self._ends_at < math.inf and self._framing.tag is None and not self._reader.header:
                 self.linger()
                 return
@@ -208,7 +209,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._tasks[task] = size
 
     def _message(self, packet: Packet) -> Message:
-        """Return the Message of a packet.
+        """Return the Message in a packet.
 
         Raises:
             DecodeError: replies have a tag, and this request has no readable tag.
@@ -250,7 +251,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         start(message, self._context.protocol, bytes_of(message))
 
     def _admit(self, message: Message) -> None:
-        """Check the credentials of a message before it is decompressed. For other messages, the exchange does this."""
+        """Check the credentials in a compressed message before decompression. For other messages, the exchange checks
+        them."""
         admit, form = self._context.admit, self._context.protocol.binding
         assert isinstance(form, StreamBinding)
         if admit is not None:
@@ -270,8 +272,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         try:
             answer = await reply
         except asyncio.CancelledError:
-            # The exception is not raised again. A cancelled task would keep the exception, and with it the request, in
-            # memory.
+            # The exception is not raised again, because a cancelled task would keep the exception, and with it the
+            # request, in memory.
             self._transport.abort()
             message.record.give_up(GIVEN_UP["tcp"])
             return
@@ -301,8 +303,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Refusing.
 
     def _refuses_new(self) -> bool:
-        """Return True if the connection refuses each request that arrives now, which requires that replies have a
-        tag."""
+        """Return True if the connection refuses all requests that arrive now. This requires that replies have a tag."""
         return self._rejection is not None or (self._ends_at < math.inf and self._framing.tag is not None)
 
     def _refuse_new(self, message: Message) -> None:
@@ -325,7 +326,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.linger()
 
     def _write_error(self, error: GatewayError) -> None:
-        """Report `error`, about the arriving message, in the protocol's form."""
+        """Report `error`, which is about the arriving message, in the format of the protocol."""
         message = Message(parts=(self._reader.header, b""), peer=self._peer, received=self._loop.time())
         self._refuse(error, message)
 
@@ -342,7 +343,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if phase is Phase.FLUSHING:
             self._count_unread()
         if phase is self._phase and phase in (Phase.HEAD, Phase.FLUSHING):
-            return  # their time limits continue
+            return  # the previous time limits continue
         self._phase = phase
         timeouts = self._context.timeouts
         match phase:
@@ -370,7 +371,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def close_idle(self) -> None:
         """Close an idle connection. While draining, also close the connection to a client that continues to send after
-        a period of refusals."""
+        it has been refused for some time."""
         if self._ends_at < math.inf and self._framing.tag is not None:
             self.linger()
         else:

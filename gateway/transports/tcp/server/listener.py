@@ -1,4 +1,4 @@
-"""The listener of byte streams, which accepts clients on a TCP port or a unix socket."""
+"""The listener for byte streams, which accepts clients on a TCP port or a unix socket."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from gateway.transports.tcp.server.unix_socket import UnixSocket
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 MAX_IN_FLIGHT = 256
-"""The maximum number of requests of one multiplexed connection in flight. More stay in the kernel, which makes the
-client wait."""
+"""The maximum number of requests in flight on one multiplexed connection. Further requests stay in the kernel, so the
+client must wait."""
 
 
 class TcpListener(BaseListener):
     """Serves one protocol, which has a Framing, at one address.
 
-    It serves only one because a byte stream does not name its protocol. As a part of a shared listener, it has the
-    `connections` of that listener.
+    It serves only one because a byte stream does not identify its protocol. As a part of a SharedListener, it shares
+    the `connections` with the other parts. `assembly/listening.py` creates it through `transports.tcp.Listener`.
 
     Raises:
-        ValueError: there are several protocols, or a protocol without a Framing.
+        ValueError: there are several protocols, or the protocol has no Framing.
     """
 
     address: str
@@ -64,7 +64,7 @@ class TcpListener(BaseListener):
         self._unix: UnixSocket | None = None
 
     async def start(self, address: Address) -> None:
-        """Start as any listener does, also on a unix socket."""
+        """Start on a TCP address or a unix socket."""
         if not address.path:
             await super().start(replace(address, scheme="tcp"))
             return
@@ -76,9 +76,9 @@ class TcpListener(BaseListener):
         await self._server.start_serving()
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Return why open connections cannot change to these protocols.
+        """See `Listener.why_not_renewed`.
 
-        The reason is that a byte stream does not name its protocol."""
+        Open connections cannot change to another protocol, because a byte stream does not identify its protocol."""
         wanted, own = ", ".join(protocol.name for protocol, _ in protocols), self._context.protocol.name
         return "" if wanted == own else f"its protocol cannot change from {own} to {wanted}"
 
@@ -98,11 +98,13 @@ class TcpListener(BaseListener):
         )
         self._accept_with(settings)
         connections = self._connections.renew(settings)
+        # the connections of a SharedListener include connections of its other parts
         own = [each for each in connections if isinstance(each, TcpServerConnection) and each.protocol == protocol.name]
         return [task for each in own for task in each.renew(context)]
 
     def announce_end(self) -> None:
-        """Do nothing, because these protocols cannot announce the end. The listener serves requests until `drain`."""
+        """Do nothing, because byte stream protocols cannot announce the end. The listener serves requests until
+        `drain`."""
 
     async def stop_accepting(self) -> None:
         """See `Listener.stop_accepting`. Multiplexed connections refuse new requests from now on."""
@@ -111,5 +113,5 @@ class TcpListener(BaseListener):
         await super().stop_accepting()
 
     def serve(self) -> TcpServerConnection:
-        """Return the connection of a new client, after the TLS handshake."""
+        """Return the connection for a new client, after the TLS handshake."""
         return (BoundedTcpConnection if self._is_bounded else TcpServerConnection)(self._context)

@@ -1,4 +1,4 @@
-"""The file of a unix socket: created, replaced if no process listens on it any longer, and removed at the end."""
+"""Creates the file of a unix socket, replaces it if no process listens on it any longer, and removes it at the end."""
 
 import errno
 import os
@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 MODE = 0o660
-"""The file's mode, with which only the user and the group of the gateway can connect."""
+"""The file's mode, which allows only the user and the group of the gateway to connect."""
 
 
 class UnixSocket:
-    """A bound socket at `path`, which does not listen yet, so clients cannot connect before its mode is set.
+    """A socket that is bound to `path`. It does not listen yet, so clients cannot connect before its mode is set.
 
     Raises:
         OSError: `path` is a file other than a socket, or a socket on which a process listens, or its folder does not
@@ -59,7 +59,7 @@ def _is_served(path: Path) -> bool:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except BlockingIOError:  # its backlog is full
+        except BlockingIOError:  # the backlog of its process is full
             return True
     return True
 
