@@ -82,7 +82,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | None:
     """Return the positions of the values of an object's members.
 
-    Return None if the members are not exactly those in `ends`, once each and with the expected kind of value."""
+    Return None unless the object has exactly the members in `ends`, each once and with the expected kind of value."""
     found: dict[bytes, slice] = {}
     end = 0
     while member := _MEMBER.match(body, end):
