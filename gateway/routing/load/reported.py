@@ -6,11 +6,11 @@ Servers report different measures. Each becomes three numbers, which `ReportedLo
 | reported | load | per_call | alone |
 |---|---|---|---|
 | time: number of calls, seconds per call, number of calls that run in parallel | calls * per_call | seconds / parallel calls | seconds |
-| calls: the number of waiting or running calls | the same, at least our own | 1 | 1 |
-| use: the share of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
+| calls: the number of waiting or running calls | that number, at least this gateway's own calls | 1 | 1 |
+| use: the fraction of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
 
-A use cannot show a queue, because a server with a hundred waiting calls is as busy as a server with two. So the use
-gives the share of the server that one call per second takes (like gRFC A58), and the calls in flight give their number.
+Use does not reveal a queue: a server with a hundred waiting calls is as busy as a server with two. So the use only
+determines how much of the server one call per second takes (like gRFC A58), and the calls in flight are the number.
 """  # noqa: E501
 
 import typing

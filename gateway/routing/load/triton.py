@@ -7,8 +7,8 @@ It uses these metrics (Triton's user guide, "Metrics"), summed over all models a
 | `nv_inference_pending_request_count` | gauge | requests that wait for a model instance |
 | `nv_inference_request_success` | counter | requests answered |
 | `nv_inference_request_duration_us` | counter | total duration of these requests, in microseconds |
-| `nv_inference_queue_duration_us` | counter | the part of it spent in the queue, in microseconds |
-| `nv_gpu_utilization` | gauge, for every GPU | the share of time in which it was busy, 0 to 1 |
+| `nv_inference_queue_duration_us` | counter | the part of that duration spent in the queue, in microseconds |
+| `nv_gpu_utilization` | gauge, for every GPU | the fraction of time in which it was busy, 0 to 1 |
 
 The duration without the queue is work. Between two pages, the work divided by the requests answered is the time of a
 call, and the work divided by the elapsed time is the number of calls that ran in parallel (Little's law).

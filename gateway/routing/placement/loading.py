@@ -8,7 +8,7 @@ through these states:
 |---|---|---|
 | a server is chosen | LOADING; the models to unload for it are UNLOADING | wait |
 | the server has loaded it | HELD | are sent to it |
-| the server refuses it, with an error | FAILED, for a backoff period that grows | fail with this error, and so do later calls during the backoff period |
+| the server rejects the load with an error | FAILED, for a backoff period that grows | fail with this error, and so do later calls during the backoff period |
 | the server is unreachable, or does not respond in time | FAILED, for a backoff period that grows | wait for the next server, or fail if there is no other |
 
 A load in progress continues when the last waiting client has disconnected, because the model might be requested again.
