@@ -1,4 +1,4 @@
-"""The backends of a Config, with their endpoints, probes and discovery."""
+"""Creates the backends of a Config, with their endpoints, probes and discovery."""
 
 from functools import partial
 

@@ -27,7 +27,7 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
-"""How long before a certificate expires the gateway logs a warning."""
+"""Remaining validity periods of a certificate at which the gateway logs a warning."""
 
 
 class Material:
@@ -40,7 +40,7 @@ class Material:
     def __init__(self, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> None:
         self.files = files
         self.error: str | None = None
-        """The reason why the files as they are now are not in use; None if they are in use."""
+        """Why the current versions of the files are not in use; None if they are in use."""
         self.used_by: tuple[str, ...] = ()
         self._make = make
         self._warned = 0

@@ -1,4 +1,4 @@
-"""Counts requests in flight and detects when the last one ends."""
+"""Counts requests in flight and detects when the last one ends. Assembly and `runtime.workers.owner` use it."""
 
 import asyncio
 

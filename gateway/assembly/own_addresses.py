@@ -1,4 +1,4 @@
-"""Detects the gateway's own addresses, which discovered servers cannot have."""
+"""Detects the gateway's own addresses, which discovered or started servers cannot have."""
 
 import asyncio
 import socket

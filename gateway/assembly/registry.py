@@ -124,7 +124,7 @@ def scan_policies(package: ModuleType) -> dict[str, PolicyModule]:
     """Return the policies in `package`, by name. A module with `Settings` is a policy.
 
     Raises:
-        IncompletePolicyError: a policy lacks one of POLICY_ATTRIBUTES.
+        IncompletePolicyError: a policy does not have all of POLICY_ATTRIBUTES.
     """
     modules = [module for module in _modules(package) if any(hasattr(module, name) for name in POLICY_ATTRIBUTES)]
     for module in modules:

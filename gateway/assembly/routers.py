@@ -1,4 +1,4 @@
-"""Builds the Routers of a Config: its routes in order, each with its policies and Bridges."""
+"""Builds the Routers of a Config for `assembly`: its routes in order, each with its policies and Bridges."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial

@@ -1,4 +1,6 @@
-"""Converts the configuration of routes to values for the Router and the Bridge, and wraps Handlers in policies."""
+"""Converts the configuration of routes to values for the Router and the Bridge, and wraps Handlers in policies, for
+`routers`.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -62,7 +64,7 @@ class VersionConditions:
                 self._by_model.setdefault(match.model, []).append(match)
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
-        """Return `settings` of the route with the match `own`, plus the versions that its clients can request: the
+        """Add the versions that clients can request to the `settings` of the route with the match `own`. These are the
         versions in all routes for the same model whose conditions do not depend on the request. A glob has only its own
         version."""
         settings = replace(settings, takes_one_version=bool(own.version))
@@ -168,8 +170,8 @@ def route(
 ) -> Route:
     """Return a Route to `bridges`.
 
-    For each client protocol, there is one Bridge to each backend. A Destination is made at its first request, because
-    among thousands of routes, few might ever get requests for derivatives or from clients of every protocol."""
+    For each client protocol, there is one Bridge to each backend. A Destination is created at its first request,
+    because few of thousands of routes might ever get requests for derivatives, or requests in every protocol."""
 
     def own(name: str) -> Destination:
         return destination([(each, each.stream) for each in bridges[name]], name, None)

@@ -48,8 +48,8 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 
 def with_missing(tensor: Tensor, what: str, *, takes_null: bool) -> Tensor:
-    """If the tensor contains JSON texts of rows, which is how V1 and MIP encode rows with null, return the numbers,
-    with NaN for null. Return any other tensor unchanged.
+    """If the tensor contains JSON texts of rows (V1 and MIP encode rows with null this way), return the numbers, with
+    NaN for null. Return any other tensor unchanged.
 
     Raises:
         DecodeError: the tensor contains null, and `takes_null` is False.

@@ -1,4 +1,4 @@
-"""Prepares how requests are adapted to a model's signature, and responses back to the client.
+"""Determines how requests are adapted to a model's signature, and responses back to the client.
 
 The Bridge matches the client's tensors with the signature's specifications in this order:
 

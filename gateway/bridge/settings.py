@@ -1,8 +1,8 @@
 """The settings of one route, from its keys `rewrite`, `signature` and `translate`.
 
 Each key of `translate` is declared in one place: in `gateway.core.types.Translate` if codecs read it, otherwise in this
-module. `gateway.config` makes the YAML key from the field: its name, type, default and docstring become the key's name,
-check, default and description in docs/configuration. To add a key, add a field.
+module. `gateway.config` derives the YAML key from the field, whose name, type, default and docstring become the key's
+name, check, default and description in docs/configuration. To add a key, add a field.
 """
 
 from collections.abc import Mapping
@@ -135,8 +135,8 @@ class TranslateSettings(Translate):
     max_rows: int = 4096
     """Maximum number of rows in a batch for a backend that takes one point per call."""
     stream: Literal["error", "last", "collect"] = "error"
-    """What a client that expects one response gets from a model that streams several: the backend's `error`, the `last`
-    response, or all responses concatenated on axis 0 (`collect`)."""
+    """Response for a client that expects one response, from a model that streams several: the backend's `error`, the
+    `last` response, or all responses concatenated on axis 0 (`collect`)."""
     carry_config: bool = False
     """Send UM-Bridge's `config` as a tensor in protocols without parameters (grps, mip): as the last input, named
     `config`, with the JSON text as BYTES. If a client sends this input, the gateway converts it to the parameter

@@ -56,7 +56,7 @@ LARGE = 2**20
 """Size of tensors, in bytes, above which they are hashed or copied in a thread. Hashing this size takes 0.6 ms, or 3 ms
 on a processor without SHA-256 instructions."""
 SLACK = 0.1
-"""How much earlier than the deadline a server that received it might end the call, in seconds."""
+"""How early, in seconds, a server that knows the deadline might end the call."""
 
 _OF_CLIENT = frozenset({Reason.RATE_LIMITED, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED})
 """Reasons for which a server can reject one client but not another."""
@@ -242,8 +242,8 @@ class Cache(PolicyState):
         flight.tell(found)
 
     async def _asked(self, key: bytes, handler: Handler, request: Request) -> Answer | Exception:
-        """Return the response, or the error as a value, because all callers might have left, so nobody would retrieve
-        an exception."""
+        """Return the response, or the error as a value. If all callers have disconnected, an exception would never be
+        retrieved."""
         generation, epoch = self.store.generation, None
         try:
             if self._redis is not None:
@@ -317,8 +317,8 @@ def _key(request: Request, reach: MessageReach) -> bytes:
 
 
 def _copy(error: Exception) -> Exception:
-    """Return a copy of a call's error for another waiting call, because an exception that is raised several times in
-    parallel has only one traceback."""
+    """Return a copy of a call's error for another waiting call. If one exception were raised by several calls in
+    parallel, their tracebacks would be mixed."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.args = error.args
@@ -337,7 +337,8 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Return a Handler that calls `handler` once for equal calls.
 
     The Handler raises:
-        GatewayError: the error of `handler`."""
+        GatewayError: raised by `handler`.
+    """
     cache = state(settings)
     # Do this once for all Handlers of the entry.
     context.hidden_state(settings, lambda: context.on_new_models(cache.clear))

@@ -1,5 +1,5 @@
-"""The data that a policy gets about its owner (a backend or a route), and the state that the policy's Handlers
-share."""
+"""The data that a policy gets about its owner (a backend or a route), and the state that its Handlers share.
+`assembly.policing` creates it."""
 
 from collections.abc import Awaitable, Callable
 from copy import copy

@@ -2,8 +2,8 @@
 while others are running.
 
 The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait. They are
-sent as one batch when the calls in flight have ended, when the first request has waited `wait` seconds, or when they
-have `rows` rows in total, whichever comes first. A single client therefore never waits.
+sent as one batch when the calls in flight have ended, the first request has waited `wait` seconds, or they have `rows`
+rows in total, whichever comes first. A single client therefore never waits.
 
 Requests are similar if everything that the backend gets is equal except the rows (`joining.key_of`). The policy
 combines only inference requests for models that take batches. It does not combine streams, requests that belong to a
@@ -218,8 +218,8 @@ class _Marks:
 
 
 class _Model:
-    """What is known about a model: the maximum number of `rows` in a batch (0 if it takes no batches), and the names of
-    its `outputs`."""
+    """The data about a model: the maximum number of `rows` in a batch (0 if it takes no batches), and the names of its
+    `outputs`."""
 
     __slots__ = ("outputs", "rows", "until")
 

@@ -161,8 +161,8 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
 
 
 async def _call(handler: Handler, request: Request) -> Answer | GatewayError:
-    """Return the response, or the error as a value, because the caller might have left, so nobody would retrieve the
-    slower attempt's exception."""
+    """Return the response, or the error as a value. If the caller has disconnected, the slower attempt's exception
+    would never be retrieved."""
     try:
         return await handler(request)
     except GatewayError as error:

@@ -126,9 +126,9 @@ def numbers(
 
 
 class ShownStates(Generic[S, T]):
-    """The states of one policy that `/status` shows, one for each entry under `policies:`. A state is created when it
-    is first needed, is kept as long as the entry's settings, and is closed when its entry is no longer in effect. For a
-    state that only Handlers use, see `PolicyContext.hidden_state`.
+    """The states of one policy that `/status` shows, one for each entry under `policies:`. A state is created at first
+    use, exists as long as the settings of its entry, and is closed when the entry is no longer in effect. For a state
+    that only Handlers use, see `PolicyContext.hidden_state`.
 
     Entries are distinguished by identity, so two entries with equal settings have two states."""
 

@@ -5,8 +5,8 @@ The gateway makes another attempt if all of these conditions hold:
 - Nothing was sent to a server, or the call can be repeated (`PolicyContext.may_repeat`) and either the error has one of
   the `statuses` or the attempt took longer than `timeout.per_try`.
 - The call has had fewer than `attempts` attempts.
-- The delay before the attempt ends before the call's deadline, and long enough for the server or policy that rejected
-  the call to accept calls again.
+- The delay before the attempt ends before the call's deadline, and is long enough for the server or policy that
+  rejected the call to accept calls again.
 - The budget allows another attempt.
 """
 

@@ -8,8 +8,9 @@ variants). Its Sender sends single attempts. Calls and streams go through the sa
 2. The Sender sends one attempt to it, within the limits that policies set (`Tries`).
 3. The backend reports the end of the attempt to the Slots.
 4. If the attempt failed, the Slots decide whether to use another endpoint or to repeat the request. They know whether
-   another endpoint exists, and whether a server is gone or lacks the model. If another server has taken over the
-   address and has refused the request, the backend repeats the request once, in the form that the new server expects.
+   another endpoint exists, and whether a server is gone or does not have the model. If a different server has taken
+   over the address and has rejected the request, the backend repeats the request once, in the form that the new server
+   expects.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ class Done:
 
     - `tried`: The endpoints to which the gateway could not send the request.
     - `rounds`: The number of repetitions so far.
-    - `is_repeated`: True if the request was already repeated because another server has taken over the address.
+    - `is_repeated`: True if the request was already repeated because a different server has taken over the address.
     """
 
     tried: tuple[Endpoint, ...] = ()

@@ -1,4 +1,5 @@
-"""Chooses the endpoint of a call: the one that the strategy selects, or another one if that endpoint is down.
+"""Chooses the endpoint of a call, for `slots`: the one that the strategy selects, or another one if that endpoint is
+down.
 
 Endpoints that are down are left out, up to a maximum fraction of all endpoints. If more are down, those that failed
 least recently still get calls. Only with the fraction 1 can all endpoints be left out; in this case, calls fail

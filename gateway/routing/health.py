@@ -32,8 +32,8 @@ The effect of probes:
 - Unreachable endpoints are ejected immediately but briefly: most of their calls can go to another endpoint, and a
   restarting server is usually back soon.
 - Other failures are timeouts, replies that are not valid HTTP, gRPC or packets of the protocol, and errors from a proxy
-  that gets no reply from a gRPC server. A single model might be the cause, so an ejection needs several failures in a
-  row without any response in between.
+  that gets no reply from a gRPC server. A single model might be the cause, so an ejection requires several consecutive
+  failures without any response in between.
 - If a trial has no result, the next trial follows after the ejection time or `Ejection.seconds`, whichever is longer.
   So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
 - A server that responds to a probe that it is not ready (`refused`) might still respond to calls. In this case, only a
@@ -144,7 +144,7 @@ class EndpointHealth:
         self.backends: list[str] = []
         """The names of the backends that have this endpoint."""
         self.is_probed_down = False
-        """True if enough probes have failed in a row that only passed probes can bring the endpoint up again."""
+        """True if so many consecutive probes have failed that only passed probes can bring the endpoint up again."""
         self.is_refused = False
         """True if the server responded to the last failed probe and reported that it is not ready."""
         self.on_answer: Callable[[], None] | None = None

@@ -1,4 +1,4 @@
-"""The fair queue of calls that wait while every endpoint of a backend is busy.
+"""The fair queue of calls that wait while every endpoint of a backend is busy. `waiting` uses it.
 
 Turns go round robin over clients, within a client round robin over its models, and within a model first come, first
 served. So the number of calls or model names that one client sends does not affect how often other clients get their

@@ -158,7 +158,7 @@ class Readiness:
     together.
 
     - `ready`: True while the gateway accepts requests.
-    - `switchable`: The listeners whose clients can take them offline and online. An offline listener still serves
+    - `switchable`: The listeners whose clients can take them offline and online. An offline listener still handles
       requests, like a real grps server.
     - `backends`: Returns why the required backends are not ready, or an empty string. None if listeners do not depend
       on backends.

@@ -1,20 +1,20 @@
-"""Chooses the route of a request.
+"""Chooses the route of a request. `assembly.routers` creates it; a listener calls `select` for each request.
 
 The Router checks the routes in configuration order, and uses the first one whose conditions hold. A client's model
 name, such as `M-1.0.0` or `M.gradient`, is interpreted as follows:
 
-1. If a route names it exactly, it is the name of that model.
-2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, there are two readings: the
-   model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with exact names, then
-   for globs. If a glob matches both, the backend decides: the backend gets a request for the whole name and, if it has
-   no such model, a request for the version of `M`.
+1. If a route contains exactly this name, it is the name of that model.
+2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, there are two
+   interpretations: the model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with
+   exact names, then for globs. If a glob matches both, the backend decides: the backend gets a request for the whole
+   name and, if it has no such model, a request for the version of `M`.
 3. Otherwise, if the name ends in a derivative's suffix, it is the derivative model of `M`. The Router first checks
    routes with exact names, then globs.
 4. Otherwise, it is a plain name.
 
 The Router caches decisions by listener, protocol, model, version, operation and principal; a cached decision includes
-the check of the principal's permissions. If earlier routes than the one that matches by names have conditions on path,
-headers or input, the cache contains all these candidates, which are checked in order for each request.
+the check of the principal's permissions. If a route matches by names but earlier routes have conditions on path,
+headers or input, the cache contains all of them, and they are checked in order for each request.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

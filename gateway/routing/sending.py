@@ -1,4 +1,4 @@
-"""Sends one attempt of a call to one endpoint, in the protocol of the backend."""
+"""Sends one attempt of a call to one endpoint, in the backend's protocol. `backend` uses it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence

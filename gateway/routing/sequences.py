@@ -1,4 +1,5 @@
-"""Records which endpoint has the state of each client's sequence of requests (Triton's stateful models)."""
+"""Records which endpoint has the state of each client's sequence of requests (Triton's stateful models), for
+`slots`."""
 
 from collections import OrderedDict
 from collections.abc import Container, Sequence
@@ -110,7 +111,7 @@ class Sequences:
         self._endpoints |= {key: each for key, each in other._endpoints.items() if each in endpoints}
 
     def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
-        """Record that `endpoint` has the state from now on, or that `request` is the last request of the sequence."""
+        """Record that `endpoint` now has the state or, if `request` is the last one, that the sequence has ended."""
         self._endpoints.pop(key, None)
         if request.parameters.get("sequence_end"):
             return

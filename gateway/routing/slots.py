@@ -62,8 +62,8 @@ class Slots(Protocol):
 
     @property
     def answers(self) -> Mapping[Operation, OwnAnswer]:
-        """The functions for operations that are not simply sent to one endpoint, except CONTROL_OPERATIONS, which go to
-        all endpoints."""
+        """By operation, the functions for requests that are not simply sent to one endpoint, except CONTROL_OPERATIONS,
+        which go to all endpoints."""
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
         """Return the endpoint for this request, excluding the endpoints in `tried`, or None if the request must wait.
@@ -343,7 +343,7 @@ class LocalSlots:
         self.choice.among(endpoints)
 
     def _offer_all(self, endpoint: Endpoint) -> None:
-        """Offer the slots of an endpoint that gets calls from now on."""
+        """Offer the slots of an endpoint that now gets calls."""
         endpoint.since = self.clock()
         if len(self.serving) == 1:
             self.calls.emptied_or_filled()

@@ -1,4 +1,4 @@
-"""Determines the Target of each endpoint in a backend.
+"""Determines the Target of each endpoint in a backend, for `sending`.
 
 A Target contains the data about an endpoint that codecs need, including its server type.
 

@@ -1,4 +1,4 @@
-"""Lets calls wait for a free slot of a backend: position in the queue, maximum time, and the error after that time.
+"""Makes calls wait for a free slot of a backend, and fail after a maximum time. `LocalSlots` uses it.
 
 While a backend has no endpoints, calls wait for the first endpoint for up to `queue.wait_for_endpoints`.
 """

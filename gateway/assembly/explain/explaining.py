@@ -50,7 +50,7 @@ class LiveExplanation:
         self._is_permitted = not needed
 
     def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
-        """Return the response header, or nothing if the client lacks the permissions."""
+        """Return the response header, or nothing if the client does not have the permissions."""
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:

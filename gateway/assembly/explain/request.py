@@ -287,8 +287,7 @@ class _Journey:
         self._request: Request | None = None
 
     async def end(self) -> Explanation:
-        """Return the explanation when the request has ended with a response, an error, or the message that is not
-        sent."""
+        """Process the request until it ends or would be sent to a backend, and return its explanation."""
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:

@@ -224,8 +224,8 @@ class GraphEvaluation:
         )
 
     def _fitted(self, step: GraphStep, constant: ConstantTensor, spec: TensorSpec, rows: int) -> Tensor:
-        """Convert a constant to the input `spec` of a step: to its datatype and, if only the input has rows, repeated
-        for each of `rows`."""
+        """Convert a constant to the datatype of the step input `spec`. If only the input has rows, repeat the constant
+        `rows` times."""
         array = constant.array
         if spec.datatype is not BYTES and array.dtype != spec.datatype.dtype:
             try:

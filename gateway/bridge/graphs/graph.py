@@ -336,8 +336,8 @@ def _certain(graph: Graph, taken: set[str]) -> set[str]:
 
 
 def _choices(graph: Graph, certain: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of steps of which exactly one always runs, because one needs a tensor or parameter to equal a value
-    and the other needs it to differ."""
+    """Yield pairs of steps of which exactly one always runs: one if a tensor or parameter equals a value, the other if
+    it differs."""
     seen: dict[object, tuple[str, str]] = {}
     for name, step in graph.steps.items():
         when = step.when

@@ -32,7 +32,7 @@ During this time, the call to the model itself reports the cause.
 
 Outcome: TypeAlias = Types | GatewayError
 Ask: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
-"""Queries the models of all steps as part of a request."""
+"""Queries the models of all steps, as part of a request."""
 
 
 class StepSignatures:

@@ -9,8 +9,9 @@ Servers report different measures. Each measure is converted to three numbers, w
 | calls: the number of waiting or running calls | that number, at least this gateway's own calls | 1 | 1 |
 | use: the fraction of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
 
-Use does not reveal a queue: a server with a hundred waiting calls is as busy as a server with two. So the use only
-determines how much of the server one call per second takes (like gRFC A58), and the calls in flight are the number.
+Use does not reveal a queue: a server with a hundred waiting calls is as busy as a server with two. Therefore the use
+only determines how much of the server one call per second takes (like gRFC A58), and the number of calls comes from
+the calls in flight.
 """  # noqa: E501
 
 import typing

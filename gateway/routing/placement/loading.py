@@ -127,9 +127,7 @@ class Loader:
         self.advance_soon()
 
     def advance_soon(self) -> None:
-        """After a change, schedule a check whether a requested model can now be loaded, for the next turn of the event
-        loop.
-        """
+        """After a change, check in the next iteration of the event loop whether a requested model can now be loaded."""
         if self._wanted and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._advance_now)
@@ -355,7 +353,7 @@ class Loader:
         return False
 
     def _leave(self, victims: Iterable[tuple[Placement, ModelReplica]]) -> None:
-        """Record that the models that were selected for unloading stay loaded."""
+        """Record that models that were selected for unloading stay loaded."""
         for victim, place in victims:
             place.is_ours = False
             self._table.became(victim, place, ReplicaState.HELD)

@@ -43,7 +43,7 @@ class PlacedSlots:
       name takes it over.
     - `inventory`, `refresher`: Query the endpoints for their models.
     - `loader`: Loads and unloads models; None if the protocol does not support this.
-    - `is_on_demand`: True if the loader loads a model on request.
+    - `is_on_demand`: True if a client's request makes the loader load a model.
     - `ask`: Returns one endpoint's response to a request that takes no slot.
     """
 
@@ -195,7 +195,7 @@ class PlacedSlots:
                 tried = (*tried, before)  # the state of the sequence is lost
         endpoint = local.free(request, tried, choice)
         if endpoint is not None and request.operation not in local.with_slot:
-            self.placements.models[request.model].places[endpoint].last_used = local.clock()  # a call will follow
+            self.placements.models[request.model].places[endpoint].last_used = local.clock()  # a call to it follows
         return endpoint
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
@@ -321,7 +321,7 @@ class PlacedSlots:
             return refusal(Reason.NOT_READY, text)
         return self.loader.why_not(placement)
 
-    # --- servers that lack a model that the table has for them ---
+    # --- servers without a model that the table lists for them ---
 
     async def _elsewhere(self, request: Request, error: GatewayError) -> Request | None:
         """If `error` means that the endpoint does not have the model, send it no more calls for this model, and return

@@ -100,8 +100,8 @@ class ModelReplica:
     """One model on one endpoint.
 
     - `since`: The time when its state began.
-    - `last_used`: The end of its last call there, or the time of its load.
-    - `until`: The end of a FAILED state.
+    - `last_used`: The time when its last call there ended, or when it was loaded.
+    - `until`: The time when a FAILED state ends.
     """
 
     __slots__ = (
@@ -507,7 +507,7 @@ class Placements:
         return any(stock is not None and model in stock.listed for stock in self.stocks.values())
 
     def forget_unlisted(self, placement: Placement, place: ModelReplica) -> None:
-        """Forget a failed load of a model that no server lists."""
+        """Drop a failed load of a model that no server lists."""
         if not self.is_listed(placement.model):
             placement.places.pop(place.endpoint, None)
             self._drop_unused(placement)

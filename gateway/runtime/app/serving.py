@@ -23,7 +23,7 @@ authentication, and not for streams."""
 
 
 class Serving:
-    """The settings of one listener, and the Assembly that its requests go to.
+    """The settings of one listener, and the Assembly that handles its requests.
 
     `explains` is True if clients can request explanations. `log_calls` adds calls to the payload log, or is None if the
     log is disabled. `tap`, if given, receives requests and responses."""

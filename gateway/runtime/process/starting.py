@@ -1,8 +1,8 @@
 """The first steps of every process: set up signal handlers, and make sure that the standard streams are open.
 
 The imports of a serving command take half a second or more. If the process is the first one in a container (PID 1), the
-kernel drops SIGTERM until the process has a handler for it, and the container is only killed at the end of its grace
-period. Therefore the process sets up the handler first, and this module imports nothing that takes time.
+kernel drops SIGTERM until the process has a handler for it, and the container only stops when it is killed at the end
+of its grace period. Therefore the process sets up the handler first, and this module imports nothing that takes time.
 """
 
 import gc

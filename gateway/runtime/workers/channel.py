@@ -64,7 +64,7 @@ class Channel(asyncio.Protocol):
         If the caller cancels the future, notify the other end. If a reply arrives anyway, call `unclaimed` with it.
 
         The future raises:
-            GatewayError: the handler at the other end raised it. ChannelClosedError: the channel is closed, or closes
+            GatewayError: raised by the handler at the other end. ChannelClosedError: the channel is closed, or closes
             during the wait."""
         self._number = number = self._number + 1
         future = asyncio.get_running_loop().create_future()

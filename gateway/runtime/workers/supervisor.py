@@ -290,8 +290,8 @@ class Supervisor:
                 stopped = self._kill_stopped(stopped)
 
     def _kill_stopped(self, before: set[int]) -> set[int]:
-        """Kill the workers whose processes are stopped, and were stopped `before`. Return the workers that are stopped
-        now."""
+        """Kill the workers whose processes are stopped now and were stopped `before`. Return the processes that are
+        stopped now."""
         stopped = {each.pid for each in self._running() if is_stopped(each.pid)}
         for each in self._running():
             if each.pid in stopped & before:
