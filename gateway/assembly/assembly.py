@@ -122,8 +122,7 @@ class Assembly:
     def start(self) -> None:
         """Make this the current Assembly.
 
-        Take over from the previous Assembly, stop its background tasks, and start this Assembly's tasks.
-        """
+        Take over from the previous Assembly, stop its background tasks, and start this Assembly's tasks."""
         previous, self._previous = self._previous, None
         self._backends.pool.take_over()
         # Start before the previous Assembly stops, so keys that both use stay up to date.
@@ -156,8 +155,7 @@ class Assembly:
     async def end(self, seconds: float = inf) -> None:
         """Stop the background tasks, and close the policies' connections.
 
-        No requests must be in flight. Calls that policies make outside of requests have `seconds` to end.
-        """
+        No requests must be in flight. Calls that policies make outside of requests have `seconds` to end."""
         self.stop()
         for each in (*self.probers, *self._backends.load_readings):
             await each.stop()

@@ -91,8 +91,7 @@ class Backends:
 
     def _choice(self, name: str, config: BackendConfig) -> EndpointChoice:
         """Return the strategy that chooses among the backend's endpoints, according to `balance` and the endpoint
-        weights.
-        """
+        weights."""
         clock = self._environment.clock
         loads = self._loads.get(name) or reported_loads(config, clock)
         if loads is not None:

@@ -11,8 +11,7 @@ from gateway.transports.tls import ClientTls
 def parse_address(address: str, protocol: Protocol) -> Hashable:
     """Return `address` in the normalized form of the protocol's transport.
 
-    Raise ValueError if the address is not valid.
-    """
+    Raise ValueError if the address is not valid."""
     parsed: Hashable = registry.transport(protocol.transport).parse_address(address)
     return parsed
 

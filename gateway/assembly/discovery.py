@@ -33,8 +33,7 @@ Raises ValueError for an invalid address."""
 class Discovery:
     """Watches the discovery sources of all backends, and handles server registrations.
 
-    Nothing runs before `start`. Servers cannot have any of the gateway's `own_addresses`.
-    """
+    Nothing runs before `start`. Servers cannot have any of the gateway's `own_addresses`."""
 
     def __init__(self, clock: Callable[[], float], own_addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._clock = clock
@@ -75,8 +74,7 @@ class Discovery:
     def inherit(self, other: "Discovery") -> None:
         """Take over the discovered addresses and the leases of `other`, the Discovery of the previous configuration.
 
-        Call this before `start`.
-        """
+        Call this before `start`."""
         for watcher in self._watchers:
             watcher.inherit(other._watchers)
         self.inherit_leases(other)

@@ -53,8 +53,7 @@ class SharedEndpoints:
     async def release(self, keys: Iterable[EndpointKey]) -> None:
         """Subtract one Assembly from the use count of each endpoint.
 
-        Return when the endpoints that are then unused are closed.
-        """
+        Return when the endpoints that are then unused are closed."""
         keys = tuple(keys)
         for key in keys:
             self._shared[key].users -= 1

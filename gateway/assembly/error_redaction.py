@@ -27,8 +27,7 @@ _Shorten = Callable[[str], str]
 class ErrorRedaction:
     """Makes protocols with brief errors, for listeners with `detail: brief`.
 
-    `addresses` returns the currently discovered addresses.
-    """
+    `addresses` returns the currently discovered addresses."""
 
     def __init__(self, config: Config, addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._config = config

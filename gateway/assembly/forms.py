@@ -42,8 +42,7 @@ def _compiled(name: str, document: str) -> Protocol:
 class WithReadyForms(Mapping[str, Protocol]):
     """Maps names to protocols: the protocols in `own`, then the built-in forms (`json:FORM`).
 
-    A built-in form is loaded when it is first needed.
-    """
+    A built-in form is loaded when it is first needed."""
 
     def __init__(self, own: Mapping[str, Protocol]) -> None:
         self._own = own

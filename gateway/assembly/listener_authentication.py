@@ -67,8 +67,7 @@ class Access:
     def begin(self) -> None:
         """Keep keys up to date.
 
-        Call this before `end` of the previous configuration, so keys that both use stay up to date.
-        """
+        Call this before `end` of the previous configuration, so keys that both use stay up to date."""
         for issuer in self.issuers.values():
             issuer.begin_use(self, self.credentials.changed)
         if self.file is not None:
@@ -175,8 +174,7 @@ class ListenerAuthentication:
 
     def exchanges(self, inner: Exchanges) -> Exchanges:
         """Wrap `inner` so that only messages from authenticated clients reach it. For streams, `refused` checks each
-        message instead.
-        """
+        message instead."""
 
         def answered(message: Message, protocol: Protocol) -> EventualReply:
             try:

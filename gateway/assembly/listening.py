@@ -24,8 +24,7 @@ async def listen(
 ) -> Listener:
     """Start a Listener and return it.
 
-    `rows` lists each protocol with its path prefix. Protocols with different transports can share the address.
-    """
+    `rows` lists each protocol with its path prefix. Protocols with different transports can share the address."""
     listener: Listener
     if len(parts(rows)) == 1:
         listener = registry.transport(rows[0][0].transport).Listener(settings, rows, exchanges)

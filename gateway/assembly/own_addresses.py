@@ -17,8 +17,7 @@ LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 async def resolved(host: str) -> frozenset[Ip]:
     """Resolve a host name to its current addresses.
 
-    Return an empty result if the resolver finds no address within RESOLVING_SECONDS.
-    """
+    Return an empty result if the resolver finds no address within RESOLVING_SECONDS."""
     try:
         async with asyncio.timeout(RESOLVING_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -55,8 +54,7 @@ def _is_at(place: Any, own: str, named: frozenset[Ip]) -> bool:
 def _named(host: str) -> frozenset[Ip]:
     """Return the addresses of this machine that a host stands for.
 
-    The result is empty for any other host. Connections to 0.0.0.0 and :: go to loopback.
-    """
+    The result is empty for any other host. Connections to 0.0.0.0 and :: go to loopback."""
     if host.rstrip(".").lower() in ("localhost", socket.gethostname().lower()):
         return LOOPBACK
     try:

@@ -51,8 +51,7 @@ class WorkerTotals(typing.Protocol):
 class Workers(typing.Protocol):
     """The workers of a supervisor.
 
-    The supervisor's own part of the gateway reports their state and forwards operator actions to them.
-    """
+    The supervisor's own part of the gateway reports their state and forwards operator actions to them."""
 
     @property
     def totals(self) -> WorkerTotals:
@@ -101,8 +100,7 @@ class GatewayPart:
     slots: Callable[[LocalSlots, Protocol], Slots] | None = None
     """Makes the Slots for a backend whose slots another process controls, from local data about its endpoints.
 
-    If it is None, this process controls the slots.
-    """
+    If it is None, this process controls the slots."""
     endpoint: Callable[..., Endpoint] = Endpoint
     """Creates endpoints; takes the same arguments as the class Endpoint."""
     prepare: Callable[[Any], None] | None = None

@@ -38,8 +38,7 @@ class Placed:
     async def first_round(self, before: "Placed | None" = None) -> None:
         """Query all servers for their models, and wait a few seconds for the responses.
 
-        Skip servers that the backend of the same name in `before` has already queried.
-        """
+        Skip servers that the backend of the same name in `before` has already queried."""
         asking = []
         for name, each in self.all.items():
             earlier = None if before is None else before.all.get(name)
@@ -106,8 +105,7 @@ def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
     """Return the settings for model loading.
 
-    If `max_in_flight` limits calls, each copy of a model takes that number of calls.
-    """
+    If `max_in_flight` limits calls, each copy of a model takes that number of calls."""
     settings = LoadSettings(
         keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle,
         timeout=keys.timeout, pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,

@@ -93,8 +93,7 @@ class Policing:
 
     def place_config(self, place: str) -> object:
         """Return the configuration that responses at `place` depend on: the backend's configuration, or the
-        configuration of the route and its backends, with the forms that the backends use.
-        """
+        configuration of the route and its backends, with the forms that the backends use."""
         route = self._routes.get(place)
         if route is None:
             return self._backend_config(place.removeprefix(OF_BACKENDS))

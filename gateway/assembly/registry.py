@@ -44,8 +44,7 @@ class PolicyModule(typing.Protocol):
     def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
         """Return a Handler that applies the policy to `handler`.
 
-        If `wants_context` is True for the module, `wrap` also gets the `context`.
-        """
+        If `wants_context` is True for the module, `wrap` also gets the `context`."""
 
     def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
         """Return a StreamHandler that applies the policy to `handler`."""

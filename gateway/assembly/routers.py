@@ -207,8 +207,7 @@ class Routers:
     ) -> Handler:
         """Return a Handler that sends a route's requests to another backend.
 
-        If `companion` is not None, the requests are for derivative models of that operation.
-        """
+        If `companion` is not None, the requests are for derivative models of that operation."""
         rename = settings.rename
         there = replace(
             settings,
@@ -237,8 +236,7 @@ class Routers:
     ) -> list[Listed]:
         """Return the entry of the route's main backend for model lists.
 
-        Also return the entries of its fallback backends, because a model might exist only there.
-        """
+        Also return the entries of its fallback backends, because a model might exist only there."""
         return [self._listed_in(name, config, clients, models) for name in (config.main_backend, *config.fallback)]
 
     def _listed_in(
@@ -270,8 +268,7 @@ def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, 
 def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
     """Return the names of protocols that have derivatives as operations.
 
-    Lists for clients of these protocols do not need to contain derivative models.
-    """
+    Lists for clients of these protocols do not need to contain derivative models."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 

@@ -54,8 +54,7 @@ def route_settings(config: RouteConfig) -> RouteSettings:
 
 class VersionConditions:
     """The `match` conditions that specify one version of a model, by model. They determine the versions that clients
-    can request.
-    """
+    can request."""
 
     def __init__(self, routes: Iterable[RouteConfig]) -> None:
         self._by_model: dict[str, list[MatchConfig]] = {}

@@ -46,8 +46,7 @@ class Wiring:
 
 class ServedBackend:
     """A backend from the point of view of its fleet, including earlier backends of the same name that still have
-    requests.
-    """
+    requests."""
 
     def __init__(
         self,

@@ -17,8 +17,7 @@ from gateway.routing.backend import Backend
 
 class BackendSides:
     """All BackendSides. `all` maps backend names to BackendSides. `activities` count the calls of some backends for the
-    scaler.
-    """
+    scaler."""
 
     def __init__(
         self,

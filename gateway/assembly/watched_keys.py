@@ -71,8 +71,7 @@ class WatchedKeys:
     async def read_now(self) -> None:
         """Reload the file, because this process has changed it.
 
-        Other processes notice the change at their next checks.
-        """
+        Other processes notice the change at their next checks."""
         found = await asyncio.to_thread(look, [self.path])
         if await self._read(found):
             self._changed()
@@ -80,8 +79,7 @@ class WatchedKeys:
     async def read_if_changed(self) -> bool:
         """Reload the file if it has changed.
 
-        If the file has errors, keep the previous keys. Return True if the keys have changed.
-        """
+        If the file has errors, keep the previous keys. Return True if the keys have changed."""
         found = await asyncio.to_thread(look, [self.path])
         self._changing = self._changing + 1 if self._watched.differs(found) else 0
         if not self._watched.has_changed(found) and self._changing < MOST_CHANGING:

@@ -29,8 +29,7 @@ class BackendSide:
     signatures: SignatureCache
     window: int | Callable[[], int]
     """Maximum number of rows of one batch in flight, or a function that returns it if the backend's endpoints can
-    change.
-    """
+    change."""
     responses: StreamHandler | None = None
     """Sends a request that gets a stream of responses; None if the protocol has no streams."""
     limits: Limits = DEFAULT_LIMITS

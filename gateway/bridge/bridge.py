@@ -73,8 +73,7 @@ class Bridge:
         self._reads_first = False
         """True if a server has rejected a message that was relayed without decoding.
 
-        From then on, all messages are decoded first.
-        """
+        From then on, all messages are decoded first."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -322,8 +321,7 @@ class Bridge:
             raise _with_hint(error) from error
 
     async def _fitting(self, request: Request, key: Key) -> Fitting:
-        """Return the Fitting for an inference. If inputs are missing in the request, ask the server which inputs are
-        optional.
+        """Return the Fitting for an inference. If inputs are missing in the request, ask which inputs are optional.
 
         Raises:
             GatewayError: the backend's error, or INVALID_ARGUMENT as in `check_undeclared`.

@@ -44,8 +44,7 @@ class CastShown:
 class TensorChange:
     """How one tensor has changed.
 
-    `before` is None for a tensor that the gateway adds, `after` is None for a tensor that it removes.
-    """
+    `before` is None for a tensor that the gateway adds, `after` is None for a tensor that it removes."""
 
     before: TensorShown | None
     after: TensorShown | None

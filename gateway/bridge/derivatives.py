@@ -1,5 +1,5 @@
-"""Determines the signatures and index tensors of derivative models such as `M.gradient`, which compute a derivative of
-`M` for protocols without derivative operations.
+"""A derivative model, such as `M.gradient`, computes a derivative of `M` for protocols without derivative operations.
+This module determines the signatures and index tensors of derivative models.
 
 UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. In other protocols, a derivative of `M` is a
 separate model, its derivative model (`M.gradient`, ...). A derivative model takes the inputs of `M` and the
@@ -115,8 +115,7 @@ def without_undeclared_indices(given: Sequence[Tensor], signature: Signature) ->
 def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] | None:
     """Return the position in each of the index tensors `names`, or 0 for a missing tensor.
 
-    Return None if the positions differ between rows, or if tensors have no names.
-    """
+    Return None if the positions differ between rows, or if tensors have no names."""
     if any(not tensor.name for tensor in given) and not any(tensor.name in INDEX_TENSORS for tensor in given):
         return None
     found = dict.fromkeys((name for name in names if name in INDEX_TENSORS), 0)

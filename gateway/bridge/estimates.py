@@ -361,8 +361,7 @@ class EstimatedDerivatives:
     async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
         """Return one output as [count, ...].
 
-        For a single-point call, which might have no batch dimension, return it as [1, ...].
-        """
+        For a single-point call, which might have no batch dimension, return it as [1, ...]."""
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
@@ -479,8 +478,7 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
     """Return the inputs with B * P rows.
 
-    The inputs in `moved` get these values, [B, P, n]; all others are repeated.
-    """
+    The inputs in `moved` get these values, [B, P, n]; all others are repeated."""
     return tuple(
         make_tensor(
             each.name,

@@ -1,5 +1,5 @@
-"""Handles V2 extensions that only some servers implement: model configuration and statistics, loading and unloading,
-trace and log settings. The gateway forwards these requests with the backend's model names."""
+"""V2 extensions that only some servers implement: model configuration and statistics, loading and unloading, trace and
+log settings. The gateway forwards these requests with the backend's model names."""
 
 from collections.abc import Mapping
 

@@ -106,8 +106,7 @@ def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: 
 class Axes:
     """Points along each axis: `points` [B, P, n] in FP64 (rounded to the input's dtype), `weights` [B, n, K].
 
-    If `has_centre` is True, the first point is the center. The other points follow, axis by axis.
-    """
+    If `has_centre` is True, the first point is the center. The other points follow, axis by axis."""
 
     points: Array
     weights: Array
@@ -116,8 +115,7 @@ class Axes:
     def combine(self, values: Array) -> Array:
         """Return the Jacobian [B, n, m] from values [B, P, m].
 
-        Each row is the derivative with respect to one element of the input.
-        """
+        Each row is the derivative with respect to one element of the input."""
         rows, count, many = self.weights.shape
         if not self.has_centre:
             return _combine(self.weights[..., None], values.reshape(rows, count, many, -1), 2)
@@ -181,8 +179,7 @@ def largest_difference(result: Array, coarser: Array) -> float:
 def _combine(factors: Array, values: Array, axis: int) -> Array:
     """Return the sum of `values` times `factors` on an axis.
 
-    The result is NaN if a value is not finite, because then the derivative is undetermined.
-    """
+    The result is NaN if a value is not finite, because then the derivative is undetermined."""
     with np.errstate(all="ignore"):
         # The weights add up to 0, so subtracting a constant does not change the sum, but preserves more digits.
         first = np.take(values, [0], axis)

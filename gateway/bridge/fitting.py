@@ -67,8 +67,7 @@ class Expected:
 @frozen
 class Fitting:
     """How to convert tensors between one client protocol and one model: the client's protocol, the backend, the route's
-    settings, and the model's signature.
-    """
+    settings, and the model's signature."""
 
     client: Protocol
     backend: BackendSide
@@ -104,8 +103,7 @@ class Fitting:
     has_images: bool = False
     """True if images are decoded or encoded.
 
-    This work runs in a thread, because a few bytes can become millions of pixels.
-    """
+    This work runs in a thread, because a few bytes can become millions of pixels."""
 
     def to(self, signature: Signature) -> "Fitting":
         """Return the Fitting for a model with this signature."""

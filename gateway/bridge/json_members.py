@@ -74,8 +74,7 @@ def _fitted(given: Tensor, specs: dict[str, TensorSpec], settings: RouteSettings
 def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
     """Return the shape of a list.
 
-    A nested list keeps its shape, or becomes the only row of a batch. A flat list gets the shape `wanted`.
-    """
+    A nested list keeps its shape, or becomes the only row of a batch. A flat list gets the shape `wanted`."""
     shape = given.shape
     if shapes.is_lone_row(shape, wanted):
         return (1, *shape)

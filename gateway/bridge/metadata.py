@@ -20,8 +20,7 @@ from gateway.core.types import Request, Signature, TensorSpec
 class ModelMetadata:
     """Handles queries about one route's models.
 
-    `unchanged` is True if tensors are not adapted, so clients get the backend's metadata.
-    """
+    `unchanged` is True if tensors are not adapted, so clients get the backend's metadata."""
 
     def __init__(self, client: Protocol, rewrite: Rewrite, signatures: RouteSignatures, unchanged: bool) -> None:
         self._settings = rewrite.settings
@@ -171,8 +170,7 @@ class ModelMetadata:
     async def _check_known(self, key: Key) -> None:
         """Raise NOT_FOUND if the backend's metadata shows that the model does not exist.
 
-        Ignore other errors, because a server can refuse to describe a model that is not ready.
-        """
+        Ignore other errors, because a server can refuse to describe a model that is not ready."""
         try:
             await self._signatures.described(key)
         except GatewayError as error:
@@ -240,8 +238,7 @@ def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpe
 def _vectors(specs: tuple[TensorSpec, ...], *, scalars: bool) -> tuple[TensorSpec, ...]:
     """Turn each tensor into a vector of FP64, with the length -1 if the signature leaves it open.
 
-    BYTES tensors remain BYTES.
-    """
+    BYTES tensors remain BYTES."""
     return tuple(
         TensorSpec(
             spec.name,

@@ -15,8 +15,7 @@ from gateway.core.types import ATTACHMENT, Answer, Parameters, Request, Response
 def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:
     """Wrap `backend` for clients of the protocol `client`.
 
-    Requests and responses fail if they contain parameters that the other protocol cannot carry.
-    """
+    Requests and responses fail if they contain parameters that the other protocol cannot carry."""
     of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
     if sent := of_client - of_backend:
         stream = backend.responses and _checked_stream(backend.responses, sent, backend)

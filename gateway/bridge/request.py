@@ -151,8 +151,7 @@ def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
 def _common_rows(batches: Sequence[tuple[str, int]]) -> int | None:
     """Return the number of rows that all batches have, or None if there are no batches.
 
-    Each batch is a pair of the input's name and the number of rows.
-    """
+    Each batch is a pair of the input's name and the number of rows."""
     if not batches:
         return None
     first, expected = batches[0]

@@ -238,8 +238,7 @@ def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
 def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
     """Return the rows of an output that is in no signature, in a common datatype.
 
-    Untyped numbers get a datatype that can represent the numbers of all rows.
-    """
+    Untyped numbers get a datatype that can represent the numbers of all rows."""
     found = {row.datatype for row in column}
     if len(found) == 1:
         return list(column)

@@ -21,8 +21,7 @@ from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 def is_batch(shape: Shape, *, scalars: bool = False) -> bool:
     """Return True if a specification's first dimension is the batch dimension.
 
-    If `scalars` is True, a single free dimension is also the batch dimension.
-    """
+    If `scalars` is True, a single free dimension is also the batch dimension."""
     return (len(shape) >= 2 or scalars) and shape[:1] == (-1,)
 
 

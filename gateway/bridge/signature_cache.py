@@ -113,8 +113,7 @@ class SignatureCache:
         """Query the signature again, because a request did not match it, or because the backend rejected a request that
         matched.
 
-        Return True if the stored signature might now differ from the one that the request was converted for.
-        """
+        Return True if the stored signature might now differ from the one that the request was converted for."""
         if self._traits.models.signature is not None or not self._traits.models.trusted_metadata:
             return False
         compact = _compact(key)

@@ -238,8 +238,7 @@ class RouteSignatures:
     async def _check_claimed(self, key: Key, operation: Operation) -> None:
         """Raise UNIMPLEMENTED if the server reports that the model does not have the operation.
 
-        If the server does not report operations, a `signature` on the route is sufficient.
-        """
+        If the server does not report operations, a `signature` on the route is sufficient."""
         try:
             claimed = (await self.described(key)).operations
         except GatewayError:

@@ -14,8 +14,7 @@ class Budget:
     """Limits the additional calls that a policy makes: at most `share` for each client call of the last 10 to 20 s,
     plus `least`.
 
-    Without a budget, a server that fails because it is overloaded would get several times as many calls.
-    """
+    Without a budget, a server that fails because it is overloaded would get several times as many calls."""
 
     __slots__ = ("_begin", "_calls", "_clock", "_earlier", "_share", "_spent", "least")
 

@@ -40,8 +40,7 @@ class CircuitRules:
 class Circuit:
     """The circuit of one model, which gets all calls (closed), no calls (open), or one trial call (half-open).
 
-    `epoch` counts the state changes. The result of a call that began before the last change is ignored.
-    """
+    `epoch` counts the state changes. The result of a call that began before the last change is ignored."""
 
     __slots__ = ("_openings", "_recent", "_row", "_rules", "epoch", "state", "until")
 

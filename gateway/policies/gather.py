@@ -562,8 +562,7 @@ class Gathering:
 
     async def _failed(self, kind: _Kind, members: Sequence[_Member], error: GatewayError, waits: PartWaits) -> bool:
         """Give the members of a failed batch their responses or errors. Return True if all of them succeeded in smaller
-        parts.
-        """
+        parts."""
         request = members[0].request
         of_rows = error.status in _OF_ROWS or error.reason is Reason.TOO_LARGE
         is_unsent = isinstance(error, TransportError) and not error.sent
@@ -635,8 +634,7 @@ def _halves(members: Sequence[_Member]) -> list[Sequence[_Member]]:
 
 async def _all(parts: Iterable[Coroutine[Any, Any, bool]], waits: PartWaits) -> list[bool]:
     """Return the results of all parts. A part that was cancelled because its client has disconnected counts as a
-    success.
-    """
+    success."""
     tasks = [waits.spawn(part) for part in parts]
     try:
         await asyncio.wait(tasks)

@@ -59,8 +59,7 @@ class Gradient:
 
     def ended(self, began: float, now: float, in_flight: int) -> None:
         """Record a call that has just got its response. `in_flight` is the number of calls in flight, including this
-        one.
-        """
+        one."""
         if began < self._begin:
             return
         self._count += 1

@@ -178,8 +178,7 @@ def mirror_record(client: Record, backend: str = "", operation: str = "", model:
 
 class Mirror(PolicyState):
     """The mirrored calls of one `mirror` entry under `policies:`. `random` returns numbers from 0 (inclusive) to 1
-    (exclusive).
-    """
+    (exclusive)."""
 
     def __init__(self, settings: Settings, random: Callable[[], float] = random) -> None:
         self.place = "mirror"

@@ -120,8 +120,7 @@ class RateLimit(SharedState):
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
         """Yield the responses of `handler`, unless the client has sent too many requests. A stream counts as one
-        request.
-        """
+        request."""
         client = self._client(request, self._header)
         if self._shared:
             await self._take_shared(self._shared, client)

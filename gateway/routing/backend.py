@@ -58,8 +58,7 @@ _NOTHING = Done()
 class Backend:
     """A named group of model servers with the same protocol, and a Handler that sends each Request to one of them.
 
-    `sender` sends attempts; `slots` choose the endpoint and the time.
-    """
+    `sender` sends attempts; `slots` choose the endpoint and the time."""
 
     def __init__(self, sender: Sender, slots: Slots) -> None:
         self.name = sender.name
@@ -119,8 +118,7 @@ class Backend:
     def waiting(self) -> int:
         """The number of waiting calls, including calls in the queues of the backends that this backend has replaced.
 
-        While there are no endpoints, this includes calls that wait for the response to another call.
-        """
+        While there are no endpoints, this includes calls that wait for the response to another call."""
         waiting = self.local.waiting + sum(len(each.queue) for each in self._replaced)
         return waiting if self.serving else waiting + sum(each.local.joined for each in self._replaced)
 

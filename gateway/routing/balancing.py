@@ -30,8 +30,7 @@ SMALLEST_SHARE = 0.05
 class Candidate(Hashable, Protocol):
     """The data about an endpoint that strategies use.
 
-    `since` is the time when the endpoint was added or returned after an ejection.
-    """
+    `since` is the time when the endpoint was added or returned after an ejection."""
 
     in_flight: int
     since: float

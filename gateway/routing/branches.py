@@ -42,8 +42,7 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 class Branch:
     """One backend of a route, for the clients of one protocol.
 
-    `safe` is True if its calls can be repeated even after they were sent.
-    """
+    `safe` is True if its calls can be repeated even after they were sent."""
 
     backend: str
     handler: Handler

@@ -65,8 +65,7 @@ class EndpointChoice:
     def none_there(self, waited: float | None = None) -> TransportError:
         """Return the error for a call when the backend has no endpoints.
 
-        `waited` is how long the call waited for an endpoint, in seconds.
-        """
+        `waited` is how long the call waited for an endpoint, in seconds."""
         text = f"backend {self.name!r} has no endpoint at the moment"
         if self.drained:
             text = (

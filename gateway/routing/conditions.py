@@ -110,8 +110,7 @@ class Conditions:
 
     def unmet_names(self, key: RoutingKey, model: str, operation: Operation) -> Iterator[str]:
         """Yield a description of each condition on names that the request does not meet; nothing if `names` returns
-        True.
-        """
+        True."""
         if self.listener not in ("", key.listener):
             yield f"listener is {key.listener!r}, not {self.listener!r}"
         if self.protocol not in ("", key.protocol):

@@ -25,7 +25,8 @@ class DrainState(Enum):
 
 
 class Drain:
-    """The drain of one endpoint. Sequences with state on the endpoint can continue for `seconds`."""
+    """The drain of one endpoint, which gets no new calls until an operator undoes the drain. Sequences with state on
+    the endpoint can continue for `seconds`."""
 
     __slots__ = ("_ends", "failed_moves", "is_moving", "since", "state")
 

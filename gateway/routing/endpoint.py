@@ -186,8 +186,7 @@ class Endpoint:
     def give_back(self, answered: bool = False) -> None:
         """Subtract a call from the number of calls in flight, and offer its slot to the backends.
 
-        This method is a `slots.Ended`; it ignores `answered`.
-        """
+        This method is a `slots.Ended`; it ignores `answered`."""
         self.in_flight -= 1
         if self._on_free:
             self.offer()
@@ -340,8 +339,7 @@ class Attempt:
           dead.
 
         For servers whose calls can take hours (`runs_to_the_end`), only a policy's `timeout` counts, not a client's
-        deadline.
-        """
+        deadline."""
         now, time_limit = self._clock(), request.time_limit
         if time_limit is None and runs_to_the_end:
             return
@@ -357,8 +355,7 @@ class Attempt:
 
 class PassthroughConnector:
     """A second Connector to an Endpoint's address, for `passthrough` routes. The Endpoint records the results of its
-    calls.
-    """
+    calls."""
 
     __slots__ = ("_connector", "_endpoint")
 

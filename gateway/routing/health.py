@@ -234,8 +234,7 @@ class EndpointHealth:
     def try_again(self) -> None:
         """Record that the gateway is sending a call to the endpoint although it is down.
 
-        Either the ejection is over and this call is a trial, or too many endpoints are down.
-        """
+        Either the ejection is over and this call is a trial, or too many endpoints are down."""
         if not self.is_left_out:
             self._is_on_trial = True
             self._until = self._clock() + max(self._seconds, self._ejection.seconds)

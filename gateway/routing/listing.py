@@ -53,8 +53,7 @@ class Remembered(Generic[Known]):
     ) -> None:
         """`wait` is how long `get` waits for a response, in seconds.
 
-        `first_wait`, if given, applies instead until there is a first response.
-        """
+        `first_wait`, if given, applies instead until there is a first response."""
         self._backend = backend
         self._question = Request(operation)
         self._clock = clock
@@ -172,8 +171,7 @@ class Listed:
 
 class Listing:
     """A Handler for the operation `models`. Clients of the protocols in `without_companions` have derivatives as
-    operations, so their lists contain no derivative models.
-    """
+    operations, so their lists contain no derivative models."""
 
     def __init__(
         self,
@@ -207,8 +205,7 @@ class Listing:
 async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
     """Return the models in the backends of routes with globs, with their routes.
 
-    `has_others` is True if the list also contains other models.
-    """
+    `has_others` is True if the list also contains other models."""
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
     await _ask(backends, starting, has_others=has_others)

@@ -96,8 +96,7 @@ class FairQueue(Generic[T]):
     """The queue of calls that wait for a free slot of a backend. It has at most `limit` waiting calls, in lines per
     client and model.
 
-    `until` estimates the seconds until the waiter at a position (1 is the next one) gets its slot, or returns None.
-    """
+    `until` estimates the seconds until the waiter at a position (1 is the next one) gets its slot, or returns None."""
 
     def __init__(self, name: str, limit: int, until: Callable[[int], float | None] = _unknown) -> None:
         self._name = name

@@ -33,8 +33,7 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
 async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target: Callable[[Endpoint], Target]) -> bool:
     """Return whether at least one of the endpoints is ready.
 
-    Query all endpoints in parallel. The responses do not affect their health.
-    """
+    Query all endpoints in parallel. The responses do not affect their health."""
     asking = [spawn(is_endpoint_ready(protocol, each, target(each))) for each in endpoints]
     try:
         for each in asyncio.as_completed(asking):
@@ -103,8 +102,7 @@ class BackendReadiness:
 
     `questions` contains a query function for each backend. The gateway calls these functions on demand, all in
     parallel, at most once a second for any number of callers. A backend that does not respond within `wait` seconds is
-    not ready.
-    """
+    not ready."""
 
     def __init__(
         self,
@@ -192,8 +190,7 @@ class Readiness:
     async def with_backends(self, request: Request) -> Answer:
         """Return whether both the listener and the required backends are ready.
 
-        If not, return a NotReady with the reason.
-        """
+        If not, return a NotReady with the reason."""
         if not self.of(request):
             return False
         why = await self._backends() if self._backends else ""
@@ -202,8 +199,7 @@ class Readiness:
     def online(self, request: Request) -> bool:
         """Take the listener online.
 
-        Raises GatewayError (PERMISSION_DENIED) if clients of this listener must not do that.
-        """
+        Raises GatewayError (PERMISSION_DENIED) if clients of this listener must not do that."""
         self._check(request)
         self._switched(request.listener, is_online=True)
         return True
@@ -211,8 +207,7 @@ class Readiness:
     def offline(self, request: Request) -> bool:
         """Take the listener offline.
 
-        Raises GatewayError (PERMISSION_DENIED) if clients of this listener must not do that.
-        """
+        Raises GatewayError (PERMISSION_DENIED) if clients of this listener must not do that."""
         self._check(request)
         self._switched(request.listener, is_online=False)
         return True

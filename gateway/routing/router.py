@@ -66,8 +66,7 @@ class Route:
     """A rule that assigns requests to backends if its conditions hold. It contains Destinations by client protocol:
     `whole` for the model itself and `companions` for its derivatives.
 
-    `joins_versions` is True if the backend's protocol joins a model and its version into one name.
-    """
+    `joins_versions` is True if the backend's protocol joins a model and its version into one name."""
 
     conditions: Conditions
     whole: Mapping[str, Destination]
@@ -79,8 +78,7 @@ class Route:
 class Reading:
     """One interpretation of the names in a request: as `model`, or as its derivative model that computes `derivative`.
 
-    `key` contains the names in this interpretation, with the version split off if the name contains one.
-    """
+    `key` contains the names in this interpretation, with the version split off if the name contains one."""
 
     key: RoutingKey
     model: str
@@ -186,8 +184,7 @@ class Router:
     def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
         """Return the possible interpretations of the names in `key`.
 
-        There is one interpretation, or there are two: a whole name, and a name with a version suffix.
-        """
+        There is one interpretation, or there are two: a whole name, and a name with a version suffix."""
         if self._is_named(key):
             return (Reading(key, key.model),)
         split = split_version(key.model) if key.protocol in self._joined and not key.version else None
@@ -222,8 +219,7 @@ def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:
 
 def _destination(route: Route, readings: tuple[Reading, ...]) -> Destination | None:
     """Return the Destination of a request with these interpretations; None if the route's conditions on names do not
-    hold.
-    """
+    hold."""
     whole = _read(route, readings[0])
     if len(readings) == 1:
         return whole

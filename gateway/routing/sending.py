@@ -29,8 +29,7 @@ class Sender:
 
     It determines their Targets if necessary. A Sender does not manage slots.
 
-    `has_tls` is True if all endpoints use TLS, regardless of the schemes in their addresses.
-    """
+    `has_tls` is True if all endpoints use TLS, regardless of the schemes in their addresses."""
 
     def __init__(
         self,

@@ -269,8 +269,7 @@ class LocalSlots:
     def note_sequence(self, request: Request, endpoint: Endpoint) -> None:
         """Record a request that has waited and got a slot of `endpoint`.
 
-        If the request belongs to a sequence, that endpoint now has the state.
-        """
+        If the request belongs to a sequence, that endpoint now has the state."""
         if (sequence := sequence_of(request)) is not None:
             self.sequences.note(request, sequence, endpoint)
 
@@ -384,8 +383,7 @@ class LocalSlots:
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
     """Return True if a request that failed with `error` can go to another endpoint in `able`.
 
-    This requires that nothing was sent to the failed endpoint, and that an endpoint in `able` is not in `tried`.
-    """
+    This requires that nothing was sent to the failed endpoint, and that an endpoint in `able` is not in `tried`."""
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 

@@ -80,8 +80,7 @@ class Targets:
         self.changes: dict[Endpoint, int] = {}
         """For each endpoint, how often a different server was detected there.
 
-        An endpoint is missing here until that happens for the first time.
-        """
+        An endpoint is missing here until that happens for the first time."""
         for endpoint in endpoints:
             self.add(endpoint)
 

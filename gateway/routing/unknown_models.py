@@ -67,8 +67,7 @@ class UnknownModels:
     ) -> str | None:
         """Return another model that the client might mean by `model`, and that the principal has permission to use.
 
-        Return None if a route names `model` itself, or if there is no similar name.
-        """
+        Return None if a route names `model` itself, or if there is no similar name."""
         visible = self._visible(listener, protocol)
         if model in visible.versions:
             return None

@@ -49,8 +49,7 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
 def whole_or_version(whole: Destination, split: Destination) -> Destination:
     """Return a Destination that tries `whole` first, and `split` if the backend does not have that model.
 
-    If the backend has neither, the error is about the whole name, which is the one that the client used.
-    """
+    If the backend has neither, the error is about the whole name, which is the one that the client used."""
 
     async def handler(request: Request) -> Answer:
         assert whole.handler is not None
@@ -90,8 +89,7 @@ def whole_or_version(whole: Destination, split: Destination) -> Destination:
 def _second_attempt(unknown: GatewayError) -> Iterator[None]:
     """Try the name with the version.
 
-    If the backend does not have that model either, raise `unknown`, the first not-found error.
-    """
+    If the backend does not have that model either, raise `unknown`, the first not-found error."""
     try:
         yield
     except GatewayError as error:

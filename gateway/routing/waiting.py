@@ -42,8 +42,7 @@ class Lines:
 class WaitingCalls:
     """The waiting calls of one backend.
 
-    `slots` is the maximum number of parallel calls on each endpoint (0: no limit).
-    """
+    `slots` is the maximum number of parallel calls on each endpoint (0: no limit)."""
 
     def __init__(self, settings: QueueSettings, choice: EndpointChoice, slots: int, clock: Callable[[], float]) -> None:
         self._name = choice.name
@@ -74,8 +73,7 @@ class WaitingCalls:
     def seconds_until(self, place: int) -> float | None:
         """Estimate the seconds until the call at this queue position (1 is the next one) gets a slot.
 
-        Return None before the first call has ended, or if the number of slots is not limited.
-        """
+        Return None before the first call has ended, or if the number of slots is not limited."""
         return self.times.until(place, self.slots * len(self._choice.endpoints))
 
     def waits_for_endpoint(self, request: Request) -> bool:

@@ -140,8 +140,7 @@ def _tried(
 ) -> tuple[tuple[RouteTried, ...], str | None]:
     """Return all routes that the client has permission to see, and the name of the matching route.
 
-    `places` maps each route's identity to its name.
-    """
+    `places` maps each route's identity to its name."""
     found: list[RouteTried] = []
     taken: str | None = None
     for route, destination in router.tried(_key(request)):

@@ -41,8 +41,7 @@ _FITTED = (("fit", "inputs"), ("fit reply", "outputs"))
 class LiveExplanation:
     """The explanation of one request: the data that is not in the request's Record.
 
-    The client needs the permissions `needed` to see the explanation.
-    """
+    The client needs the permissions `needed` to see the explanation."""
 
     def __init__(self, needed: tuple[Permission, ...]) -> None:
         self.decision: Decision | None = None

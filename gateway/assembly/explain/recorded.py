@@ -121,8 +121,7 @@ def arrive(
 
 def _listeners(config: Config, protocols: Mapping[str, Protocol], protocol: str, name: str) -> Sequence[ListenerConfig]:
     """Return the listeners that can get a request of this protocol. If the protocol is unknown, return all that serve
-    HTTP.
-    """
+    HTTP."""
     named = [each for each in config.listeners if name in ("", each.name)]
     if not named:
         raise RecordingError(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")

@@ -77,8 +77,7 @@ class ErrorShown:
 class CallShown:
     """A message to a backend.
 
-    `reply`, `error`, and the durations after `encode` have values only if the request was sent to the backend.
-    """
+    `reply`, `error`, and the durations after `encode` have values only if the request was sent to the backend."""
 
     backend: str
     endpoint: str
@@ -93,8 +92,8 @@ class CallShown:
 
 @frozen
 class Explanation:
-    """The explanation of a request, by stage. Stages that the request does not reach are empty. Durations are in
-    seconds."""
+    """An explanation of how the gateway processes one request, by stage. Stages that the request does not reach are
+    empty. Durations are in seconds."""
 
     listener: str
     protocol: str
@@ -139,8 +138,7 @@ class Watch:
         self._awaited: dict[int, Call] = {}
         """Calls, by the identity of the message or response that the next stage gets.
 
-        The Call keeps this object alive, so its identity stays unique.
-        """
+        The Call keeps this object alive, so its identity stays unique."""
         self.backend_of: Callable[[str], str] = lambda address: ""
         """Returns the name of the backend at an address."""
 
@@ -184,8 +182,7 @@ class Watch:
     def call(self, message: Message, address: str, headers: FixedFields) -> Call:
         """Return the Call of this message, with its `headers`.
 
-        Create the Call for a relayed message, which no codec encodes.
-        """
+        Create the Call for a relayed message, which no codec encodes."""
         call = self._awaited.get(id(message))
         if call is None:
             call = Call(Target(self.backend_of(address), address), None, message, 0.0)
@@ -239,8 +236,7 @@ class WatchedConnector:
 
 async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Protocol], *, send: bool) -> Explanation:
     """Explain how a gateway with `config` processes the request in `arrival`. If `send` is True, also send it to a
-    backend.
-    """
+    backend."""
     watch = Watch()
     loop = asyncio.get_running_loop()
     assumed: tuple[Assumption, ...] = ()
@@ -352,8 +348,7 @@ class _Journey:
     def _passing(self, message: Message, protocol: Protocol, settings: ListenerSettings) -> Request | None:
         """Return the request if the gateway relays it without decoding.
 
-        The explanation shows its content if the request can be decoded.
-        """
+        The explanation shows its content if the request can be decoded."""
         request = unread(message, protocol, settings)
         if request is None or self._assembly.router.select(request).relay is not protocol.relay:
             return None
@@ -515,8 +510,7 @@ def shown_message(message: Message) -> MessageShown:
 def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:
     """Return `message` with references instead of values from files or environment variables, which could be secrets.
 
-    Forms can insert such values into headers and bodies.
-    """
+    Forms can insert such values into headers and bodies."""
     beginning = message.beginning
     for text, reference in references.items():
         beginning = beginning.replace(json.dumps(text), json.dumps(reference))

@@ -357,8 +357,7 @@ def _shaped(vector: Array, shape: Shape) -> Array:
 def _has_elements(shape: Shape, wanted: Shape | None, rows: int | None) -> bool:
     """Return True if a vector has the length of a tensor of the shape `wanted`, row by row.
 
-    If the shape is unknown, compare only the number of rows.
-    """
+    If the shape is unknown, compare only the number of rows."""
     if rows is not None and shape[:1] != (rows,):
         return False
     return wanted is None or prod(shape) == prod(wanted)

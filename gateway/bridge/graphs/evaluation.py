@@ -102,8 +102,7 @@ class GraphEvaluation:
         self._users: dict[str, int] | None = None
         """For each step, the number of other steps that still wait for its outputs.
 
-        If it is None, all outputs are kept.
-        """
+        If it is None, all outputs are kept."""
 
     def hold(self, size: int) -> None:
         """Count `size` bytes for this request.
@@ -317,8 +316,7 @@ class GraphEvaluation:
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
         """Return a constant, converted to the datatype of another argument.
 
-        It also gets that argument's shape if the transform is elementwise, otherwise its number of rows.
-        """
+        It also gets that argument's shape if the transform is elementwise, otherwise its number of rows."""
         try:
             if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
                 array = cast(array, datatype_of(other.dtype), "the constant")

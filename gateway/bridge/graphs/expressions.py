@@ -33,8 +33,7 @@ The limit is needed because a name can refer to several values, which in turn re
 @frozen
 class Reference:
     """A reference to a tensor of the request (`step` is empty) or to an output of a step (its only output if `tensor`
-    is empty).
-    """
+    is empty)."""
 
     step: str
     tensor: str
@@ -130,8 +129,7 @@ class Names:
 
     def value(self, name: str, depth: int) -> Expression:
         """Return the value called `name` under `steps`, at nesting depth `depth`. Raise GraphError if it depends on
-        itself.
-        """
+        itself."""
         if name not in self._read:
             if name in self._reading:
                 circle = " -> ".join([*self._reading[self._reading.index(name) :], name])

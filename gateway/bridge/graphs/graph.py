@@ -89,8 +89,7 @@ class GraphKeys:
     """`{OUTPUT: VALUE}`: the value of each output, in order."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """`{INPUT: DATATYPE SHAPE}`, in order, such as `{theta: "FP64 [-1, 2]"}`. A first -1 before other dimensions is the
-    batch dimension.
-    """
+    batch dimension."""
     steps: Mapping[str, StepKeys | object] = field(default_factory=dict)
     """Steps by name, in any order. A step is a model call or a value. Steps that do not depend on each other run in
     parallel."""

@@ -201,8 +201,7 @@ class GraphModel:
     def _differentiated(self, given: Mapping[str, Tensor], name: str, types: Types) -> str:
         """Return the name of the output or input at the position that the index tensor `name` contains.
 
-        Raise GatewayError if that output or input is not a float tensor, and DecodeError if it does not exist.
-        """
+        Raise GatewayError if that output or input is not a float tensor, and DecodeError if it does not exist."""
         if name == "out_wrt":
             role, specs = "output", {each: types.of(value) for each, value in self.graph.outputs.items()}
         else:

@@ -23,8 +23,7 @@ Kind = Literal["input", "step", "output"]
 class Box:
     """A box for an input, a step or an output.
 
-    `about` is a step's model. For other boxes, it is the value or, if known, the type.
-    """
+    `about` is a step's model. For other boxes, it is the value or, if known, the type."""
 
     name: str
     kind: Kind
@@ -89,8 +88,7 @@ def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> 
 def _columns(graph: Graph) -> dict[str, int]:
     """Return the column of each step: the one after the last column on which the step depends.
 
-    Steps in the same column run in parallel.
-    """
+    Steps in the same column run in parallel."""
     columns: dict[str, int] = {}
     for name, step in graph.steps.items():
         columns[name] = 1 + max((columns[each.step] for each in step.needs if each.step), default=0)

@@ -89,8 +89,7 @@ class StepSignatures:
         """Run the queries once for all requests that arrive in the meantime.
 
         Raises the errors of the queries, or GatewayError (DEADLINE_EXCEEDED) if the deadline of this request has
-        passed.
-        """
+        passed."""
         asking = self._asking.get(ask)
         if asking is None:
             # Other requests might still wait for the responses after this request has ended.

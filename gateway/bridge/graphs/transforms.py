@@ -41,8 +41,7 @@ class GraphError(ValueError):
 class Transform(ABC):
     """A pure function of tensors, applied between the steps of a graph, with its options.
 
-    `takes` is the number of tensors that it takes; None means a list of one or more.
-    """
+    `takes` is the number of tensors that it takes; None means a list of one or more."""
 
     takes: ClassVar[int | None] = None
     has_derivative: ClassVar[bool] = True
@@ -74,8 +73,7 @@ class Transform(ABC):
     def push(self, tangents: Sequence[Array]) -> Array:
         """Return the product of the Jacobian with `tangents`, which have the tensors' shapes.
 
-        Transforms are linear, so this is the function itself.
-        """
+        Transforms are linear, so this is the function itself."""
         return self.apply(tangents)
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
@@ -117,8 +115,7 @@ def _common(one: int, other: int) -> int:
 def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
     """Return the common shape of all tensors, ignoring the axis `but`.
 
-    Sizes that some tensors leave open are taken from the others.
-    """
+    Sizes that some tensors leave open are taken from the others."""
     shape = list(specs[0].shape)
     for each in specs[1:]:
         fits = len(each.shape) == len(shape) and all(
@@ -507,8 +504,7 @@ def _factors(value: object, name: str) -> tuple[float, ...]:
 def _made(kind: type[Transform], **read: Callable[[object, str], Any]) -> Callable[[Mapping[str, object]], Transform]:
     """Return a function that creates a transform from its options.
 
-    `read` contains a parser for each option, by the option's name in YAML.
-    """
+    `read` contains a parser for each option, by the option's name in YAML."""
 
     def make(options: Mapping[str, object]) -> Transform:
         for name in options:

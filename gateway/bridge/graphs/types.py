@@ -21,8 +21,7 @@ class UnknownSignatureError(GraphError):
 class Types:
     """The types in a graph. `signatures` contains, by step, the signature of the model that the step calls.
 
-    Steps whose models' inputs and outputs are unknown are missing there; their tensors cannot be checked.
-    """
+    Steps whose models' inputs and outputs are unknown are missing there; their tensors cannot be checked."""
 
     def __init__(self, graph: Graph, signatures: Mapping[str, Signature]) -> None:
         self.graph = graph
@@ -115,8 +114,7 @@ class Types:
     def _check_rows(self) -> None:
         """Raise GraphError if the types show that the value of a row depends on other rows.
 
-        This matters because finite differences use the rows of one batch as points.
-        """
+        This matters because finite differences use the rows of one batch as points."""
         for step in self.graph.steps.values():
             self._check_rows_of(step)
             for value in step.inputs.values():
@@ -207,8 +205,7 @@ class Types:
     def _has(self, operation: Operation) -> bool:
         """Return True if the derivative exists for all float outputs with respect to all float inputs.
 
-        For batches, it must exist row by row.
-        """
+        For batches, it must exist row by row."""
         inputs = [each for each in self.graph.inputs if _is_float(each)]
         outputs = [each for each in self.graph.outputs.values() if _is_float(self.of(each))]
         has_rows = any(is_batch(each.shape) for each in self.graph.inputs)
@@ -238,8 +235,7 @@ class Types:
     def _is_differentiable(self, expression: Expression, has_rows: bool) -> bool:
         """Return True if a value is a differentiable function of its tensors.
 
-        If `has_rows` is True, it must be differentiable row by row.
-        """
+        If `has_rows` is True, it must be differentiable row by row."""
         match expression:
             case Transformed() if self._depends(expression):
                 specs = self.arguments(expression)

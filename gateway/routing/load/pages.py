@@ -49,8 +49,7 @@ class PageMeter(typing.Protocol):
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
         """Record the load of an endpoint from a page, in short steps between which other tasks can run. Raises
-        DecodeError.
-        """
+        DecodeError."""
 
 
 class TritonPageMeter:
@@ -182,8 +181,7 @@ class LoadPages:
 
     def _begun(self, endpoint: Endpoint, now: float) -> _Server:
         """Add a new endpoint. All new endpoints are fetched immediately and in parallel, because calls do not wait for
-        loads.
-        """
+        loads."""
         server = self._servers[endpoint] = _Server(self._asking.page(endpoint), self._asking.meter(), now)
         return server
 

@@ -130,8 +130,7 @@ class ReportedLoads:
     def note_use(self, endpoint: Loaded, use: float) -> None:
         """Record the server's use, which is 0 or more, in any unit.
 
-        The load stays unknown until the server has answered calls.
-        """
+        The load stays unknown until the server has answered calls."""
         known = self._uses.get(endpoint)
         if known is None:
             self._uses[endpoint] = _Use(endpoint.health.answers, self._clock())
@@ -173,8 +172,7 @@ class _Use:
 
     def add(self, use: float, answers: int, at: float) -> float | None:
         """Add the interval since the last report. Return the use that one call per second causes, or None while it is
-        unknown.
-        """
+        unknown."""
         passed = at - self._at
         if passed > 0:
             kept = 0.5 ** (passed / HALF_SECONDS)

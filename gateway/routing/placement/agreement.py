@@ -12,8 +12,7 @@ from typing import Protocol
 def rendezvous(model: str, address: str) -> int:
     """Return the weight of a server for a model.
 
-    If several servers are equally suitable, the one with the largest weight gets the model.
-    """
+    If several servers are equally suitable, the one with the largest weight gets the model."""
     joined = f"{model}\0{address}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 

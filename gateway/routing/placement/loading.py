@@ -116,9 +116,7 @@ class Loader:
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement, client: str | None = None) -> None:
-        """Handle a waiting call for a model that no reachable server has. If `client` is empty, the call was already
-        waiting before.
-        """
+        """Handle a call that waits for a model that no reachable server has; `client` is empty if it waited before."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
@@ -133,8 +131,7 @@ class Loader:
             asyncio.get_running_loop().call_soon(self._advance_now)
 
     def why_not(self, placement: Placement) -> GatewayError | None:
-        """Return the error for a call to a model that no server has, or None if the call causes the model to be
-        loaded."""
+        """Return the error for a call to a model that no server has, or None if the call makes a server load it."""
         if self._is_being_loaded(placement):
             return None
         model, now, failure = placement.model, self._clock(), placement.failure
@@ -304,9 +301,7 @@ class Loader:
                 return  # the error is in the log
 
     async def _load(self, step: LoadStep, place: ModelReplica, request: ControlRequest) -> bool:
-        """Unload other models if necessary, then load a model. If this fails, raise a GatewayError that contains the
-        reason.
-        """
+        """Unload other models if necessary, then load a model. Raises a GatewayError with the reason if this fails."""
         placement, address = step.placement, place.endpoint.address
         try:
             if not await self._may_load(placement, place):
@@ -361,8 +356,7 @@ class Loader:
     async def _make_room(self, step: LoadStep) -> None:
         """Unload the victims.
 
-        An error here does not count as a failed load of the model, because another server can load it.
-        """
+        An error here does not count as a failed load of the model, because another server can load it."""
         try:
             await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
         except GatewayError as error:
@@ -423,9 +417,7 @@ class Loader:
         self._table.became(placement, place, ReplicaState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
-        """Unload a replica when its calls in flight have ended, or after `timeout`, because a stream could continue
-        forever.
-        """
+        """Unload a replica after its last call, or after `timeout`, because a stream could continue forever."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()
@@ -456,8 +448,7 @@ class Loader:
 
 def _may_be_reported(place: ModelReplica) -> bool:
     """Return True if the server might report the model although the model has not been loaded there since the last
-    query.
-    """
+    query."""
     return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 
 

@@ -84,7 +84,7 @@ class LoadStep:
 
 
 class Capacity:
-    """The capacity of one server: used by models, and free."""
+    """The capacity of one server: how much its models use, and how much is free."""
 
     __slots__ = ("_of_clients", "_settings", "count", "places", "size")
 
@@ -142,8 +142,7 @@ class Capacity:
     def left(self) -> float:
         """The free fraction of the limits.
 
-        Without limits, a number that is larger for fewer loaded models.
-        """
+        Without limits, a number that is larger for fewer loaded models."""
         settings = self._settings
         shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
@@ -280,8 +279,7 @@ class ServerCapacities:
     def _cost(self, step: LoadStep) -> tuple[int, float, int]:
         """Return the sort key of a step: the most recent use among its victims.
 
-        Servers that have failed to load the model sort last.
-        """
+        Servers that have failed to load the model sort last."""
         used = max(-math.inf if self._is_surplus(placement) else place.last_used for placement, place in step.victims)
         failures = _failures(step.placement, step.endpoint)
         return failures, used, -rendezvous(step.placement.model, step.endpoint.address)
@@ -325,8 +323,7 @@ def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[Mo
     """Return the replicas of a model beyond `max_copies`. They can exist if two gateways without coordination load the
     model.
 
-    All gateways keep the same replicas: the first ones in rendezvous order.
-    """
+    All gateways keep the same replicas: the first ones in rendezvous order."""
     if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]

@@ -58,8 +58,7 @@ class RedisClient(Protocol):
 class RedisAgreement:
     """A LoadCoordinator that uses leases.
 
-    `fleet` is a name that all gateways in front of the same servers share, and that other groups do not use.
-    """
+    `fleet` is a name that all gateways in front of the same servers share, and that other groups do not use."""
 
     is_shared = True
 

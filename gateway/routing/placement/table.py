@@ -33,13 +33,13 @@ class ReplicaState(Enum):
     """The values are the words that reports show."""
 
     HELD = "held"
-    """The server has the model and gets calls for it."""
+    """A server that has the model and gets calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
-    """The server could not load the model, or has responded that it does not have the model although it lists it."""
+    """A server that could not load the model, or has responded that it does not have the model although it lists it."""
     GONE = "gone"
-    """The server has lost the model. Calls in flight there continue."""
+    """A server that has lost the model. Calls in flight there continue."""
 
 
 @frozen
@@ -88,8 +88,7 @@ class PlacedModel:
 class LoadFailure:
     """A load that a server has rejected.
 
-    `why` is the server's error message. `until` is the earliest time of the next attempt.
-    """
+    `why` is the server's error message. `until` is the earliest time of the next attempt."""
 
     endpoint: Endpoint
     why: str
@@ -540,8 +539,7 @@ class Placements:
     def entries(self) -> tuple[ModelEntry, ...]:
         """Return each model on any endpoint once, with all its versions, sorted by name.
 
-        Models that are in a repository but not loaded have the state UNAVAILABLE.
-        """
+        Models that are in a repository but not loaded have the state UNAVAILABLE."""
         if self._entries is None:
             self._entries = tuple(entry for name in sorted(self.models) for entry in _entries(self.models[name]))
         return self._entries

@@ -30,8 +30,7 @@ INTERVAL = 0.1
 class Draining:
     """Drains endpoints. `backends` returns the backends in use.
 
-    If there are `workers`, which send the calls, it also drains the endpoints there.
-    """
+    If there are `workers`, which send the calls, it also drains the endpoints there."""
 
     def __init__(self, backends: Callable[[], Mapping[str, Backend]], workers: Workers | None = None) -> None:
         self._backends = backends

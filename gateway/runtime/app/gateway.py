@@ -61,8 +61,7 @@ class Gateway:
     - `tap`: Receives the requests and responses on all listeners.
     - `part`: The role of this process in a gateway with several processes.
 
-    `state` describes the current configuration and its parts, for code that reports about them.
-    """
+    `state` describes the current configuration and its parts, for code that reports about them."""
 
     def __init__(
         self,
@@ -121,8 +120,7 @@ class Gateway:
     def _own_addresses(self) -> list[str]:
         """The addresses that this process binds, or will bind, for clients and operators.
 
-        They do not include sample servers, because these are model servers.
-        """
+        They do not include sample servers, because these are model servers."""
         config = self.state.config
         bound = [each.address for each in (*self.state.listeners.values(), *self.ports.all.values())]
         return [*bound, *map(str, (*(one.bind for one in config.listeners), *binds(config).values()))]
@@ -300,8 +298,7 @@ class Gateway:
         """Report not ready, accept no more connections, wait at most `seconds` for requests in flight, and then close
         everything.
 
-        Return the number of cancelled requests. This call can be cancelled and repeated with less time.
-        """
+        Return the number of cancelled requests. This call can be cancelled and repeated with less time."""
         self.announce_end()
         ends_at, assembly = self._clock() + seconds, self.state.assembly
         assembly.stop()
@@ -331,8 +328,7 @@ class Gateway:
     async def clear_caches(self, place: str) -> list[str]:
         """Clear the caches of the `cache` policies at `place` in all processes, or all caches if `place` is empty.
 
-        Return the locations of the cleared caches.
-        """
+        Return the locations of the cleared caches."""
         found = [(at, each) for at, each in self.state.assembly.policing.caches if place in ("", at)]
         for _, each in found:
             each.clear()

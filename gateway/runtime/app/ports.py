@@ -63,8 +63,7 @@ class Ports:
 
     def opening(self, config: Config, before: Config | None = None) -> list[str]:
         """Return the names of the ports in `config`, except ports that have the same address in the configuration
-        `before`.
-        """
+        `before`."""
         if not self._part.has_ports:
             return []
         bound = {} if before is None else binds(before)

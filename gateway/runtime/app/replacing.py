@@ -103,8 +103,7 @@ class Replacements:
     async def end(self, replaced: Replaced, new: Assembly, seconds: float) -> None:
         """Free the addresses of removed listeners and ports.
 
-        Requests in flight end in the background. Requests on removed listeners have `seconds` to end.
-        """
+        Requests in flight end in the background. Requests on removed listeners have `seconds` to end."""
         self.listeners.update(replaced.listeners)
         try:
             for listener in replaced.listeners:
@@ -138,8 +137,7 @@ class Replacements:
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Run the garbage collector on the ended parts.
 
-        By itself, the interpreter does this only after millions of new objects, which means after dozens of reloads.
-        """
+        By itself, the interpreter does this only after millions of new objects, which means after dozens of reloads."""
         self._ending.discard(task)
         if not task.cancelled():
             gc.collect()

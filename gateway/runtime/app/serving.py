@@ -50,8 +50,7 @@ class Serving:
     ) -> None:
         """Use these settings from now on for requests on open streams.
 
-        Other requests use them once the listener gets new Exchanges.
-        """
+        Other requests use them once the listener gets new Exchanges."""
         self._settings, self._assembly = replace(settings, relays=assembly.router.relays), assembly
         self._explains = explains
         self._select = self._selecting(log_calls)

@@ -37,8 +37,7 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return a JSON object with `time`, `level`, `log` (the part of the gateway) and `message`.
 
-        It also contains the request `id` and `error` (a traceback) if they exist.
-        """
+        It also contains the request `id` and `error` (a traceback) if they exist."""
         members = {
             "time": _time(record),
             "level": record.levelname.lower(),

@@ -25,8 +25,7 @@ With this value, 256 requests in flight trigger no collection."""
 def run(program: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine to completion.
 
-    It runs on uvloop or, on Windows, which uvloop does not support, on Python's own event loop.
-    """
+    It runs on uvloop or, on Windows, which uvloop does not support, on Python's own event loop."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     # Imported modules live as long as the process, so freeze them: the garbage collector does not need to scan them.
     gc.collect()

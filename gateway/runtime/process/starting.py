@@ -71,8 +71,7 @@ def collect_rarely() -> None:
 def end_with_the_parent() -> None:
     """Make the kernel kill this process when its parent ends, even if this process is stopped or does not respond.
 
-    This works only on Linux. On other systems, the process itself must detect the end of its parent.
-    """
+    This works only on Linux. On other systems, the process itself must detect the end of its parent."""
     if sys.platform == "linux":
         from ctypes import CDLL  # a slow import that few processes need
 

@@ -23,8 +23,7 @@ class Addresses:
         self._reserved: dict[tuple[Address, str], tuple[Address, list[socket.socket]]] = {}
         """The reserved sockets, by configured address.
 
-        With port 0, the key also contains the owner of the address, so each owner keeps its own port.
-        """
+        With port 0, the key also contains the owner of the address, so each owner keeps its own port."""
 
     def shared(self, config: Config) -> Config:
         """Return `config` for workers: all addresses are reserved, and port 0 is replaced by the reserved port.

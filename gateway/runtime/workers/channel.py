@@ -50,8 +50,7 @@ class Channel(asyncio.Protocol):
     @property
     def unanswered(self) -> int:
         """The number of messages sent from this end that have no reply yet, including messages whose future was
-        cancelled.
-        """
+        cancelled."""
         return len(self._asked)
 
     def tell(self, kind: str, *values: object) -> None:

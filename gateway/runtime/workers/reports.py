@@ -36,8 +36,7 @@ class WorkerReport:
     `grown` contains refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
     `unlogged` messages of the payload log, and counts of graph steps. `key_uses` contains, by key id, the time of each
     API key's last use and the number of uses since the previous report. `connections` and `requests` are the open
-    connections and requests of each listener. `calls` are the calls in flight, by backend and endpoint address.
-    """
+    connections and requests of each listener. `calls` are the calls in flight, by backend and endpoint address."""
 
     grown: Mapping[tuple[str, str], int]
     counters: Counters

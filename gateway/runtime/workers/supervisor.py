@@ -139,8 +139,7 @@ class WorkerProcess:
     async def reload(self, config: Config, generation: Generation) -> str:
         """Change to `config`, which the supervisor already uses.
 
-        Return an empty string, or the reason why the worker cannot do that.
-        """
+        Return an empty string, or the reason why the worker cannot do that."""
         self.slots.join(generation)
         return str(await self.channel.ask("reload", pickle.dumps(config), generation.number))
 
@@ -164,8 +163,7 @@ class Supervisor:
     `gateway serve` uses it instead of a Gateway, so it has the same methods for commands.
 
     `gateway` is the supervisor's own part, which owns the backends' state and serves the health port and the status
-    API.
-    """
+    API."""
 
     def __init__(self, config: Config, count: int) -> None:
         self._count = count
@@ -276,8 +274,7 @@ class Supervisor:
         """Fetch the workers' counts periodically, so few counts are lost if a worker is killed.
 
         Also kill workers whose processes are stopped (by a signal) in two consecutive checks, because the kernel
-        continues to give them connections.
-        """
+        continues to give them connections."""
         stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
@@ -502,8 +499,7 @@ class Supervisor:
 def is_stopped(pid: int) -> bool:
     """Return True if a signal has stopped the process, which means that its state in /proc/PID/stat is T.
 
-    A process in a debugger has the state t. Return False on systems without /proc.
-    """
+    A process in a debugger has the state t. Return False on systems without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):
@@ -534,8 +530,7 @@ def _in_use(generation: Generation) -> Iterator[None]:
 async def _reloaded(worker: WorkerProcess, config: Config, generation: Generation) -> str:
     """Return why the worker cannot change to `config`.
 
-    Return an empty string if it has changed, or if it has ended and will restart with `config`.
-    """
+    Return an empty string if it has changed, or if it has ended and will restart with `config`."""
     try:
         return await worker.reload(config, generation)
     except ChannelClosedError:

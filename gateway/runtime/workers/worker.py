@@ -40,8 +40,7 @@ def main(descriptor: int) -> None:
 class Worker:
     """A worker, which is one of several processes that serve clients.
 
-    It holds the worker's end of the channel, and handles the messages from the supervisor.
-    """
+    It holds the worker's end of the channel, and handles the messages from the supervisor."""
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
@@ -123,8 +122,7 @@ class Worker:
     async def _reload(self, written: bytes, generation: int) -> str:
         """Change to another configuration.
 
-        Return an empty string. If the change is not possible, return the reason; in that case, nothing has changed.
-        """
+        Return an empty string. If the change is not possible, return the reason; in that case, nothing has changed."""
         config: Config = pickle.loads(written)
         before, backends = (self._limited, self._placed, self._generation), self.gateway.state.assembly.backends
         self._share(config, generation)
