@@ -116,7 +116,7 @@ class Loader:
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement, client: str | None = None) -> None:
-        """Handle a call that waits for a model that no reachable server has; `client` is empty if it waited before."""
+        """Handle a call that waits for a model that no reachable server has; `client` is None if it waited before."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
