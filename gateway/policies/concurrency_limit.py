@@ -45,7 +45,7 @@ class Settings(Documented):
 
     @property
     def not_shared(self) -> bool:
-        """True for an adaptive limit, because each worker would derive its own limit from its own calls."""
+        """True if the limit is adaptive, because each worker would derive its own limit from its own calls."""
         return self.calls is not None
 
     @model_validator(mode="after")

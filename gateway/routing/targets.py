@@ -80,7 +80,8 @@ class Targets:
         self.changes: dict[Endpoint, int] = {}
         """For each endpoint, how often a different server was detected there.
 
-        An endpoint is missing here until that happens for the first time."""
+        Endpoints where this has never happened are missing.
+        """
         for endpoint in endpoints:
             self.add(endpoint)
 
