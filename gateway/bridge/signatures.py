@@ -173,7 +173,7 @@ class RouteSignatures:
         return metadata
 
     async def _lists(self, model: str, version: str) -> bool:
-        """Return True if the backend can list its models and the list has this model."""
+        """Return True if the backend can list its models and the list contains this model."""
         try:
             entries = await self._backend.handler(Request(Operation.MODELS))
         except GatewayError:

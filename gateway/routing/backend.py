@@ -198,7 +198,7 @@ class Backend:
     # --- requests ---
 
     async def __call__(self, request: Request) -> Answer:
-        """Return the response of one endpoint, or, for CONTROL_OPERATIONS, the combined response of all endpoints.
+        """Return the response of one endpoint or, for CONTROL_OPERATIONS, the combined response of all endpoints.
 
         Raises:
             GatewayError: same as `exchange.ask`; also RESOURCE_EXHAUSTED if too many calls are waiting, and UNAVAILABLE

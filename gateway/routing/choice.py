@@ -43,8 +43,9 @@ class EndpointChoice:
             self.on_change(endpoints)
 
     def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """Return the strategy's endpoint among the endpoints outside `tried` with fewer than `limit` calls in flight
-        (0: no limit). If that endpoint is down, return another one. Return None if all are busy or tried.
+        """Return the endpoint that the strategy chooses among those that are not in `tried` and have fewer than `limit`
+        calls in flight (0: no limit). If that endpoint is down, return another one. Return None if all are busy or
+        tried.
 
         Raises:
             TransportError: UNAVAILABLE (unreachable) if all endpoints are left out.

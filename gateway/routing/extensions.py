@@ -88,7 +88,7 @@ class ServerExtensions:
 
 
 class AllStatistics:
-    """A Handler for `all-statistics`: the statistics of all backends' models, under the names that clients use."""
+    """A Handler for `all-statistics`: the statistics of all backends' models, by the names that clients use."""
 
     def __init__(self, routes: Sequence[Extended]) -> None:
         self._routes = tuple(routes)

@@ -40,8 +40,8 @@ class DifferenceKind(StrEnum):
 
 @frozen
 class OutputDifference:
-    """How one output differs. `expected` and `actual` are datatypes or shapes as text, and empty if the output is
-    missing on one side. `elements` is set if the values differ."""
+    """How one output differs. `expected` and `actual` are datatypes or shapes as text, and empty if that response does
+    not contain the output. `elements` is set if the values differ."""
 
     output: str
     kind: DifferenceKind

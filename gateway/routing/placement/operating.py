@@ -96,7 +96,7 @@ class OperatedLoader(Loader):
         await outlived_by(self._spawn(self._unload(placement, place, request)))
 
     async def load_elsewhere(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """Load the models that only `endpoint` has on other servers, most recently used first.
+        """On other servers, load the models that only `endpoint` has, most recently used first.
 
         A model never replaces a more recently used model. Models that could not be loaded are loaded when clients
         request them. Return these models, with the reasons."""

@@ -143,7 +143,7 @@ class PlacedSlots:
     # --- changes in the table ---
 
     def holds_more(self, endpoint: Endpoint) -> None:
-        """Give waiting calls to an endpoint that now has another model."""
+        """Give waiting calls to an endpoint that now has an additional model."""
         while self.local.hand_over(endpoint):
             pass
 

@@ -111,7 +111,7 @@ class Draining:
         return [each.loader for each in found if each.loader and each.is_on_demand]
 
     async def _move_models(self, endpoint: Endpoint, drain: Drain) -> None:
-        """Load the models that only `endpoint` has on other servers, until the drain's time is over."""
+        """On other servers, load the models that only `endpoint` has, until the drain's time is over."""
         failed: list[str] = []
         try:
             async with asyncio.timeout(drain.seconds_left):
