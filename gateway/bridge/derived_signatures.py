@@ -1,4 +1,4 @@
-"""Caches the signatures that a route derives from those in a SignatureCache."""
+"""Caches the signatures that a route derives from a SignatureCache."""
 
 from collections.abc import Callable
 

@@ -3,8 +3,8 @@
 A request for a missing derivative is adapted to the signature of the derivative model, like a request for the model's
 own derivative. Then the model is evaluated at the points from `finite_differences`. If the model takes batches, the
 points form one batch; otherwise each point is a separate call, with as many parallel calls as the backend allows for
-one batch. The calls belong to the requesting client, so in the queue they take turns with its other calls and those of
-other clients. The first failing call cancels the rest.
+one batch. The calls belong to the requesting client, so in the queue they take turns with its other calls and with
+calls of other clients. The first failing call cancels the rest.
 
 The Hessian is computed from two or more gradients along `vec`: the model's own gradients if it has them, otherwise
 gradients computed here.

@@ -16,8 +16,8 @@ client's fault. A mismatch in a response raises a GatewayError (INTERNAL), becau
 signature contains no tensors; in this case, tensors keep their datatypes and shapes.
 
 Invariants: the backend's inputs have the names, datatypes, ranks and order of its signature. All inputs with a batch
-dimension have the same number of rows, and so have all outputs. The client gets the outputs that it requested, in that
-order, in datatypes that its protocol supports.
+dimension have the same number of rows. The same holds for outputs. The client gets the outputs that it requested, in
+that order, in datatypes that its protocol supports.
 """
 
 from collections.abc import Mapping, Sequence

@@ -58,8 +58,8 @@ class ModelMetadata:
         return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Return the operations that clients can use: those that the model claims. The route adds inference if it
-        combines a stream into one response, and removes it if the client's protocol cannot carry one of the model's
+        """Return the operations that clients can use: the operations that the model claims. The route adds inference if
+        it combines a stream into one response, and removes it if the client's protocol cannot carry one of the model's
         tensors."""
         claimed = await self._signatures.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:

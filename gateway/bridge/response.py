@@ -90,8 +90,8 @@ def paired(
 ) -> Iterable[tuple[Tensor, Expected]]:
     """Yield pairs of an output and its specification, matched by name, or by position if the output is unnamed.
 
-    Some servers (MLServer, some KServe models) always send all outputs. If all outputs have names, skip those that were
-    not requested.
+    Some servers (MLServer, some KServe models) always send all outputs. If all outputs have names, skip outputs that
+    were not requested.
 
     Raises:
         DecodeError: an output is not in the signature, a requested output is missing, or there are more or fewer

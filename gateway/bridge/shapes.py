@@ -1,4 +1,4 @@
-"""Handles tensor shapes: finds the batch dimension, and converts shapes to those in specifications.
+"""Handles tensor shapes: finds the batch dimension, and converts shapes to the shapes in specifications.
 
 In a specification, -1 is a free dimension. A first -1 before other dimensions is the batch dimension: `[-1, N]` is a
 batch of rows of N elements. `[-1]` alone is a vector of any length, not a batch, unless rows can be scalars in the

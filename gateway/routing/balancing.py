@@ -152,7 +152,7 @@ class LeastLoad:
       the last report.
     - If a server's last load is stale or missing, the strategy assumes that the server has only this gateway's calls:
       `usual_call + in_flight * usual_call / weight`, where `usual_call` is the mean `per_call` of all servers. This
-      makes both kinds of load comparable. If all loads are stale or missing, the result is that of `least_in_flight`.
+      makes both kinds of load comparable. If all loads are stale or missing, the strategy is `least_in_flight`.
     - Measured loads are inexact, so loads that differ by less than CLOSE count as equal, and their endpoints take
       turns.
     """

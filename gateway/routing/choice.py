@@ -1,8 +1,8 @@
 """Chooses the endpoint of a call, for `slots`: the one that the strategy selects, or another one if that endpoint is
 down.
 
-Endpoints that are down are left out, up to a maximum fraction of all endpoints. If more are down, those that failed
-least recently still get calls. Only with the fraction 1 can all endpoints be left out; in this case, calls fail
+Endpoints that are down are left out, up to a maximum fraction of all endpoints. If more are down, the endpoints that
+failed least recently still get calls. Only with the fraction 1 can all endpoints be left out; in this case, calls fail
 immediately.
 """
 
@@ -43,9 +43,9 @@ class EndpointChoice:
             self.on_change(endpoints)
 
     def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """Return the endpoint that the strategy chooses among those that are not in `tried` and have fewer than `limit`
-        calls in flight (0: no limit). If that endpoint is down, return another one. Return None if all are busy or
-        tried.
+        """Return the endpoint that the strategy chooses among endpoints that are not in `tried` and have fewer than
+        `limit` calls in flight (0: no limit). If that endpoint is down, return another one. Return None if all are busy
+        or tried.
 
         Raises:
             TransportError: UNAVAILABLE (unreachable) if all endpoints are left out.
@@ -58,7 +58,8 @@ class EndpointChoice:
         return self._instead_of(endpoint, limit, tried)
 
     def left_out(self) -> list[Endpoint]:
-        """Return the endpoints to leave out: those that are down, latest failure first, up to the allowed number."""
+        """Return the endpoints to leave out: endpoints that are down, latest failure first, up to the allowed
+        number."""
         out = [each for each in self.endpoints if each.health.is_left_out]
         out.sort(key=lambda each: -each.health.failed_at)
         return out[: self._most_left_out]

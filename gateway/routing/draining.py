@@ -3,7 +3,7 @@
 | state | meaning |
 |---|---|
 | serving | it gets calls |
-| draining | it gets no new calls; calls in flight continue, and so do sequences with state on it, for a limited time |
+| draining | it gets no new calls; calls in flight, and sequences with state on it, continue for a limited time |
 | drained | it has no calls or sequences left: its server can be stopped |
 
 If models are loaded on demand, other endpoints first load its models. Until then, the endpoint still gets calls.

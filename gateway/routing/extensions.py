@@ -2,7 +2,7 @@
 models.
 
 Servers of different backends support different extensions. The gateway lists the extensions of the client's own
-protocol, plus those that the gateway supports and at least one server behind the client's routes lists.
+protocol, plus extensions that the gateway supports and that at least one server behind the client's routes lists.
 """
 
 import asyncio

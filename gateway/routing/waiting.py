@@ -151,7 +151,7 @@ class WaitingCalls:
         are endpoints.
 
         Raises:
-            TimeoutError: one of these limits has expired.
+            TimeoutError: a time limit has expired.
         """
         joined = self._clock()
         queue_timeout = math.inf if self._timeout is None else self._timeout

@@ -65,7 +65,7 @@ def assemble(
 
 
 def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[Config, tuple[Assumption, ...]]:
-    """Return `config` with assumptions in place of facts that only the network can supply."""
+    """Return `config` with assumptions instead of facts that only the network can supply."""
     notes: list[Assumption] = []
     backends = {name: _assumed(name, each, protocols[each.protocol], notes) for name, each in config.backends.items()}
     routes = tuple(
@@ -94,7 +94,7 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
 
 
 def _local(policies: tuple[PolicyConfig, ...], place: str, notes: list[Assumption]) -> tuple[PolicyConfig, ...]:
-    """Return all policies except those that keep their state on a server."""
+    """Return all policies except policies that keep their state on a server."""
     local = tuple(each for each in policies if getattr(each.settings, "redis", None) is None)
     left_out = [each for each in policies if each not in local]
     notes.extend(

@@ -55,7 +55,7 @@ class StepCalls:
 
     - `select`: Finds the destination of a step's request.
     - `is_safe`: Returns whether a call to a destination can be repeated after it was sent.
-    - `most`: Maximum number of calls for one client request, including those of nested graphs.
+    - `most`: Maximum number of calls for one client request, including calls of nested graphs.
     """
 
     def __init__(self, select: Select, is_safe: Callable[[Destination], bool], most: int) -> None:

@@ -49,8 +49,8 @@ class Way:
 
 
 class ChainRule:
-    """Computes the derivatives of `output` at the values of a GraphEvaluation. `signatures` are those of the steps'
-    models.
+    """Computes the derivatives of `output` at the values of a GraphEvaluation. `signatures` are the signatures of the
+    steps' models.
 
     `rows` is the number of rows in the request's tensors; None if they have no batch dimension."""
 

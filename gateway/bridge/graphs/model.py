@@ -220,7 +220,7 @@ class GraphModel:
         self, given: Mapping[str, Tensor], name: str, rows: int | None, of: TensorSpec | Tensor
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         """Return the vector `name`, or an empty vector if it is missing. Raise GatewayError if its length differs from
-        that of a tensor of the type `of`."""
+        the length of a tensor of the type `of`."""
         if name not in given:
             return np.zeros(0)
         tensor = given[name]

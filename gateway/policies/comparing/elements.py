@@ -60,7 +60,7 @@ class Elements:
 
 
 def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, shown: int = 1) -> Elements:
-    """Return how the elements of `actual` differ from those of `expected`, which has the same datatype and shape. The
+    """Return how `actual` differs in its elements from `expected`, which has the same datatype and shape. The
     result contains the values of the first `shown` differing elements."""
     found = _Found(expected.shape, shown)
     if expected.datatype is Datatype.BYTES:

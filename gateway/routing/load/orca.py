@@ -43,7 +43,7 @@ _PREFERRED = ("application_utilization", "cpu_utilization", "named_metrics.kv_ca
 
 def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
     """Return the report in the headers of a reply or, if `over_grpc` is True, in its trailing metadata, whose values
-    are already bytes. The keys are those of the text form. Without a report, the map is empty.
+    are already bytes. The keys are the same as in the text form. Without a report, the map is empty.
 
     Raises:
         DecodeError: the report is malformed, contains a key twice, or is larger than LONGEST bytes.

@@ -60,7 +60,7 @@ class ModelControl:
             wait = min(2 * wait, LONGEST_LOOK)
 
     async def holders(self, model: str, endpoints: Sequence[Endpoint]) -> set[Endpoint]:
-        """Return those of `endpoints` that currently report the model. Omit endpoints that do not respond."""
+        """Return the `endpoints` that currently report the model. Omit endpoints that do not respond."""
         held = await asyncio.gather(*(self._holds(each, model) for each in endpoints))
         return {each for each, holds in zip(endpoints, held, strict=True) if holds}
 

@@ -161,7 +161,7 @@ class PlacedSlots:
         self.local.queue.fail(error, partial(_is_for, placement.model))
 
     def lists_others(self) -> None:
-        """Notify those who use the model list."""
+        """Notify the users of the model list."""
         self.local.lists_others()
 
     # --- slots ---

@@ -462,7 +462,7 @@ class Placements:
     def _lost(
         self, endpoint: Endpoint, stock: ServerInventory, before: ServerInventory | None, asked: int
     ) -> Iterator[str]:
-        """Record the models that an endpoint has lost, and yield those that it served."""
+        """Record the models that an endpoint has lost, and yield the models that it served."""
         known = self._emptied.pop(endpoint, set())
         if before is not None:
             known.update(before.listed, before.changing, before.held)

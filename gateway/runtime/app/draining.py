@@ -105,7 +105,7 @@ class Draining:
         return {each for each in found if each.drain is drain}
 
     def _loaders(self, endpoint: Endpoint) -> list[OperatedLoader]:
-        """Return the Loaders of those of its backends that load models on demand. They load the endpoint's models on
+        """Return the Loaders of the endpoint's backends that load models on demand. They load the endpoint's models on
         other servers."""
         found = [each for each in placed(self._backends()).values() if endpoint in each.local.endpoints]
         return [each.loader for each in found if each.loader and each.is_on_demand]
