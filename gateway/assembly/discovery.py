@@ -172,8 +172,8 @@ class DiscoveredEndpoints:
 
 
 def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
-    """Return the configured `endpoints` of a backend that never change. These are all endpoints or, with `dns`, only
-    endpoints without a host name."""
+    """Return the configured `endpoints` of a backend that never change: all endpoints or, with `dns`, only endpoints
+    without a host name."""
     if discovery is None or discovery.dns is None:
         return list(addresses)
     return [address for address in addresses if not _has_name(parse(address))]

@@ -173,8 +173,8 @@ class ListenerAuthentication:
         self._authenticator = authenticator
 
     def exchanges(self, inner: Exchanges) -> Exchanges:
-        """Wrap `inner` so that only messages from authenticated clients reach it. For streams, `refused` checks each
-        message instead."""
+        """Wrap `inner` to pass on only messages from authenticated clients. For streams, `refused` checks each message
+        instead."""
 
         def answered(message: Message, protocol: Protocol) -> EventualReply:
             try:

@@ -34,7 +34,7 @@ class Observing:
         self._finished = FinishedRecords()
         """Passes on the records of requests that began with the newest configuration."""
         self._finished_steps = FinishedRecords()
-        """Passes on the records of graph steps. They are counted but not in the access log, because no client sent
+        """Passes on the records of graph steps. Steps are counted but not in the access log, because no client sent
         them."""
         self._all_finished = WeakSet((self._finished, self._finished_steps))
         """The current objects, and the objects of earlier configurations that have requests in flight."""

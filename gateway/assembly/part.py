@@ -72,7 +72,7 @@ class Workers(typing.Protocol):
         principal."""
 
     async def gather(self) -> None:
-        """Fetch the workers' counts so that a report contains current values."""
+        """Fetch the workers' current counts for a report."""
 
     async def clear_caches(self, place: str) -> None:
         """Clear the workers' caches at `place`, or all of their caches if `place` is empty."""

@@ -97,11 +97,11 @@ class PayloadLogs:
 
 
 LogCalls: TypeAlias = Callable[[Select, Assembly], Select]
-"""Wraps an Assembly's Select so that it also logs calls."""
+"""Wraps an Assembly's Select to also log calls."""
 
 
 def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembly) -> Select:
-    """Wrap `select` so that `log` records a sample of the calls on the routes in `config`."""
+    """Wrap `select` to record in `log` a sample of the calls on the routes in `config`."""
     share, logged = log.share, _logged_routes(config)
     names: dict[str, TensorNames] = {}
     """The tensor names, by route name."""

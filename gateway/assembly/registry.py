@@ -94,7 +94,8 @@ def descriptions() -> Mapping[str, DescribeOperation]:
 
 @cache
 def transport(name: str) -> ModuleType:
-    """Return the package of the transport `name`. It is imported at first use, so unused transports cost nothing.
+    """Return the package of the transport `name`. The package is imported at first use, so unused transports cost
+    nothing.
 
     Raises:
         LookupError: the transport does not exist.

@@ -1,4 +1,4 @@
-"""Builds the Routers of a Config for `assembly`: its routes in order, each with its policies and Bridges."""
+"""Builds the Routers of a Config for `assembly`: its routes in order, with their policies and Bridges."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -132,7 +132,7 @@ class Routers:
         return None if servers is None else servers.start_timeout
 
     def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
-        """Return the routes, each with the extensions that its servers might support."""
+        """Return the routes with the extensions that the servers of each route might support."""
         infos: dict[str, Remembered[ServerInfo | None]] = {}
         for name, each in self._sides.items():
             if each.traits.servers.extensions:

@@ -63,9 +63,9 @@ class VersionConditions:
                 self._by_model.setdefault(match.model, []).append(match)
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
-        """Add the versions that clients can request to the `settings` of the route with the match `own`. These are the
-        versions in all routes for the same model whose conditions do not depend on the request. A glob has only its own
-        version."""
+        """Add the versions that clients can request to the `settings` of the route with the match `own`: the versions
+        in all routes for the same model whose conditions do not depend on the request. A glob has only its own version.
+        """
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
             return replace(settings, routed_versions=(own.version,)) if own.version else settings

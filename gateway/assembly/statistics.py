@@ -52,7 +52,7 @@ class ListenerStatistics:
         self._latencies: deque[tuple[int, float]] = deque(maxlen=MAX_LATENCIES)
 
     def record_exchanges(self, exchanges: Exchanges) -> Exchanges:
-        """Wrap `exchanges` so that they record each request, except requests for the metrics page itself.
+        """Wrap `exchanges` to record each request, except requests for the metrics page itself.
 
         A request counts as failed if its status is 400 or above, or if the client disconnected. The latency of a stream
         includes its last message."""

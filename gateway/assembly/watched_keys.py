@@ -34,7 +34,7 @@ class WatchedKeys:
         self._changing = 0
         """Number of consecutive checks that found a file different from the last one read."""
         self._uses: dict[object, Callable[[], None]] = {}
-        """The users of the keys, each with the function to call when the keys have changed."""
+        """The users of the keys, and the function to call for each when the keys have changed."""
         self._interval = 1.0
         self._watching: asyncio.Task[None] | None = None
         self.keys: KeyFile | None = None

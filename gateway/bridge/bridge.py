@@ -170,7 +170,7 @@ class Bridge:
         If the backend does not stream, yield one response.
 
         Raises:
-            DecodeError, GatewayError: same as for a call, possibly after some responses.
+            DecodeError, GatewayError: the errors of a call, possibly after some responses.
         """
         if request.unread is not None:
             async with aclosing(self._relayed_stream(request)) as passing:

@@ -96,7 +96,8 @@ class DerivativeProblem:
     inputs: tuple[Tensor, ...]
     """The model's inputs, by the backend's names, with B rows, except the inputs in `shared`."""
     shared: tuple[Tensor, ...]
-    """The inputs without a batch dimension, if the model takes batches. They are the same for all points."""
+    """The inputs without a batch dimension, if the model takes batches. All points have the same values for these
+    inputs."""
     unbatched: frozenset[str]
     """The tensors without a batch dimension in a call for one point."""
     moved: Mapping[str, Array]

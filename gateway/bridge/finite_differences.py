@@ -59,8 +59,8 @@ def for_second(step: float, order: int) -> float:
 class Step:
     """The distance of the points: `size` times the size of an element.
 
-    The element's size counts as at least `typical`. `scale` is an additional factor: 2 for the second result that is
-    needed to estimate the error."""
+    If the element is smaller than `typical`, `typical` is used instead. `scale` is an additional factor: 2 for the
+    second result that is needed to estimate the error."""
 
     size: float
     typical: float

@@ -54,8 +54,8 @@ class Expected:
     row: Shape
     """The shape without the batch dimension."""
     is_column: bool = False
-    """True for an output that the route or the backend's protocol declares as `[-1]` for inputs in batches. It has one
-    element per row, unless the model reduces the rows to a vector of another length."""
+    """True for an output that the route or the backend's protocol declares as `[-1]` for inputs in batches. The output
+    has one element per row, unless the model reduces the rows to a vector of another length."""
 
     @classmethod
     def of(cls, role: str, name: str, spec: TensorSpec, *, is_batch: bool) -> "Expected":

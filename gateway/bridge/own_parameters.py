@@ -51,10 +51,10 @@ def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
 
 
 def _checked_answers(handler: Handler, received: frozenset[str], backend: BackendSide, client: Protocol) -> Handler:
-    """Wrap `handler` so that its requests and responses are checked.
+    """Wrap `handler` to check its requests and responses.
 
-    A client's parameter that happens to have the same name does not represent such a part. Protocols with these
-    parameters have no streams."""
+    A client's parameter that happens to have the same name does not represent a part of the message. Protocols with
+    these parameters have no streams."""
 
     async def checked(request: Request) -> Answer:
         _refuse_sent(request, received, client.name)

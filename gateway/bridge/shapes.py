@@ -82,7 +82,7 @@ def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def fill(wanted: Shape, elements: int, what: str) -> Shape:
-    """Replace the free dimension in `wanted` so that the shape has `elements` elements.
+    """Replace the free dimension in `wanted` to get a shape with `elements` elements.
 
     Raises:
         DecodeError: no size fits, or more than one dimension is free.

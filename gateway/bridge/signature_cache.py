@@ -285,8 +285,8 @@ def _fitted_to(spec: TensorSpec) -> tuple[object, ...]:
 def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]) -> frozenset[Operation]:
     """Return the operations of a model with this configuration.
 
-    Only Triton has configurations. It can stream the responses of every model, and supports inference for all models
-    without decoupled transactions."""
+    Only Triton has configurations. Triton can stream the responses of every model, and supports inference for all
+    models without decoupled transactions."""
     policy = config.get("model_transaction_policy")
     decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
     return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}

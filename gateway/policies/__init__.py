@@ -30,8 +30,8 @@ A policy with its own state also contains (see `places`)
 - `other_backends = ("backend", ...)`: the keys that contain names of additional backends. The policy can only be on
   routes, because only their PolicyContext has access to other backends (`beside`);
 - `sees_one_try = True`: the policy must not be inside a policy that sends calls again;
-- `sees_fitted_requests = True`: the policy needs requests as the model gets them. It can only be on backends, because
-  only their PolicyContext has `models`;
+- `sees_fitted_requests = True`: the policy needs requests as the model gets them. Only backends can have this policy,
+  because only their PolicyContext has `models`;
 - `not_shared = True`: `workers` cannot share the policy's data, so it is an error to use the policy with several
   workers.
 

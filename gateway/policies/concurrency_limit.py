@@ -153,7 +153,7 @@ state = ShownStates(Concurrency)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """Wrap `handler` so that the number of calls in flight is limited.
+    """Wrap `handler` to limit the number of calls in flight.
 
     The Handler raises:
         GatewayError: RESOURCE_EXHAUSTED (overloaded)."""

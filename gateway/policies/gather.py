@@ -1,17 +1,18 @@
 """The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching, which combines requests into one batch if they arrive
 while others are running.
 
-The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait. They are
+The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait, and are
 sent as one batch when the calls in flight have ended, the first request has waited `wait` seconds, or they have `rows`
 rows in total, whichever comes first. A single client therefore never waits.
 
 Requests are similar if everything that the backend gets is equal except the rows (`joining.key_of`). The policy
-combines only inference requests for models that take batches. It does not combine streams, requests that belong to a
-sequence, repeated attempts, or requests for models that are still unknown.
+combines only inference requests for models that take batches. The policy does not combine streams, requests that belong
+to a sequence, repeated attempts, or requests for models that are still unknown.
 
 If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests, which get
-their own errors. It does this only if the calls can be repeated and a row could have caused the error. A Budget limits
-these calls. For the next SECONDS_APART, the gateway batches requests from the affected clients separately.
+their own errors. The gateway splits a batch only if the calls can be repeated and a row could have caused the error. A
+Budget limits these calls. For the next SECONDS_APART, the gateway batches requests from the affected clients
+separately.
 
 A server's error message for a batch can quote any of its rows, so principals that share a batch do not see the message.
 """
@@ -691,7 +692,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Wrap `handler` so that requests are combined into batches.
+    """Wrap `handler` to combine requests into batches.
 
     The Handler raises:
         GatewayError: the request's own error, or the error of its batch if the batch cannot be repeated in parts;

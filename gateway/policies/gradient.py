@@ -71,7 +71,7 @@ class Gradient:
 
     def given_up(self, began: float, now: float, in_flight: int) -> None:
         """Record a call that was just cancelled because no client waits for it. The time until now is a lower bound of
-        its duration. It counts if it exceeds the usual latency, but never changes the usual latency itself."""
+        its duration. The bound counts if it exceeds the usual latency, but never changes the usual latency itself."""
         if self._usual and not self._rests and now - began > self._usual:
             self.ended(began, now, in_flight)
 

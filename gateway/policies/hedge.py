@@ -1,8 +1,8 @@
 """The policy `hedge: {percentile: 95}`: a slow call gets a second attempt at another endpoint.
 The gateway uses the first response and cancels the other attempt.
 
-The policy needs `safe: true` on the backend, because both endpoints might run the call. It does not hedge streams,
-metadata queries, or calls that belong to a sequence. It also does not hedge a call if
+The policy needs `safe: true` on the backend, because both endpoints might run the call. Streams, metadata queries, and
+calls that belong to a sequence are not hedged. A call is also not hedged if
 
 - fewer than `LEAST_KNOWN` durations of the model's calls are known,
 - no other endpoint is free, or
@@ -110,7 +110,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Wrap `handler` so that slow calls get a second attempt.
+    """Wrap `handler` to start a second attempt for slow calls.
 
     The Handler raises:
         GatewayError: the error of the first attempt if the second one also failed.

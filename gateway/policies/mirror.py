@@ -386,7 +386,7 @@ METRICS = (
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Wrap `handler` so that a sample of its calls is also sent to the mirror's backend.
+    """Wrap `handler` to also send a sample of its calls to the mirror's backend.
 
     The Handler raises the errors of `handler`."""
     mirror = state(settings)

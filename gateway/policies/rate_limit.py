@@ -232,7 +232,7 @@ state = ShownStates(RateLimit)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """Wrap `handler` so that each client's requests are limited.
+    """Wrap `handler` to limit each client's requests.
 
     The Handler raises:
         GatewayError: RESOURCE_EXHAUSTED (rate-limited); UNAVAILABLE (not-ready) with `without_redis: refuse`."""

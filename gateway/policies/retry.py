@@ -117,7 +117,7 @@ def _is_end_of_try(error: GatewayError, request: Request) -> bool:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """Wrap `handler` so that a stream that fails before its first response gets more attempts.
+    """Wrap `handler` to repeat streams that fail before their first response.
 
     The stream raises:
         GatewayError: the error of the last attempt."""
@@ -149,7 +149,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Wrap `handler` so that a call that fails gets more attempts.
+    """Wrap `handler` to repeat calls that fail.
 
     The Handler raises:
         GatewayError: the error of the last attempt."""

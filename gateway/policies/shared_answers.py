@@ -6,8 +6,9 @@ different version, the gateway continues without the server's responses. A respo
     VERSION, 16 bytes of a checksum over the key and all following bytes, the length of a JSON head, the head, the data
     of each tensor
 
-An epoch makes it possible to remove all responses in one step. It is a number in one key on the server, and a removal
-increments it. Each response contains the epoch in which its request started; a response of an earlier epoch is ignored.
+An epoch, which is a number in one key on the server, makes it possible to remove all responses in one step: a removal
+increments the number. Each response contains the epoch in which its request started; a response of an earlier epoch is
+ignored.
 """
 
 import asyncio

@@ -24,7 +24,7 @@ class Activity:
         self._waiters: set[asyncio.Future[None]] = set()
 
     def counted(self, handler: Handler) -> Handler:
-        """Wrap `handler` so that its calls are counted."""
+        """Wrap `handler` to count its calls."""
 
         async def counting(request: Request) -> Answer:
             if request.operation not in WAKING:
@@ -38,7 +38,7 @@ class Activity:
         return counting
 
     def counted_stream(self, handler: StreamHandler) -> StreamHandler:
-        """Wrap `handler` so that its calls are counted until their streams end."""
+        """Wrap `handler` to count its calls until their streams end."""
 
         async def counting(request: Request) -> AsyncGenerator[Response, None]:
             self._began()

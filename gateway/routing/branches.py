@@ -83,7 +83,7 @@ class Branches:
         """Yield the responses of the first backend that responds.
 
         Raises:
-            GatewayError, DecodeError: same as for a call, possibly after some responses.
+            GatewayError, DecodeError: the errors of a call, possibly after some responses.
         """
         chain = self._chain(self._own[self._split.choose(request)], request)
         unreached: GatewayError | None = None

@@ -35,8 +35,8 @@ class InputCondition:
     def holds(self, request: Request) -> bool:
         """Return True if one input has all the given properties, or if the condition cannot be checked.
 
-        It cannot be checked for operations that do not run the model, or for an invalid request, which later gets a
-        more specific error.
+        A condition cannot be checked for operations that do not run the model, or for an invalid request, which later
+        gets a more specific error.
 
         Return False for a schemaless request, whose inputs are not known yet. Inputs that contain null or rows of
         unequal length are compared, because a route can accept them."""

@@ -93,8 +93,7 @@ def _unknown(place: int) -> float | None:
 
 
 class FairQueue(Generic[T]):
-    """The queue of calls that wait for a free slot of a backend. It has at most `limit` waiting calls, in lines per
-    client and model.
+    """The queue of calls that wait for a free slot of a backend: at most `limit` calls, in lines per client and model.
 
     `until` estimates the seconds until the waiter at a position (1 is the next one) gets its slot, or returns None."""
 

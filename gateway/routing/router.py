@@ -174,7 +174,7 @@ class Router:
         return found if near is None else tuple([(conditions, _suggesting(each, near)) for conditions, each in found])
 
     def tried(self, key: RoutingKey) -> Iterator[tuple[Route, Destination | None]]:
-        """Yield all routes in the order in which they are checked for `key`, each with its Destination if its
+        """Yield all routes in the order in which they are checked for `key`, with the Destination of each route whose
         conditions on names hold."""
         readings = self.readings(key)
         is_plain = len(readings) == 1 and readings[0].derivative is None

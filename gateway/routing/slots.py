@@ -200,15 +200,15 @@ class LocalSlots:
         return self.calls.number if self.serving else self.calls.number + self.joined
 
     def count_joined(self, change: int) -> None:
-        """Add `change` to the number of calls that wait for the response to another call. It is negative when they stop
-        waiting."""
+        """Add `change` to the number of calls that wait for the response to another call. `change` is negative when
+        they stop waiting."""
         self.joined += change
         if change > 0 and not self.endpoints:
             self.calls.on_wait()
 
     def is_busy(self, endpoint: Endpoint) -> bool:
-        """Return whether the endpoint is running a call and cannot respond to anything else meanwhile. This is possible
-        for servers that take one call at a time, or that run each call to its end."""
+        """Return whether the endpoint is running a call and cannot respond to anything else until the call ends.
+        Only a server that takes one call at a time, or that runs each call to its end, can be busy."""
         return self._one_at_a_time and endpoint.in_flight > 0
 
     # --- slots ---

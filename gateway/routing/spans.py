@@ -1,4 +1,4 @@
-"""Wraps the codec of a backend so that it records one span for encoding a request and one for decoding the replies."""
+"""Wraps the codec of a backend to record one span for encoding a request and one for decoding the replies."""
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol, Target

@@ -130,8 +130,8 @@ class Targets:
         return error.status in _REFUSED or request.operation not in _CHANGING
 
     def of(self, endpoint: Endpoint) -> Target:
-        """Return the Target of an endpoint, without the server type if that is unknown. This is enough for requests
-        that are the same for all server types."""
+        """Return the Target of an endpoint, without the server type if that is unknown. A Target without a server type
+        is enough for requests that are the same for all types."""
         return self.known.get(endpoint) or self._without_flavor(endpoint)
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:

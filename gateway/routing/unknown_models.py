@@ -101,7 +101,7 @@ class UnknownModels:
 
 
 def suggesting(handler: Handler, name: str) -> Handler:
-    """Wrap `handler` so that its errors about models that the server does not have suggest a similar name."""
+    """Wrap `handler` to suggest a similar name in errors about models that the server does not have."""
 
     async def suggest(request: Request) -> Answer:
         try:

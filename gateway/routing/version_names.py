@@ -26,8 +26,7 @@ def split_version(name: str) -> tuple[str, str] | None:
 
 
 def renamed(destination: Destination, model: str, version: str) -> Destination:
-    """Wrap `destination` so that requests get the names `model` and `version`, and responses get the client's names
-    again."""
+    """Wrap `destination` to give requests the names `model` and `version`, and responses the client's names again."""
     inner, responses = destination.handler, destination.stream
 
     def asked(request: Request) -> Request:

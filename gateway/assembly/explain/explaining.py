@@ -81,7 +81,7 @@ def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
 
 
 def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
-    """Wrap `select` so that it also stores the routing decision of requests that need an explanation."""
+    """Wrap `select` to also store the routing decision of requests that need an explanation."""
 
     def selected(request: Request) -> Destination:
         explanation = request.record.explain

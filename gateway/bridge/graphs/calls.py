@@ -99,7 +99,7 @@ class StepCalls:
     def _tries(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
     ) -> Iterator[tuple[Request, Destination, bool]]:
-        """Yield the requests to a step's model and its fallbacks, in order, each with its destination, and with True
+        """Yield the requests to a step's model and its fallbacks, in order, with the destination of each, and with True
         for the last one. If no route leads to the last one, raise a GatewayError that contains the step's name."""
         for at, model in enumerate((step.model, *step.fallback)):
             self._count_call(request)

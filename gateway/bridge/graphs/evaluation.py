@@ -343,8 +343,8 @@ class GraphEvaluation:
             raise self._error(f"{value}: {error}", value) from error
 
     def _error(self, text: str, value: Expression) -> GatewayError:
-        """Return the error for a value that does not match. It is the client's fault if the value depends only on the
-        request."""
+        """Return the error for a value that does not match. The error is the client's fault if the value depends only
+        on the request."""
         from_steps = any(each.step for each in references(value))
         return (invalid_output if from_steps else invalid_input)(f"model {self.graph.name!r}: {text}")
 

@@ -179,8 +179,7 @@ class GraphStep:
 class Graph:
     """A model that calls other models in steps, with values between the steps.
 
-    `steps` are sorted so that each step comes after the steps on which it depends. `keys` is the graph's configuration.
-    """
+    In `steps`, each step comes after the steps on which it depends. `keys` is the graph's configuration."""
 
     name: str
     keys: GraphKeys
@@ -265,7 +264,7 @@ def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Co
 
 
 def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
-    """Sort the steps so that each step comes after the steps on which it depends.
+    """Sort the steps: each step comes after the steps on which it depends.
 
     Raise GraphError for a cycle."""
     waits_for = {name: set(step.waits_for) for name, step in steps.items()}

@@ -36,7 +36,7 @@ _DEEPEST_CONFIG = 4
 
 def _nested(levels: int) -> bytes:
     """Return a pattern that matches the contents of an object or a list. The pattern also matches mismatched brackets,
-    but no parser accepts such a message."""
+    which no parser accepts."""
     inner = rb"|[{\[]%b[}\]]" % _nested(levels - 1) if levels else b""
     return rb"(?:%b%b)*+" % (_PLAIN, inner)
 

@@ -25,7 +25,7 @@ from gateway.routing.load.reported import Measure, ReportedLoads
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 4 * 2**20
-"""The maximum size of a page, in bytes. It is enough for a Triton server with five thousand models."""
+"""The maximum size of a page, in bytes. This size is enough for a Triton server with five thousand models."""
 MOST_SECONDS = 60.0
 """The maximum time between two attempts after failures, in seconds."""
 JITTER = 0.1

@@ -42,8 +42,8 @@ class ModelControl:
             endpoint.leave()
 
     async def until_gone(self, model: str, endpoint: Endpoint, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Wait until a server lists a model as unloaded. This is necessary because servers can respond before they have
-        unloaded it.
+        """Wait until a server lists a model as unloaded. The wait is necessary because servers can respond before they
+        have unloaded it.
 
         Raises:
             GatewayError: same as `Inventory.of`; DEADLINE_EXCEEDED if the server still has the model.

@@ -81,8 +81,8 @@ class OperatedLoader(Loader):
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
 
     async def unload_at(self, model: str, endpoint: Endpoint) -> None:
-        """Unload a model on one endpoint. It gets no more calls there, and the server finishes its current calls. If
-        models are loaded on demand and no other server has the model, the next call loads it again.
+        """Unload a model on one endpoint. The model gets no more calls there, and the server finishes its current
+        calls. If models are loaded on demand and no other server has the model, the next call loads it again.
 
         Raises:
             GatewayError: NOT_FOUND if the endpoint does not have the model, or the server's error.

@@ -320,7 +320,7 @@ def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bo
 
 
 def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
-    """Return the replicas of a model beyond `max_copies`. They can exist if two gateways without coordination load the
+    """Return the replicas of a model beyond `max_copies`, which can exist if two gateways without coordination load the
     model.
 
     All gateways keep the same replicas: the first ones in rendezvous order."""

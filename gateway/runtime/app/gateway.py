@@ -120,7 +120,7 @@ class Gateway:
     def _own_addresses(self) -> list[str]:
         """The addresses that this process binds, or will bind, for clients and operators.
 
-        They do not include sample servers, because these are model servers."""
+        The addresses of sample servers are not included, because these are model servers."""
         config = self.state.config
         bound = [each.address for each in (*self.state.listeners.values(), *self.ports.all.values())]
         return [*bound, *map(str, (*(one.bind for one in config.listeners), *binds(config).values()))]

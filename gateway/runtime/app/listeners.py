@@ -87,7 +87,7 @@ class Listeners:
     ) -> list[Listener]:
         """Replace the contents of `all` with the listeners `served`.
 
-        Each of them was just `started`, or stays under its new name. Return the removed listeners."""
+        Every listener in `served` was just `started`, or stays under its new name. Return the removed listeners."""
         before, serving = self.all, self._serving
         self.all, self._serving = {}, {}
         for name in (each.name for each in served):

@@ -18,8 +18,8 @@ from gateway.core.types import Message
 Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
 """Returns the function that a listener calls instead of `answer`.
 
-The function has the same result as `answer`, and also receives requests and responses. It is called after
-authentication, and not for streams."""
+The function has the same result as `answer`, and also receives requests and responses. Listeners call the function
+after authentication, and not for streams."""
 
 
 class Serving:

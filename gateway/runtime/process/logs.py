@@ -1,4 +1,4 @@
-"""The log of commands that run a server. It is written to standard error, one line per record, as plain text or as a
+"""The log of commands that run a server, which is written to standard error, one line per record, as plain text or as a
 JSON object. The traceback of an unexpected error follows the text, or is the member `error`.
 """
 

@@ -37,9 +37,8 @@ def placed_backends(config: Config) -> frozenset[str]:
 
 
 def limited_backends(config: Config) -> frozenset[str]:
-    """Return the names of the backends whose slots the supervisor manages for all workers. These are backends with
-    limited slots, backends whose servers have different models, and backends that share an endpoint with any of them.
-    """
+    """Return the names of the backends whose slots the supervisor manages for all workers: backends with limited slots,
+    backends whose servers have different models, and backends that share an endpoint with any of them."""
     protocols = spoken(config)
     places = {}
     limited = set()

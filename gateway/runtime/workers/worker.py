@@ -40,7 +40,7 @@ def main(descriptor: int) -> None:
 class Worker:
     """A worker, which is one of several processes that serve clients.
 
-    It holds the worker's end of the channel, and handles the messages from the supervisor."""
+    This object holds the worker's end of the channel, and handles the messages from the supervisor."""
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
