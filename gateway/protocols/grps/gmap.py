@@ -39,9 +39,9 @@ class GmapPlace:
 
 
 Keys: TypeAlias = Mapping[str, GmapPlace]
-"""The map and key of a tensor, by tensor name. Both are kept for tensors whose name is not their key (see
-`with_distinct_names`), and for tensors of `s_b`, because a model with another protocol does not distinguish bytes from
-text."""
+"""The map and key of a tensor, by tensor name. The gateway keeps map and key for tensors whose name is not their key
+(see `with_distinct_names`), and for tensors of `s_b`, because a model with another protocol does not distinguish bytes
+from text."""
 NO_KEYS: Keys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
