@@ -4,8 +4,9 @@ A Target has the data about the endpoint that codecs need, including its server 
 
 If the protocol has several server types and the configuration sets no type, the gateway queries the server for its
 metadata before the first call. Another server can take over the address, for example a new version of a deployment. So
-the gateway queries the server again before the next call after an outage, and also when the server refuses a call,
-because an outage between two calls leaves no other trace.
+the gateway queries the server again before the next call after an outage, and before the first call on a new connection
+if no other connection is open. It also queries the server when the server refuses a call, because an outage between two
+calls can leave no other trace.
 """
 
 import asyncio
@@ -28,6 +29,11 @@ SECONDS_CONFIRMED = 1.0
 """Minimum time between two queries of a server because of refused calls, and the maximum time that a refused call waits
 for the response, in seconds. The minimum applies to all responses, because clients that send invalid requests must not
 double the server's work."""
+
+SECONDS_TRUSTED = 60.0
+"""How long a reported server type is valid even if every connection to the server closes, in seconds.
+
+Some servers close the connection after each response, and must not get two requests for each call."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
@@ -77,6 +83,10 @@ class Targets:
         """The last Target of each server, also after `forget`."""
         self._asked_at: dict[Endpoint, float] = {}
         """When a server was last queried because it had refused a call."""
+        self._reported_at: dict[Endpoint, float] = {}
+        """When a server last responded to the query."""
+        self._doubted: set[Endpoint] = set()
+        """The endpoints whose `known` Target was removed because no connection was left."""
         self.changes: dict[Endpoint, int] = {}
         """For each endpoint, how many times another server was found there.
 
@@ -93,14 +103,22 @@ class Targets:
 
     def remove(self, endpoint: Endpoint) -> None:
         """Remove an endpoint. Its remaining calls can still get its Target."""
-        for each in (self._unflavored, self.known, self._last, self._asked_at, self.changes):
+        for each in (self._unflavored, self.known, self._last, self._asked_at, self._reported_at, self.changes):
             each.pop(endpoint, None)
+        self._doubted.discard(endpoint)
 
     def forget(self, endpoint: Endpoint) -> None:
         """Forget the server type of an endpoint that is unreachable or has returned, because another server might
         respond to the next call."""
         if self._flavors:
             self.known.pop(endpoint, None)
+            self._doubted.discard(endpoint)
+
+    def doubt(self, endpoint: Endpoint) -> None:
+        """Confirm the server type of an endpoint before its next call, because no open connection to it is left, so
+        another server might accept the next one."""
+        if self._flavors and self.known.pop(endpoint, None) is not None:
+            self._doubted.add(endpoint)
 
     async def has_changed(self, endpoint: Endpoint, request: Request, error: GatewayError, changes: int) -> bool:
         """Return whether to repeat `request`, which ended with `error`, because another server has the address now.
@@ -113,7 +131,7 @@ class Targets:
             return False
         if endpoint not in self._unflavored or isinstance(error, TransportError):
             return False
-        if self.changes.get(endpoint, 0) == changes and endpoint in self.known:
+        if self.changes.get(endpoint, 0) == changes and (endpoint in self.known or endpoint in self._doubted):
             if endpoint not in self._asking:
                 if self._clock() < self._asked_at.get(endpoint, -inf) + SECONDS_CONFIRMED:
                     return False
@@ -130,6 +148,8 @@ class Targets:
     def of(self, endpoint: Endpoint) -> Target:
         """Return the Target, without the server type if that is unknown. Without the type, the Target is enough for
         requests that are the same for all server types."""
+        if endpoint in self._doubted:
+            return self._last[endpoint]
         return self.known.get(endpoint) or self._without_flavor(endpoint)
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
@@ -144,7 +164,23 @@ class Targets:
         """
         if self._flavors is None:
             return self.of(endpoint)
+        if endpoint in self._doubted:
+            return await self._confirmed(endpoint, self._flavors, deadline)
         return await self._asked(endpoint, self._flavors, deadline)
+
+    async def _confirmed(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
+        """Return the Target of a doubted endpoint: the last one, unless the server reports another type now."""
+        last = self._last[endpoint]
+        if self._clock() >= self._reported_at[endpoint] + SECONDS_TRUSTED:
+            try:
+                async with asyncio.timeout(SECONDS_CONFIRMED):  # a busy server might respond later, and gets the call
+                    return await self._asked(endpoint, flavors, deadline)
+            except (GatewayError, TimeoutError):
+                pass  # the call has its own error
+        if endpoint in self._doubted:
+            self._doubted.discard(endpoint)
+            self.known[endpoint] = last
+        return self.known.get(endpoint, last)
 
     async def _asked(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
         """Like `find`, also for an endpoint that is in `known`."""
@@ -176,7 +212,7 @@ class Targets:
             info = await self._ask(endpoint, target)
         except _NothingReportedError:
             if (last := self._last.get(endpoint)) is not None:
-                self.known[endpoint] = last
+                self._reported(endpoint, last)
                 return last
             info = None
         extensions = frozenset(info.extensions) if info else frozenset()
@@ -185,8 +221,14 @@ class Targets:
             if self._last.get(endpoint, found) != found:
                 self.changes[endpoint] = self.changes.get(endpoint, 0) + 1
                 endpoint.changed()  # the known models belong to the previous server
-            self.known[endpoint] = self._last[endpoint] = found
+            self._last[endpoint] = found
+            self._reported(endpoint, found)
         return found
+
+    def _reported(self, endpoint: Endpoint, target: Target) -> None:
+        self.known[endpoint] = target
+        self._reported_at[endpoint] = self._clock()
+        self._doubted.discard(endpoint)
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
         """Return the server's metadata, or None.
