@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from gateway.core.errors import GatewayError, invalid_input
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.core.path_segments import path_segment
 from gateway.core.types import NO_HEADERS, Headers, Message, Parameters, Shape, Signature, Tensor, TensorSpec
 from gateway.protocols.json.bodies import MessageBody, make_body
@@ -33,6 +33,10 @@ class FormMessage(Message, frozen=True):
     response_headers: Headers = NO_HEADERS
     columns: str = ""
     """The value of `Exchange.columns`."""
+    asked: MessageBody | None = None
+    """The body of the exchange that read the request. Servers of the same form get the request in this exchange, with
+    the method and the path of `pattern`, and in the template's alternative with the index `alternative`."""
+    alternative: int = 0
 
 
 def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) -> str:
@@ -68,6 +72,10 @@ class CompiledExchange:
     origin: FormMessage
     shapes: Mapping[str, Shape]
     """The shapes of batches that the form declares, by the names of tensors; empty if bodies are single rows."""
+
+    def asked_at(self, pattern: str) -> "CompiledExchange":
+        """Return the exchange for requests at one method and path, which their origin has."""
+        return replace(self, origin=replace(self.origin, pattern=pattern))
 
     @property
     def input_nodes(self) -> tuple[Node, ...]:
@@ -184,7 +192,7 @@ def _exchange(form: Form, exchange: Exchange, specs: Mapping[str, TensorSpec], p
         request_type,
         response_type,
         Headers(tuple(headers)),
-        FormMessage(response=response, response_headers=told_headers, columns=exchange.columns),
+        FormMessage(response=response, response_headers=told_headers, columns=exchange.columns, asked=request),
         {} if form.batch else {name: spec.shape for name, spec in specs.items()},
     )
 
