@@ -153,6 +153,8 @@ def _over_grpc(path: str, number: int, rest: bytes, *others: int) -> Iterator[tu
         "a long tag": (good, bytes([number << 3 | 2 | 0x80, 0]) + b"\x06secret", rest),
         "a NUL": (field(number, "secret\0"), rest),
         "a version": (field(number, "secret-1.0.0"), rest),
+        "dots": (field(number, "allowed/../secret"), rest),
+        "dots of Windows": (field(number, "allowed\\..\\secret"), rest),
     }.items():
         yield way, grpc(path, *parts)
     for other in others:
@@ -234,10 +236,9 @@ def names_secret(message: Message) -> bool:
     """Whether a server could take a message for one to `secret`."""
     body = b"".join(map(bytes, message.parts))
     if not message.method:  # over gRPC
-        return _is_secret(_named_in_protobuf(message.path, body))
+        return any(map(_is_secret, _segments(_named_in_protobuf(message.path, body))))
     # a proxy may decode a path, and resolve its dots, before a server reads it
-    paths = [message.path, unquote(message.path, errors="replace")]
-    segments = [each for path in paths for each in normpath(path.replace("\\", "/")).split("/")]
+    segments = [*_segments(message.path), *_segments(unquote(message.path, errors="replace"))]
     texts = [unquote(message.query, errors="replace"), body.decode("latin-1")]
     with suppress(ValueError):  # without the escapes of JSON
         texts.append(json.dumps(json.loads(body, object_pairs_hook=lambda pairs: pairs), ensure_ascii=False))
@@ -256,6 +257,11 @@ def _contents(body: bytes, number: int) -> list[bytes]:
     fields = fields_of(body)
     assert fields is not None, body
     return [content for found, _, content in fields if found == number]
+
+
+def _segments(path: str) -> list[str]:
+    """The segments of a path whose dots are resolved."""
+    return normpath(path.replace("\\", "/")).split("/")
 
 
 def _is_secret(name: str) -> bool:
