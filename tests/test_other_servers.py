@@ -8,6 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from gateway.routing import targets
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.paused_server import http, port_of
@@ -134,6 +135,20 @@ async def test_the_first_call_after_a_noticed_outage_is_right_at_once() -> None:
         async with serving(mlserver(), port) as other:
             assert (await call(gateway))[0] == 200
             assert other.requests == ["GET /v2", "POST /v2/models/n/infer"], "nothing was sent in the old form"
+
+
+async def test_no_call_reaches_a_new_server_in_the_form_of_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call meets the outage: the connection closes between two calls."""
+    monkeypatch.setattr(targets, "SECONDS_TRUSTED", 0.0)
+    port = free_port()
+    async with running_gateway(READ.format(protocol="v2-rest", port=port)) as gateway:
+        async with serving(with_binary(), port):
+            assert (await call(gateway))[0] == 200
+            assert (await call(gateway))[0] == 200
+        async with serving(mlserver(), port) as other:
+            assert [(await call(gateway))[0] for _ in range(2)] == [200, 200]
+            infer = "POST /v2/models/n/infer"
+            assert other.requests == ["GET /v2", infer, infer]
 
 
 V1 = """

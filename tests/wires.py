@@ -13,6 +13,7 @@ from gateway.assembly.registry import policies, protocols
 from gateway.cli.options import catalog
 from gateway.config import loads, paths
 from gateway.core import patterns
+from gateway.core.errors import DecodeError
 from gateway.core.exchange import answer
 from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable
@@ -24,6 +25,10 @@ from gateway.reference.model import Model
 
 Server: TypeAlias = Callable[[Message], Awaitable[Message]]
 INFO = ServerInfo("tested", "1")
+
+
+class NoPathError(AssertionError):
+    """A message at a path that no protocol of the listener serves."""
 
 
 class Wires:
@@ -159,6 +164,10 @@ def _matched(message: Message, protocol: Protocol, table: PathTable) -> tuple[Pr
         return protocol, replace(message, pattern=message.path)
     if protocol.transport != "http":
         return protocol, message
-    match = table.match(message.method, message.path or "/")
-    assert isinstance(match, Match), match
+    try:
+        match = table.match(message.method, message.path or "/")
+    except DecodeError as error:
+        raise NoPathError(message.path) from error
+    if not isinstance(match, Match):
+        raise NoPathError(message.path)
     return match.protocol, replace(message, pattern=match.pattern, captures=match.captures)

@@ -99,7 +99,8 @@ class ChangedConnectors:
         for shared, replies, connector, passthrough in self._made:
             endpoint = shared.endpoint
             self._unused.append(endpoint.connector)
-            endpoint.connector, shared.replies = connector, replies
+            endpoint.use(connector)
+            shared.replies = replies
             if passthrough is not None:
                 if endpoint.passthrough is not None:
                     self._unused.append(endpoint.passthrough)

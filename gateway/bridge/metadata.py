@@ -10,7 +10,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, Reason, Status, refusal, unsupported
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, Operation
 from gateway.core.protocol import Protocol
@@ -195,8 +195,11 @@ class ModelMetadata:
         try:
             return bool(await self._backend.handler(outgoing))
         except GatewayError as error:
-            # The server responds, but cannot report on its models. The route's `signature` declares this model.
-            if error.status is not Status.UNIMPLEMENTED or not self._signatures.are_declared:
+            # The server responds, but cannot report on its models. The route's `signature` declares this model. A
+            # TransportError is not the server's response: a proxy without a route to a gRPC server responds with 404.
+            if error.status is not Status.UNIMPLEMENTED or isinstance(error, TransportError):
+                raise
+            if not self._signatures.are_declared:
                 raise
             return True
 

@@ -1,8 +1,13 @@
 """Model names and versions as path segments of requests to backends."""
 
+import re
 from urllib.parse import quote
 
 from gateway.core.errors import invalid_input
+
+_DOTS = re.compile(r"(?:^|[/\\])\.\.?(?:[/\\]|$)")
+"""A dot segment (RFC 3986 section 5.2.4) in a name with slashes. A proxy that decodes the path before it resolves dots
+would send the request to another model."""
 
 
 def path_segment(name: str, what: str, server: str) -> str:
@@ -12,8 +17,8 @@ def path_segment(name: str, what: str, server: str) -> str:
         GatewayError: INVALID_ARGUMENT if `name` cannot be a path segment. The message contains `what` (such as a model)
             and the kind of `server`.
     """
-    # An empty segment or dots would change the path, percent-encoded or not (RFC 3986 section 5.2.4).
-    if name in ("", ".", ".."):
+    # An empty segment or dots would change the path, percent-encoded or not.
+    if not name or ("." in name and _DOTS.search(name)):
         raise invalid_input(f"{what} {name!r} has no URL on a {server} server")
     try:
         return quote(name, safe="")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from posixpath import normpath
 from typing import Literal, TypeAlias, get_args
 
 from gateway.core.errors import GatewayError, Reason, refusal
@@ -58,7 +59,10 @@ EVERYTHING = Grant(frozenset(PERMISSIONS))
 
 
 def _matches(globs: Iterable[str], name: str) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
+    """Return whether a glob matches `name`, and also the name that remains if a server reads `name` as a path and
+    resolves its dots: `open/../secret` is not `open*`."""
+    resolved = normpath(name.replace("\\", "/")) if ".." in name else name
+    return any(fnmatchcase(name, glob) and fnmatchcase(resolved, glob) for glob in globs)
 
 
 class Principal:

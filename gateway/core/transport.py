@@ -147,6 +147,14 @@ class Connector(typing.Protocol):
         """Close every connection."""
 
 
+@typing.runtime_checkable
+class KeepsConnections(typing.Protocol):
+    """A Connector that keeps connections open between exchanges, and reports when none is left."""
+
+    def on_disconnect(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` when no open connection is left for the next exchange, whichever side closed the last one."""
+
+
 class ListenerCounts(typing.Protocol):
     """The address and the counters of a Listener, for status pages and metrics."""
 

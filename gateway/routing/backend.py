@@ -80,7 +80,8 @@ class Backend:
         self._on_other_models: list[Callable[[], None]] = []
         self.is_probed = False
         """True if a Prober checks the readiness of the endpoints."""
-        self.local.watch(self._recovered, sender.targets.forget, self._lists_others)
+        targets = sender.targets
+        self.local.watch(self._recovered, targets.forget, targets.doubt, self._lists_others)
 
     # --- queries ---
 

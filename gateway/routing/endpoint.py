@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.surviving import log_and_continue
-from gateway.core.transport import Connector
+from gateway.core.transport import Connector, KeepsConnections
 from gateway.core.types import Message, Request
 from gateway.routing.draining import Drain
 from gateway.routing.health import Ejection, EndpointHealth
@@ -32,6 +32,7 @@ class Endpoint:
 
     __slots__ = (
         "_is_closed",
+        "_on_disconnect",
         "_on_drain",
         "_on_free",
         "_on_outage",
@@ -84,6 +85,7 @@ class Endpoint:
         self._on_reply: tuple[OnReply, ...] = ()
         self._on_drain: list[Callable[[Endpoint], None]] = []
         self._on_outage: list[Callable[[Endpoint], None]] = []
+        self._on_disconnect: list[Callable[[Endpoint], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -93,6 +95,7 @@ class Endpoint:
         on_recovery: Callable[["Endpoint"], None],
         on_drain: Callable[["Endpoint"], None] | None = None,
         on_outage: Callable[["Endpoint"], None] | None = None,
+        on_disconnect: Callable[["Endpoint"], None] | None = None,
     ) -> None:
         """Register a backend's callbacks. Omit `on_free` if the backend's calls never wait for a slot.
 
@@ -100,6 +103,7 @@ class Endpoint:
         - `on_recovery` is called when the address responds again after being down, and when its models have changed.
         - `on_drain` is called when `drain` has changed.
         - `on_outage` is called when a connection attempt fails or a connection breaks.
+        - `on_disconnect` is called when no open connection is left, whatever closed the last one.
         """
         if on_free is not None:
             self._on_free.append(on_free)
@@ -108,6 +112,9 @@ class Endpoint:
             self._on_drain.append(on_drain)
         if on_outage is not None:
             self._on_outage.append(on_outage)
+        if on_disconnect is not None:
+            self._on_disconnect.append(on_disconnect)
+            self.use(self.connector)
 
     def unwatch(
         self,
@@ -115,6 +122,7 @@ class Endpoint:
         on_recovery: Callable[["Endpoint"], None],
         on_drain: Callable[["Endpoint"], None] | None = None,
         on_outage: Callable[["Endpoint"], None] | None = None,
+        on_disconnect: Callable[["Endpoint"], None] | None = None,
     ) -> None:
         """Remove a backend's callbacks. Its calls in flight are not affected."""
         if on_free is not None and on_free in self._on_free:
@@ -125,6 +133,14 @@ class Endpoint:
             self._on_drain.remove(on_drain)
         if on_outage is not None and on_outage in self._on_outage:
             self._on_outage.remove(on_outage)
+        if on_disconnect is not None and on_disconnect in self._on_disconnect:
+            self._on_disconnect.remove(on_disconnect)
+
+    def use(self, connector: Connector) -> None:
+        """Use `connector` for every call from now on."""
+        self.connector = connector
+        if self._on_disconnect and isinstance(connector, KeepsConnections):
+            connector.on_disconnect(self._disconnected)
 
     def set_drain(self, drain: Drain | None) -> None:
         """Drain the endpoint, or return it to service if `drain` is None, and notify the backends. Call this again when
@@ -281,6 +297,11 @@ class Endpoint:
         """Record a response to a call."""
         if self.health.answered():
             self._recovered()
+
+    def _disconnected(self) -> None:
+        for watcher in self._on_disconnect:
+            with log_and_continue(f"announcing that no connection to {self.address} is left"):
+                watcher(self)
 
     def _show(self, reply: Message) -> None:
         for watcher in self._on_reply:

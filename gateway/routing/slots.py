@@ -148,6 +148,7 @@ class LocalSlots:
         """True if calls wait even without endpoints, because a server is started for them."""
         self._on_recovery: Callable[[Endpoint], None] = _nobody
         self._on_outage: Callable[[Endpoint], None] = _nobody
+        self._on_disconnect: Callable[[Endpoint], None] = _nobody
         self._on_other_models: Callable[[], None] = _nobody
         self.on_join: list[Callable[[Endpoint], None]] = []
         """Callbacks to run before an endpoint is added."""
@@ -156,7 +157,8 @@ class LocalSlots:
         self.on_drain: list[Callable[[Endpoint], None]] = []
         """Callbacks to run before an endpoint stops or resumes getting calls."""
         on_free = self.hand_over if max_in_flight else None
-        self._watches = on_free, self._recovered, self._drain_changed, self._lost
+        on_disconnect = self._disconnected if servers.flavors else None
+        self._watches = on_free, self._recovered, self._drain_changed, self._lost, on_disconnect
         self.endpoints: tuple[Endpoint, ...] = tuple(endpoints)
         self.choice.among(self.endpoints)
         for endpoint in self.endpoints:
@@ -172,6 +174,7 @@ class LocalSlots:
         self,
         on_recovery: Callable[[Endpoint], None],
         on_outage: Callable[[Endpoint], None],
+        on_disconnect: Callable[[Endpoint], None],
         on_other_models: Callable[[], None],
     ) -> None:
         """Register the callbacks of the Backend.
@@ -179,9 +182,11 @@ class LocalSlots:
         - `on_recovery` is called when an endpoint that was down responds again, or when an endpoint's models have
           changed.
         - `on_outage` is called when a connection attempt to an endpoint fails or a connection breaks.
+        - `on_disconnect` is called when no open connection to an endpoint is left, if servers have types.
         - `on_other_models` is called when the response to MODELS might have changed for another reason.
         """
-        self._on_recovery, self._on_outage, self._on_other_models = on_recovery, on_outage, on_other_models
+        self._on_recovery, self._on_outage = on_recovery, on_outage
+        self._on_disconnect, self._on_other_models = on_disconnect, on_other_models
 
     def lists_others(self) -> None:
         """Notify the Backend that the response to MODELS might have changed."""
@@ -378,6 +383,9 @@ class LocalSlots:
 
     def _lost(self, endpoint: Endpoint) -> None:
         self._on_outage(endpoint)
+
+    def _disconnected(self, endpoint: Endpoint) -> None:
+        self._on_disconnect(endpoint)
 
 
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:

@@ -4,8 +4,9 @@ A Target contains the data about an endpoint that codecs need, including its ser
 
 If the protocol has several server types and the configuration does not set one, the gateway queries the server's
 metadata before the first call. A different server can take over the address, for example in a new version of a
-deployment. Therefore the gateway repeats the query before the first call after an outage, and also when the server
-rejects a call, because an outage between two calls leaves no other trace.
+deployment. Therefore the gateway repeats the query before the first call after an outage, and before the first call on
+a new connection if no other connection is open. It also repeats the query when the server rejects a call, because an
+outage between two calls can leave no other trace.
 """
 
 import asyncio
@@ -28,6 +29,11 @@ SECONDS_CONFIRMED = 1.0
 """Minimum time between two queries of a server because of rejected calls, and the maximum time that a rejected call
 waits for the response, in seconds. Because of this minimum, clients that send invalid requests do not double the
 server's work."""
+
+SECONDS_TRUSTED = 60.0
+"""How long a reported server type is valid even if every connection to the server closes, in seconds.
+
+Some servers close the connection after each response, and must not get two requests for each call."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
@@ -77,6 +83,10 @@ class Targets:
         """The last known Target of each server, kept even after `forget`."""
         self._asked_at: dict[Endpoint, float] = {}
         """For each endpoint, the time when its server was last queried because it had rejected a call."""
+        self._reported_at: dict[Endpoint, float] = {}
+        """For each endpoint, the time when its server last responded to the query."""
+        self._doubted: set[Endpoint] = set()
+        """The endpoints whose `known` Target was removed because no connection was left."""
         self.changes: dict[Endpoint, int] = {}
         """For each endpoint, how often a different server was detected there.
 
@@ -94,14 +104,22 @@ class Targets:
 
     def remove(self, endpoint: Endpoint) -> None:
         """Remove an endpoint. Its remaining calls can still get its Target."""
-        for each in (self._unflavored, self.known, self._last, self._asked_at, self.changes):
+        for each in (self._unflavored, self.known, self._last, self._asked_at, self._reported_at, self.changes):
             each.pop(endpoint, None)
+        self._doubted.discard(endpoint)
 
     def forget(self, endpoint: Endpoint) -> None:
         """Forget the server type of an endpoint that is unreachable or has recovered, because a different server might
         respond to the next call."""
         if self._flavors:
             self.known.pop(endpoint, None)
+            self._doubted.discard(endpoint)
+
+    def doubt(self, endpoint: Endpoint) -> None:
+        """Confirm the server type of an endpoint before its next call, because no open connection to it is left, so
+        another server might accept the next one."""
+        if self._flavors and self.known.pop(endpoint, None) is not None:
+            self._doubted.add(endpoint)
 
     async def has_changed(self, endpoint: Endpoint, request: Request, error: GatewayError, changes: int) -> bool:
         """Return whether to repeat `request`, which failed with `error`, because a different server has taken over the
@@ -115,7 +133,7 @@ class Targets:
             return False
         if endpoint not in self._unflavored or isinstance(error, TransportError):
             return False
-        if self.changes.get(endpoint, 0) == changes and endpoint in self.known:
+        if self.changes.get(endpoint, 0) == changes and (endpoint in self.known or endpoint in self._doubted):
             if endpoint not in self._asking:
                 if self._clock() < self._asked_at.get(endpoint, -inf) + SECONDS_CONFIRMED:
                     return False
@@ -132,6 +150,8 @@ class Targets:
     def of(self, endpoint: Endpoint) -> Target:
         """Return the Target of an endpoint, without the server type if that is unknown. A Target without a server type
         is enough for requests that are the same for all types."""
+        if endpoint in self._doubted:
+            return self._last[endpoint]
         return self.known.get(endpoint) or self._without_flavor(endpoint)
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
@@ -146,7 +166,23 @@ class Targets:
         """
         if self._flavors is None:
             return self.of(endpoint)
+        if endpoint in self._doubted:
+            return await self._confirmed(endpoint, self._flavors, deadline)
         return await self._asked(endpoint, self._flavors, deadline)
+
+    async def _confirmed(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
+        """Return the Target of a doubted endpoint: the last one, unless the server reports another type now."""
+        last = self._last[endpoint]
+        if self._clock() >= self._reported_at[endpoint] + SECONDS_TRUSTED:
+            try:
+                async with asyncio.timeout(SECONDS_CONFIRMED):  # a busy server might respond later, and gets the call
+                    return await self._asked(endpoint, flavors, deadline)
+            except (GatewayError, TimeoutError):
+                pass  # the call has its own error
+        if endpoint in self._doubted:
+            self._doubted.discard(endpoint)
+            self.known[endpoint] = last
+        return self.known.get(endpoint, last)
 
     async def _asked(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
         """Query the server's metadata even if the endpoint is in `known`. See `find`."""
@@ -178,7 +214,7 @@ class Targets:
             info = await self._ask(endpoint, target)
         except _NothingReportedError:
             if (last := self._last.get(endpoint)) is not None:
-                self.known[endpoint] = last
+                self._reported(endpoint, last)
                 return last
             info = None
         extensions = frozenset(info.extensions) if info else frozenset()
@@ -186,9 +222,15 @@ class Targets:
         if endpoint in self._unflavored:
             if self._last.get(endpoint, found) != found:
                 self.changes[endpoint] = self.changes.get(endpoint, 0) + 1
-                endpoint.changed()  # the known models were those of the previous server
-            self.known[endpoint] = self._last[endpoint] = found
+                endpoint.changed()  # the known models were models of the previous server
+            self._last[endpoint] = found
+            self._reported(endpoint, found)
         return found
+
+    def _reported(self, endpoint: Endpoint, target: Target) -> None:
+        self.known[endpoint] = target
+        self._reported_at[endpoint] = self._clock()
+        self._doubted.discard(endpoint)
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
         """Query the server's metadata. Return None if the server responds with an error instead.

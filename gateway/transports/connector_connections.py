@@ -39,6 +39,9 @@ class ConnectorConnections(Generic[C]):
     def __iter__(self) -> Iterator[C]:
         return iter(self._open)
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     async def open(self, connection: C, place: Address, secured: Secured | None) -> None:
         """Connect `connection` to a TCP address or a unix socket, over TLS if `secured` is set.
 

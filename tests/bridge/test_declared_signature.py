@@ -7,8 +7,11 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
-from gateway.core.types import Request, Response, Signature
+from gateway.core.types import Message, Request, Response, Signature
+from gateway.transports.grpc.client.failures import http_answer
+from gateway.transports.grpc.client.response_heads import ResponseHead
 from tests.bridge.fakes import FP32, FP64, TENSORS, Backend, bridge, call, infer, named, shown, signature, spec
+from tests.wires import Wires
 
 MODEL = signature(spec("x", -1, 2, datatype=FP32), gives=(spec("y", -1, datatype=FP64),))
 DECLARED = replace(
@@ -42,3 +45,27 @@ async def test_a_question_for_the_metadata_is_answered_without_a_call() -> None:
     assert isinstance(answer, Signature)
     assert (answer.name, answer.inputs, answer.outputs) == ("m", MODEL.inputs, MODEL.outputs)
     assert backend.asked == []
+
+
+PROXY = """
+listeners: [{name: in, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+backends: {lab: {protocol: v2-grpc, endpoints: ["lab:1"], flavor: plain}}
+routes:
+  - match: {model: m}
+    backend: lab
+    signature: {inputs: [{name: x, datatype: FP32, shape: [1]}], outputs: [{name: y, datatype: FP32, shape: [1]}]}
+"""
+
+
+@pytest.mark.parametrize("is_server", [True, False])
+async def test_a_declared_model_is_not_ready_because_a_proxy_answers(is_server: bool) -> None:
+    """A proxy without a route to a gRPC server answers 404, which is UNIMPLEMENTED in gRPC's mapping."""
+
+    async def lacks_method(message: Message) -> Message:
+        if is_server:
+            return Message(status=12, parts=(b"unknown method ModelReady",))
+        raise http_answer(ResponseHead(404))
+
+    wires = Wires(PROXY, lab=lacks_method)
+    reply = await wires.send("v2-rest", Message("GET", "/v2/models/m/ready"))
+    assert (reply.status == 200) is is_server

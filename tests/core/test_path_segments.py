@@ -5,13 +5,21 @@ from gateway.core.path_segments import path_segment
 
 
 @pytest.mark.parametrize(
-    ("name", "segment"), [("echo", "echo"), ("a/b c", "a%2Fb%20c"), ("%2e", "%252e"), ("ü", "%C3%BC"), ("...", "...")]
+    ("name", "segment"),
+    [
+        ("echo", "echo"),
+        ("a/b c", "a%2Fb%20c"),
+        ("%2e", "%252e"),
+        ("ü", "%C3%BC"),
+        ("...", "..."),
+        ("a..b/.c", "a..b%2F.c"),
+    ],
 )
 def test_a_name_is_one_segment(name: str, segment: str) -> None:
     assert path_segment(name, "model", "V2") == segment
 
 
-@pytest.mark.parametrize("name", ["", ".", ".."])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/../b", "a/..", "./a", "a\\..\\b", "../b"])
 def test_names_that_would_change_the_path_are_refused(name: str) -> None:
     with pytest.raises(GatewayError) as refused:
         path_segment(name, "version", "V2")

@@ -10,8 +10,10 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import LISTED_VALUES, Target
 from gateway.core.types import Message, Request, Statistics
 
-MODELS = 5000
+MODELS = 10_000
 NAMES = [f"model-{number}" for number in range(MODELS)]
+FEWEST = 5000
+"""Of the lists here: statistics have more values for each model."""
 COUNTS = {f"count_{number}": number for number in range(60)}
 LISTS = [
     (
@@ -21,7 +23,7 @@ LISTS = [
         [{"name": n, "version": "1", "state": "READY", "reason": ""} for n in NAMES],
     ),
     ("v2-rest", "kserve", Operation.MODELS, {"models": NAMES * 3}),
-    ("v2-rest", "triton", Operation.ALL_STATISTICS, {"model_stats": [{"name": n, **COUNTS} for n in NAMES]}),
+    ("v2-rest", "triton", Operation.ALL_STATISTICS, {"model_stats": [{"name": n, **COUNTS} for n in NAMES[:FEWEST]]}),
     ("v1-rest", "", Operation.MODELS, {"models": NAMES * 3}),
     ("umbridge", "", Operation.MODELS, {"protocolVersion": 1.0, "models": NAMES * 3}),
     ("umbridge", "", Operation.READY, {"protocolVersion": 1.0, "models": NAMES * 3}),
@@ -39,7 +41,7 @@ def test_a_list_of_thousands_of_models_is_read(name: str, flavor: str, operation
     reply = Message(status=200, parts=(json.dumps(document).encode(),))
     answer = known()[name].decode_response(reply, Request(operation), Target(flavor=flavor))
     found = answer.models if isinstance(answer, Statistics) else answer
-    assert found is True or (isinstance(found, tuple) and len(found) >= MODELS)
+    assert found is True or (isinstance(found, tuple) and len(found) >= FEWEST)
 
 
 def test_a_list_has_a_bound_of_its_own() -> None:

@@ -11,9 +11,11 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, ServerTypes, Target, Traits
 from gateway.core.types import Answer, Message, Request, Response, ServerInfo
+from gateway.routing import targets
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.targets import Targets
+from gateway.routing.targets import SECONDS_TRUSTED, Targets
+from tests.limits import GENEROUS
 from tests.routing.fakes import TOY, Wire, settle
 
 QUESTION = "server-metadata"
@@ -40,6 +42,15 @@ FLAVORED = replace(
 )  # fmt: skip
 
 
+class KeptWire(Wire):
+    """A Connector that keeps connections until the test closes the last one."""
+
+    disconnect: Callable[[], None]
+
+    def on_disconnect(self, watcher: Callable[[], None]) -> None:
+        self.disconnect = watcher
+
+
 class Lab:
     def __init__(
         self,
@@ -48,7 +59,7 @@ class Lab:
         flavor: str = "",
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.wires = [Wire() for _ in range(wires)]
+        self.wires = [KeptWire() for _ in range(wires)]
         endpoints = [Endpoint(f"host:{at}", wire) for at, wire in enumerate(self.wires)]
         self.backend = local_backend(Target("lab", flavor=flavor), protocol, endpoints, 0, clock=clock)
 
@@ -188,6 +199,99 @@ async def test_a_server_is_asked_again_before_the_first_call_after_an_outage() -
     await lab.answer(b"theirs")
     assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer theirs"]
     again.cancel()
+
+
+class Clock:
+    """A clock that the test puts forward."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def reconnected(lab: Lab, clock: Clock, seconds: float) -> "asyncio.Task[Answer]":
+    """The first call after the server's last connection has closed, and after `seconds` since the server told."""
+    call = await lab.ask()
+    await lab.answer(b"ours")
+    await lab.answer(b"done")
+    assert await call == Response(id="done")
+    clock.now += seconds
+    del lab.wires[0].sent[:]
+    lab.wires[0].disconnect()
+    return await lab.ask()
+
+
+async def test_a_server_is_asked_again_before_the_first_call_on_a_new_connection() -> None:
+    clock = Clock()
+    lab = Lab(clock=clock)
+    changed: list[str] = []
+    lab.backend.on_recovery(lambda: changed.append("told"))
+    calls = [await reconnected(lab, clock, SECONDS_TRUSTED), await lab.ask()]
+    assert lab.asked() == [QUESTION], "both calls wait"
+    await lab.answer(b"theirs")
+    assert lab.asked() == [QUESTION, "infer theirs", "infer theirs"]
+    assert changed == ["told"]
+    for each in calls:
+        each.cancel()
+
+
+async def test_it_is_asked_once_for_all_connections_that_close() -> None:
+    clock = Clock()
+    lab = Lab(clock=clock)
+    call = await reconnected(lab, clock, SECONDS_TRUSTED)
+    await lab.answer(b"ours")
+    await lab.answer(b"done")
+    await call
+    lab.wires[0].disconnect()
+    following = await lab.ask()
+    assert lab.asked() == [QUESTION, "infer ours", "infer ours"]
+    following.cancel()
+
+
+async def test_a_server_that_closes_each_connection_is_asked_once_a_minute() -> None:
+    clock = Clock()
+    lab = Lab(clock=clock)
+    call = await reconnected(lab, clock, SECONDS_TRUSTED - 1)
+    assert lab.asked() == ["infer ours"]
+    call.cancel()
+
+
+@pytest.mark.parametrize("answer", ["busy", "refuses", "silent"])
+async def test_a_server_that_does_not_tell_again_gets_the_call(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "SECONDS_CONFIRMED", 0.0 if answer == "silent" else GENEROUS)
+    clock = Clock()
+    lab = Lab(clock=clock)
+    call = await reconnected(lab, clock, SECONDS_TRUSTED)
+    if answer == "busy":
+        await lab.answer(b"loading", 503)
+    elif answer == "refuses":
+        lab.wires[0].break_off(sent=False)
+    else:
+        await asyncio.sleep(0.001)
+    await settle()
+    assert lab.asked() == [QUESTION, "infer ours"]
+    call.cancel()
+
+
+async def test_a_refusal_by_a_server_that_closes_the_connection_is_not_repeated() -> None:
+    clock = Clock()
+    lab = Lab(clock=clock)
+    call = await reconnected(lab, clock, 0)
+    lab.wires[0].answer(b"wrong", 400)
+    lab.wires[0].disconnect()
+    await settle()
+    await lab.answer(b"ours")
+    with pytest.raises(GatewayError, match="wrong"):
+        await call
+    assert lab.asked() == ["infer ours", QUESTION]
+
+
+async def test_a_backend_that_is_closed_is_told_no_more() -> None:
+    lab = Lab()
+    lab.backend.close()
+    lab.wires[0].disconnect()
+    assert lab.backend.endpoints[0]._on_disconnect == []
 
 
 async def test_every_backend_of_an_address_asks_again_after_an_outage() -> None:

@@ -146,11 +146,11 @@ class JsonBody(MessageBody):
         errors: list[DecodeError] = []
         too_large: GatewayError | None = None
         unequal: BodyContents | None = None
-        for reader in self._readers:
+        for at, reader in enumerate(self._readers):
             try:
                 found = reader.read(text, limits)
                 if found.unequal is None:
-                    return found
+                    return replace(found, alternative=at) if at else found
                 unequal = unequal or found  # another alternative might match the whole body
             except DecodeError as error:
                 errors.append(without_frames(error))
@@ -166,7 +166,7 @@ class JsonBody(MessageBody):
         best: UnwrittenError | None = None
         if self.nan:
             said = self.with_nan(said)
-        for writer in self._writers:
+        for writer in (self._writers[said.alternative], *self._writers) if said.alternative else self._writers:
             fit = Fit.PLACES
             try:
                 if said.parameters:

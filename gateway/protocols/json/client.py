@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from gateway.core import bytes_elements, json
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import (
@@ -32,7 +34,7 @@ from gateway.protocols.json.compiled import (
     other_columns,
 )
 from gateway.protocols.json.form import ABSENT
-from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained, without_frames
+from gateway.protocols.json.misfit import Fit, MisfitError, UnwrittenError, better, explained, without_frames
 from gateway.protocols.json.templates import Node, RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
@@ -42,6 +44,11 @@ _TRACEBACK = "Traceback (most recent call last):"
 """The line that Python writes before a traceback.
 
 Some servers, such as SageMaker containers, send the error message followed by the traceback."""
+_NAMES_OF_ERRORS = ("error", "errors", "detail", "message")
+"""The members in which servers commonly report an error."""
+_MAX_QUOTED = 200
+"""Maximum length of a member's JSON text in an error, in characters."""
+_NULL = msgspec.Raw(b"null")
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 _TEXTS_OF_FIELDS = _TEXTS - {Spelling.BYTES}
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
@@ -59,10 +66,12 @@ class FormClient:
         self._stream = Choice(streams, lambda each: each.response_type)
         self._asked = {choice: _asked_for(choice.exchanges) for choice in (self._infer, self._stream)}
         self._of_bytes = {choice: _for_bytes(asked) for choice, asked in self._asked.items()}
+        self._own = {choice: _by_body(choice.exchanges, asked) for choice, asked in self._asked.items()}
         self._has_versions = any(_has_version(each) for each in form.exchanges)
 
     def encode_request(self, request: Request, target: Target) -> Message:
-        """Return the HTTP request for `request`, from the first exchange that can carry it.
+        """Return the HTTP request for `request`, from the first exchange that can carry it. If the client has the same
+        form, the exchange that the request came in is the first.
 
         Raises:
             GatewayError: UNIMPLEMENTED if the form does not declare this operation; INVALID_ARGUMENT if the form has no
@@ -110,9 +119,12 @@ class FormClient:
                 'set rewrite.version on the route to "" to drop it'
             )
         best: UnwrittenError | None = None
-        for each in self._of_bytes[choice] if _are_bytes(request.inputs) else self._asked[choice]:
+        origin = request.origin
+        own = self._own[choice].get(origin.asked) if isinstance(origin, FormMessage) else None
+        others = self._of_bytes[choice] if _are_bytes(request.inputs) else self._asked[choice]
+        for each in others if own is None else (own, *others):
             try:
-                return _written(each, request)
+                return _written(each, request, is_own=each is own)
             except GatewayError as error:
                 best = better(best, error, Fit.PLACES)
         assert best is not None
@@ -146,7 +158,10 @@ class FormClient:
         if text:
             failure = self._failure(reply, limits)
             raise refusal(failure.form.reason if failure else Reason.MODEL_ERROR, text)
-        return self._response_with_missing(reply, request, limits, explained(errors, "exchanges"))
+        misfit = explained(errors, "exchanges")
+        if isinstance(misfit, MisfitError) and (hint := _undeclared_error(reply)):
+            misfit = MisfitError(hint, misfit.place)
+        return self._response_with_missing(reply, request, limits, misfit)
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
         """Read a message that caused `error` again, with NaN for each null, if the route or the form maps null to NaN.
@@ -211,6 +226,25 @@ def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
     return (given if isinstance(given, str) else json.write(given).decode())[:_MAX_TEXT]
 
 
+def _undeclared_error(reply: Message) -> str:
+    """Return the text of an error for a response with a successful status that looks like a server's error, and that
+    matches neither the form's responses nor its errors. Return an empty text for every other response."""
+    if len(reply.body) > _MAX_TEXT:
+        return ""
+    try:
+        members = msgspec.json.decode(reply.body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    name = next((each for each in _NAMES_OF_ERRORS if members.get(each, _NULL) != _NULL), None)
+    if name is None:
+        return ""
+    said = readable(bytes(members[name]).decode("utf-8", "replace").partition(_TRACEBACK)[0][:_MAX_QUOTED])
+    return (
+        f"the reply has status {reply.status} and the member `{name}`, {said}; if it is an error, add"
+        f' `error: {{{name}: $message}}` to the form, otherwise `"{name}?": $_` to its response'
+    )
+
+
 def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
     return len(inputs) == 1 and inputs[0].datatype is BYTES and inputs[0].elements == 1
 
@@ -254,15 +288,31 @@ def _has_version(exchange: CompiledExchange) -> bool:
     return in_path or Word.VERSION in exchange.request.words or Word.VERSION in exchange.head.words
 
 
-def _written(exchange: CompiledExchange, request: Request) -> Message:
+def _by_body(
+    exchanges: Sequence[CompiledExchange], asked: Sequence[CompiledExchange]
+) -> Mapping[MessageBody | None, CompiledExchange]:
+    """Return for the request body of each exchange the exchange among `asked` that has the same requests."""
+    return {each.request: next(other for other in asked if _request(other) == _request(each)) for each in exchanges}
+
+
+def _written(exchange: CompiledExchange, request: Request, *, is_own: bool = False) -> Message:
+    """Return the request in `exchange`. `is_own` is True if it came in this exchange."""
     form, head, body, origin = exchange.form, exchange.head, exchange.request, request.origin
-    path = filled_path(form.paths, request.model, request.version, request.id)
+    method, paths, alternative = form.methods[0], form.paths, 0
+    if is_own and isinstance(origin, FormMessage):
+        asked_by, _, asked_at = origin.pattern.partition(" ")
+        method = asked_by if asked_by in form.methods else method
+        paths = (asked_at, *paths) if asked_at in paths else paths
+        alternative = origin.alternative
+    path = filled_path(paths, request.model, request.version, request.id)
     words: Mapping[Word, json.Json] = NO_WORDS
     if body.words or head.words:
         words = {Word.ID: request.id, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
     translate, inputs, asked = request.translate, request.inputs, ""
-    said = MessageContents(translate.nan or "", translate, inputs, words, request.parameters, texts, head.parameters)
+    said = MessageContents(
+        translate.nan or "", translate, inputs, words, request.parameters, texts, head.parameters, alternative
+    )
     if exchange.query is not None:
         asked, others = exchange.query.write(said)
         elsewhere = frozenset(said.parameters) if head.has_parameters else said.elsewhere
@@ -270,11 +320,11 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
     parts = body.write(said)
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:
-        return Message(form.methods[0], path, all_headers, parts, deadline=request.deadline)
+        return Message(method, path, all_headers, parts, deadline=request.deadline)
     headers, query = head.write(words, request.parameters)
     query = f"{query}&{asked}" if query and asked else query or asked
     all_headers = Headers((*all_headers.raw, *headers))
-    return Message(form.methods[0], path, all_headers, parts, query=query, deadline=request.deadline)
+    return Message(method, path, all_headers, parts, query=query, deadline=request.deadline)
 
 
 def _response(exchange: CompiledExchange, reply: Message, request: Request, limits: Limits) -> Response:

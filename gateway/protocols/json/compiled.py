@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from gateway.core.errors import GatewayError, invalid_input
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.core.path_segments import path_segment
 from gateway.core.types import NO_HEADERS, Headers, Message, Parameters, Shape, Signature, Tensor, TensorSpec
 from gateway.protocols.json.bodies import MessageBody, make_body
@@ -34,6 +34,10 @@ class FormMessage(Message, frozen=True):
     response_headers: Headers = NO_HEADERS
     columns: str = ""
     """The value of `Exchange.columns`."""
+    asked: MessageBody | None = None
+    """The body of the exchange that read the request. Servers of the same form get the request in this exchange, with
+    the method and the path of `pattern`, and in the template's alternative with the index `alternative`."""
+    alternative: int = 0
 
 
 def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) -> str:
@@ -69,6 +73,10 @@ class CompiledExchange:
     origin: FormMessage
     shapes: Mapping[str, Shape]
     """The batch shapes that the form declares, by tensor name; empty if bodies contain single rows."""
+
+    def asked_at(self, pattern: str) -> "CompiledExchange":
+        """Return the exchange for requests at one method and path, which their origin has."""
+        return replace(self, origin=replace(self.origin, pattern=pattern))
 
     @property
     def input_nodes(self) -> tuple[Node, ...]:
@@ -179,7 +187,7 @@ def _exchange(form: Form, exchange: Exchange, specs: Mapping[str, TensorSpec], p
         request_type=request_type,
         response_type=response_type,
         request_headers=Headers(tuple(headers)),
-        origin=FormMessage(response=response, response_headers=told_headers, columns=exchange.columns),
+        origin=FormMessage(response=response, response_headers=told_headers, columns=exchange.columns, asked=request),
         shapes={} if form.batch else {name: spec.shape for name, spec in specs.items()},
     )
 

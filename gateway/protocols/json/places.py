@@ -46,6 +46,8 @@ class BodyContents(Struct, frozen=True):
     texts: Mapping[str, str] = field(default_factory=dict)
     unequal: UnequalTensors | None = None
     """Rows of unequal length; only in requests."""
+    alternative: int = 0
+    """The index of the template's alternative that matched the body."""
 
 
 class BodyReading:

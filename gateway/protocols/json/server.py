@@ -99,8 +99,8 @@ class _Route:
         if self._has_types:
             replying = self._by_response.replying(exchange, message.headers.get("accept"))
         origin = replying.origin
-        if texts:
-            origin = replace(origin, texts=texts)
+        if texts or found.alternative or replying is not exchange:
+            origin = replace(origin, texts=texts, asked=exchange.request, alternative=found.alternative)
         model, version, id = captures.get("model", ""), captures.get("version", ""), captures.get("id")
         if words:
             model = _agreed("model", model, words.get(Word.MODEL, ""))
@@ -145,7 +145,10 @@ class FormServer:
 
     def __init__(self, form: CompiledForm) -> None:
         self._form = form
-        self._routes = {pattern: _Route(some, form.default_type) for pattern, some in form.by_pattern().items()}
+        self._routes = {
+            pattern: _Route(tuple(each.asked_at(pattern) for each in some), form.default_type)
+            for pattern, some in form.by_pattern().items()
+        }
         self._operations: dict[str, Operation] = {}
         for probe, operation in ((form.ready, Operation.READY), (form.live, Operation.LIVE)):
             for path in probe.form.paths if probe else ():

@@ -45,13 +45,14 @@ class MessageContents(ElementStyle, frozen=True):
     """The content of a message, except its path.
 
     `elsewhere` are the parameters that have a placeholder outside of the body. `texts` are the original JSON texts of
-    parameters that are lists or objects."""
+    parameters that are lists or objects. `alternative` is the index of the template's alternative to try first."""
 
     tensors: tuple[Tensor, ...] = ()
     words: Mapping[Word, json.Json] = field(default_factory=dict)
     parameters: Parameters = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     elsewhere: frozenset[str] = frozenset()
+    alternative: int = 0
 
 
 NO_WORDS: Mapping[Word, json.Json] = MappingProxyType({})

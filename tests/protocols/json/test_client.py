@@ -94,6 +94,43 @@ def test_a_reply_that_is_not_as_the_form_has_it_is_refused(body: bytes) -> None:
         answered(FORM, infer(), b"", 302)
 
 
+UNDECLARED = declared("infer: {path: /p, request: {x: $x}, response: {y: $y}}")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            b'{"error":"no such model"}',
+            'the member `error`, "no such model"; if it is an error, add `error: {error: $mess',
+        ),
+        (b'{"error":{"code":7}}', 'the member `error`, {"code":7}; if'),
+        (
+            b'{"success":false,"detail":"no"}',
+            'the member `detail`, "no"; if it is an error, add `error: {detail: $mess',
+        ),
+        (b'{"message":"no","error":null}', 'the member `message`, "no"; if'),
+        (b'{"y":[1],"error":"no"}', 'otherwise `"error?": $_` to its response'),
+        (b'{"error":"Traceback (most recent call last):\\n File"}', 'the member `error`, "; if'),
+        (b'{"z":1}', "member `z` is not in the form"),
+        (b'{"y":[1],"error":null}', "member `error` is not in the form"),
+        (b'[{"error":"no"}]', "Expected `object`"),
+        (b'{"error":' + b'"' + b"a" * 300 + b'"}', "a" * 199 + "; if"),
+    ],
+)
+def test_an_error_with_status_200_that_the_form_does_not_have_is_told_as_one(body: bytes, told: str) -> None:
+    with pytest.raises(DecodeError) as raised:
+        answered(UNDECLARED, infer(), body)
+    assert told in str(raised.value)
+
+
+def test_the_remedy_for_such_an_error_is_right() -> None:
+    form = declared("{infer: {path: /p, request: {x: $x}, response: {y: $y}}, error: {error: $message}}")
+    with pytest.raises(GatewayError, match=r"^no such model$") as raised:
+        answered(form, infer(), b'{"error":"no such model"}')
+    assert raised.value.reason is Reason.MODEL_ERROR
+
+
 def test_health() -> None:
     assert written(FORM, Request(READY)).path == "/health"
     assert written(FORM, Request(LIVE)).path == "/health"

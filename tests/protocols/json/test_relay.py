@@ -1,5 +1,7 @@
 """Inferences that pass unread between two sides of one form: through a whole gateway, and what each part decides."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,7 +147,85 @@ async def test_a_path_that_clients_alone_have_becomes_that_of_servers(form: str,
 async def test_a_route_that_checks_everything_reads_and_writes() -> None:
     gateway = wires("ray", b"[ 2 ]", more=", check: full")
     reply = await gateway.post("json:ray", "/m", b'{"features": [1]}')
-    assert ([(each.path, each.body) for each in gateway.sent["lab"]], reply.body) == ([("/", b"[1]")], b"[2]")
+    assert [(each.path, each.body) for each in gateway.sent["lab"]] == [("/m", b'{"features":[1]}')]
+    assert reply.body == b"[2]"
+
+
+# form, path, Content-Type, request: the bodies are written as the gateway writes them
+READ = {
+    "mlflow: a table": ("mlflow", "/invocations", JSON, b'{"dataframe_split":{"columns":["a","b"],"data":[[1,2.5]]}}'),
+    "mlflow: rows": ("mlflow", "/invocations", JSON, b'{"dataframe_records":[{"a":1,"b":2.5},{"a":3,"b":4.5}]}'),
+    "mlflow: inputs by name": ("mlflow", "/invocations", JSON, b'{"inputs":{"a":[1],"b":[2.5]}}'),
+    "mlflow: instances": ("mlflow", "/invocations", JSON, b'{"instances":[[1,2]],"params":{"p":1}}'),
+    "mlflow: CSV": ("mlflow", "/invocations", "text/csv; header=present", b"a,b\n1,2.5\n"),
+    "ray: an object": ("ray", "/m", JSON, b'{"features":[[1,2]]}'),
+    "ray: a list": ("ray", "/m", JSON, b"[[1,2]]"),
+    "bentoml: a list": ("bentoml", "/m", JSON, b"[[1,2]]"),
+    "torchserve: an object": ("torchserve", "/predictions/m", JSON, b'{"data":[1,2]}'),
+    "torchserve: an envelope": ("torchserve", "/predictions/m", JSON, b'{"instances":[[1]]}'),
+    "torchserve: texts": ("torchserve", "/predictions/m", JSON, b'["hello"]'),
+    "torchserve: bytes": ("torchserve", "/predictions/m", "application/octet-stream", b"hello"),
+    "seldon: strData": ("seldon", "/predict", JSON, b'{"strData":"hello"}'),
+    "seldon: binData": ("seldon", "/predict", JSON, b'{"binData":"aGVsbG8="}'),
+    "seldon: a tensor": ("seldon", "/predict", JSON, b'{"data":{"tensor":{"shape":[1,3],"values":[1,2,3]}}}'),
+    "seldon: an array": ("seldon", "/predict", JSON, b'{"data":{"ndarray":[[1,2]]},"meta":{"puid":"7"}}'),
+    "seldon: a web form": (
+        "seldon", "/predict", "application/x-www-form-urlencoded",
+        b"json=%7B%22data%22%3A%7B%22ndarray%22%3A%5B%5B1%2C2%5D%5D%7D%7D",
+    ),
+    "sagemaker: instances": ("sagemaker", "/invocations", JSON, b'{"instances":[[1,2]]}'),
+    "sagemaker: features": ("sagemaker", "/invocations", JSON, b'{"instances":[{"features":[1,2]}]}'),
+    "sagemaker: CSV": ("sagemaker", "/invocations", "text/csv", b"1,2\n3,4\n"),
+    "sagemaker: lines": ("sagemaker", "/invocations", "application/jsonlines", b'{"features":[1,2]}\n'),
+    "vertex: rows": ("vertex", "/predict", JSON, b'{"instances":[{"a":1,"b":2}]}'),
+    "vertex: bytes": ("vertex", "/predict", JSON, b'{"instances":[{"b64":"aGVsbG8="}]}'),
+    "embeddings: tokens": (
+        "openai-embeddings", "/v1/embeddings", JSON, b'{"model":"m","input":[1,2,3],"encoding_format":"base64"}',
+    ),
+    "huggingface: a table": ("huggingface", "/embed", JSON, b'{"table":{"a":["1","2"],"b":["3","4"]}}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "path", "kind", "body"), READ.values(), ids=READ)
+async def test_a_request_that_is_read_leaves_in_the_exchange_that_it_came_in(
+    form: str, path: str, kind: str, body: bytes
+) -> None:
+    gateway = wires(form, b"[1]", more=", check: full")
+    await gateway.send(f"json:{form}", Message("POST", path, headers(content_type=kind), (body,)))
+    [sent] = gateway.sent["lab"]
+    assert (sent.method, sent.path) == ("POST", path)
+    assert sent.headers.get("content-type").partition(";")[0] == kind.partition(";")[0]
+    assert loaded(b"".join(map(bytes, sent.parts))) == loaded(body)
+
+
+def loaded(body: bytes) -> object:
+    """The document in a JSON body, or the body with the lines of JSON."""
+    try:
+        return body.count(b"\n"), json.loads(body)
+    except ValueError:
+        return body.replace(b"\r\n", b"\n")
+
+
+@pytest.mark.parametrize(
+    ("translate", "sent_as"),
+    [
+        (
+            "rename: {inputs: [{client: a, backend: c}]}",
+            {"dataframe_split": {"columns": ["c", "b"], "data": [[1, 2.5]]}},
+        ),
+        # a column of two elements is none of a table with one row
+        (
+            "constants: [{name: k, datatype: INT64, shape: [2], data: [7, 8]}]",
+            {"inputs": {"a": [1], "b": [2.5], "k": [7, 8]}},
+        ),
+    ],
+)
+async def test_a_request_that_its_exchange_cannot_carry_leaves_in_another(translate: str, sent_as: object) -> None:
+    gateway = wires("mlflow", b'{"predictions":[1]}', more=f", translate: {{{translate}}}")
+    body = b'{"dataframe_split":{"columns":["a","b"],"data":[[1,2.5]]}}'
+    await gateway.send("json:mlflow", Message("POST", "/invocations", headers(content_type=JSON), (body,)))
+    [sent] = gateway.sent["lab"]
+    assert json.loads(bytes(sent.body)) == sent_as
 
 
 async def test_an_error_of_a_server_goes_back_as_it_wrote_it() -> None:
@@ -551,6 +631,31 @@ async def test_a_client_of_cog_is_answered_at_once_if_it_prefers_so() -> None:
     assert (sent.method, sent.path, sent.body) == ("PUT", "/predictions/a%2Fb", body)
     assert (sent.headers.get("prefer"), sent.headers.get("x-other")) == ("respond-async", "")
     assert (reply.status, reply.body) == (202, told)
+
+
+COG_TO_V2 = """
+listeners: [{name: in, bind: "127.0.0.1:0", protocols: ["json:cog"], model: m}]
+backends: {lab: {protocol: v2-rest, endpoints: ["lab:1"], flavor: plain}}
+routes:
+  - match: {listener: in}
+    backend: lab
+    signature: {inputs: [{name: x, datatype: INT64, shape: [1]}], outputs: [{name: y, datatype: INT64, shape: [1]}]}
+"""
+V2_REPLY = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT64","shape":[1],"data":[2]}]}'
+
+
+async def test_a_client_of_cog_gets_the_result_from_servers_that_answer_only_then() -> None:
+    """RFC 7240, section 2: a server may ignore a preference, and says by `Preference-Applied` which ones it kept."""
+    gateway = Wires(COG_TO_V2, lab=replying(V2_REPLY, headers=((b"content-type", JSON.encode()),)))
+    fields = headers(content_type=JSON, prefer="respond-async")
+    reply = await gateway.send("json:cog", Message("POST", "/predictions", fields, (b'{"input":{"x":[1]}}',)))
+    assert (reply.status, json.loads(bytes(reply.body))["output"]) == (200, [2])
+    assert reply.headers.get("preference-applied") == ""
+    assert gateway.sent["lab"][0].headers.get("prefer") == ""
+    body = b'{"input":{"x":[1]},"webhook":"http://127.0.0.1:1/"}'
+    reply = await gateway.send("json:cog", Message("POST", "/predictions", fields, (body,)))
+    assert (reply.status, len(gateway.sent["lab"])) == (400, 1), "nobody would call the webhook"
+    assert "`webhook`" in json.loads(bytes(reply.body))["error"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, TransportError, not_found
+from gateway.core.errors import GatewayError, Reason, TransportError, invalid_output, not_found
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Request, Response, Statistics, Tries
 from gateway.routing.placement.signatures import SignatureComparison
@@ -121,6 +121,30 @@ async def test_a_server_that_lies_loses_the_model_and_the_next_holder_answers() 
     a.lies_about.clear()
     await fleet.tick(34.0)
     assert {await fleet.server_of("x") for _ in range(2)} == {"a", "b"}
+
+
+async def test_a_list_that_is_too_long_is_told_once_and_the_models_of_the_last_one_are_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = [f"model-{at}" for at in range(10_000)]
+    a = Server("a", names)
+    fleet = await Fleet(a).asked()
+    assert [await fleet.server_of(names[at]) for at in (0, 5_000, -1)] == ["a"] * 3
+    answers = a._answer
+
+    def too_long(operation: Operation, model: str, version: str) -> dict[str, object]:
+        if operation is Operation.MODELS:
+            raise invalid_output("more than 400000 JSON values outside tensor data; limits.json_values is the limit")
+        return answers(operation, model, version)
+
+    a._answer = too_long  # type: ignore[method-assign]
+    for _ in range(5):
+        await fleet.tick(40.0)
+    told = [each.getMessage() for each in caplog.records if "did not report its models" in each.getMessage()]
+    assert len(told) == 1
+    assert "limits.json_values is the limit" in told[0]
+    assert a.events.count("models") > 5
+    assert [await fleet.server_of(names[at]) for at in (0, 5_000, -1)] == ["a"] * 3
 
 
 async def test_an_answer_from_before_the_model_was_loaded_again_costs_no_server_its_model() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 
 from gateway.core.address import Address
@@ -120,6 +120,10 @@ class GrpcConnector:
         end = call.result(None)
         if end.status:
             yield end
+
+    def on_disconnect(self, watcher: Callable[[], None]) -> None:
+        """See `KeepsConnections.on_disconnect`. Connections that only finish their calls do not count."""
+        self._pool.on_disconnect = watcher
 
     async def close(self) -> None:
         """Close every connection. Exchanges in progress fail."""

@@ -50,6 +50,8 @@ class GrpcPool:
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
         self._next_attempt = 0.0
+        self.on_disconnect: Callable[[], None] | None = None
+        """Callback after the last connection that accepted calls was retired or lost."""
 
     def take(self) -> GrpcClientConnection | None:
         """Return a connection that accepts a call now.
@@ -114,6 +116,8 @@ class GrpcPool:
         self._is_incomplete = True
         if connection in self._ready:
             self._ready.remove(connection)
+            if self.on_disconnect is not None and not self._ready:
+                self.on_disconnect()
         self.changed()
 
     def lost(self, connection: GrpcClientConnection) -> None:

@@ -2,7 +2,7 @@
 them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from gateway.core.deadlines import TimeLimit, wait_until
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
@@ -136,6 +136,10 @@ class HttpConnector:
         if not reply.is_cut:
             assert whole.message is not None
             yield await self._inflated_reply(whole) if whole.coding else whole.message
+
+    def on_disconnect(self, watcher: Callable[[], None]) -> None:
+        """See `KeepsConnections.on_disconnect`."""
+        self._pool.on_disconnect = watcher
 
     async def close(self) -> None:
         """Close every connection. Exchanges in progress fail."""

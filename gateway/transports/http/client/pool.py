@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 
 from gateway.core.surviving import log_and_continue
 from gateway.transports.connector_connections import ConnectorConnections
@@ -30,6 +31,8 @@ class HttpPool:
         self._distrusted_until = -math.inf
         self.is_cautious = False
         """True if the pool distrusted the endpoint at the last check of `keeps`."""
+        self.on_disconnect: Callable[[], None] | None = None
+        """Callback after the last open connection has closed."""
 
     @property
     def is_closed(self) -> bool:
@@ -95,6 +98,8 @@ class HttpPool:
         """See `HttpConnectionObserver.lost`. A closed connection stays in the idle list until `take` or the timer
         removes it."""
         self._connections.lost(connection)
+        if self.on_disconnect is not None and not self._connections:
+            self.on_disconnect()
 
     def _is_trusted_again(self) -> bool:
         if asyncio.get_running_loop().time() < self._distrusted_until:

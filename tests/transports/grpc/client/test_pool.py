@@ -194,3 +194,35 @@ async def test_a_unix_socket_is_an_endpoint(tmp_path_factory: pytest.TempPathFac
     async with await asyncio.start_unix_server(play, path), connected(f"unix:{path}") as connector:
         async with asyncio.timeout(GENEROUS):
             assert await called(connector) == b"unix"
+
+
+async def test_the_end_of_the_last_connection_that_takes_calls_is_told() -> None:
+    """A server that stops lets its calls end, while the next call goes to whoever takes its place."""
+    told = asyncio.Event()
+
+    async def going(peer: Peer) -> None:
+        await peer.opening()
+        stream = await peer.request()
+        peer.send(http2.go_away(2**31 - 1))
+        await told.wait()
+        peer.send(http2.reply(b"going", stream=stream))
+        await peer.closed()
+
+    async with serving(going) as one, connected_to(Name(one)) as connector:
+        connector.on_disconnect(told.set)
+        assert await called(connector) == b"going"
+
+
+async def test_the_end_of_one_of_two_connections_is_not_told() -> None:
+    told = list[bool]()
+
+    async def once(peer: Peer) -> None:
+        await peer.opening()
+        peer.send(http2.reply(b"once", stream=await peer.request()), http2.go_away(2**31 - 1))
+        await peer.closed()
+
+    async with serving(once) as one, serving(naming(b"stays")) as two, connected_to(Name(one, two)) as connector:
+        connector.on_disconnect(lambda: told.append(True))
+        await until(connector, b"once", b"stays")
+        assert {await called(connector) for _ in range(5)} == {b"stays"}
+        assert told == []

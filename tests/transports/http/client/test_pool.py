@@ -490,3 +490,32 @@ async def test_an_error_with_one_connection_keeps_none_open(monkeypatch: pytest.
     async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
         await asyncio.gather(*(connector.exchange(GET) for _ in range(5)))
         await ended.wait()
+
+
+async def test_the_end_of_the_last_connection_is_told() -> None:
+    """Of two connections the end of the second; of one that the endpoint closes, and one that the client leaves."""
+    told, both = list[int](), asyncio.Barrier(2)
+    gone, arrived = asyncio.Event(), asyncio.Event()
+
+    def tell() -> None:
+        told.append(len(connector._pool._connections))
+        gone.set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        arrived.set()
+        await both.wait()
+        writer.write(OK)
+
+    async with serving(handle) as port, connecting(port) as connector:
+        connector.on_disconnect(tell)
+        await asyncio.gather(connector.exchange(GET), connector.exchange(GET))
+        await gone.wait()
+        assert told == [0]
+        arrived.clear()
+        gone.clear()
+        abandoned = asyncio.ensure_future(connector.exchange(GET))
+        await arrived.wait()
+        abandoned.cancel()
+        await gone.wait()
+        assert told == [0, 0]
