@@ -15,8 +15,8 @@ The gateway translates messages between protocols. This page lists all message m
 parameters, headers and attachments), and shows what the gateway does with each member:
 
 - **carried**: the gateway translates the member into the protocol of the server or client that receives the message.
-- **refused**: the client gets an error that explains why. For a request member, the gateway does not call the model. For
-  a response member, it does not forward the model's response.
+- **refused**: the client gets an error that explains why. The gateway does not call the model (for a request member), or
+  does not forward the model's response (for a response member).
 - **left out**: the gateway drops the member, for the given reason. It drops no other members.
 
 The column *same protocol* applies if client and server use the same protocol. The column *other protocols* lists the
