@@ -16,8 +16,8 @@ class ReasonExplanation:
 EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     Reason.INVALID_INPUT: ReasonExplanation(
         "The request violates its protocol, or its tensors do not match the model.",
-        "Read the message in the response, which contains the field's name. `translate` on the route can convert, rename "
-        "and cast tensors.",
+        "Read the message in the response, which contains the field's name. `translate` on the route can convert, "
+        "rename and cast tensors.",
     ),
     Reason.MODEL_NOT_FOUND: ReasonExplanation(
         "No route matches the model's name, or the backend does not have the model or the version.",
@@ -68,8 +68,8 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.TIMEOUT: ReasonExplanation(
         "There was no response before the client's deadline, or before the deadline that the policy `timeout` sets.",
-        "Read the message in the response, which contains the deadline. Check `last_error` of the endpoints, and how long "
-        "the model takes.",
+        "Read the message in the response, which contains the deadline. Check `last_error` of the endpoints, and how "
+        "long the model takes.",
     ),
     Reason.REQUEST_TIMEOUT: ReasonExplanation(
         "A client took too long to send its request.",

@@ -92,7 +92,7 @@ def test_a_server_that_hangs_ends_with_the_time_limit(context: BrowserContext, g
     page.get_by_text("Parameters, headers, version, time limit").click()
     page.get_by_label("Time limit").fill("0.5")
     sent(page)
-    expect(page.locator(".outcome")).to_contain_text("no answer within 0.5 s")
+    expect(page.locator(".outcome")).to_contain_text("no response within 0.5 s")
     expect(page.locator(".outcome .badge")).to_have_text("DEADLINE_EXCEEDED")
     expect(page.get_by_role("tabpanel", name="v2-rest (as received)")).to_contain_text("No reply.")
     expect_usable(page)
