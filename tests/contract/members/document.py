@@ -15,7 +15,7 @@ The gateway translates messages between protocols. This page lists all message m
 parameters, headers and attachments), and shows what the gateway does with each member:
 
 - **carried**: the gateway translates the member into the protocol of the server or client that receives the message.
-- **refused**: the client gets an error that explains why. The gateway does not call the model (for a request member), or
+- **refused**: the client gets an error that explains why. The gateway does not call the model (for a request member) or
   does not forward the model's response (for a response member).
 - **left out**: the gateway drops the member, for the given reason. It drops no other members.
 
