@@ -280,7 +280,7 @@ def _array(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]":
         found = np.array([float(each) for each in elements], np.float64).astype(dtype)
     for before, after in zip(elements, found.astype(np.float64).tolist(), strict=True):
         if isfinite(before) and not isfinite(after):
-            raise ValueError(f"{before} is out of the range of {datatype.value}")
+            raise ValueError(f"{before} is out of range for {datatype.value}")
     return found
 
 
@@ -290,7 +290,7 @@ def _integers(elements: list[Any], dtype: "np.dtype[Any]") -> "np.ndarray[Any, A
         if isinstance(each, float) and not each.is_integer():
             raise ValueError(f"{each} is not an integer")
         if not limits.min <= each <= limits.max:
-            raise ValueError(f"{each} is out of the range from {limits.min} to {limits.max}")
+            raise ValueError(f"{each} is outside the range {limits.min} to {limits.max}")
     return np.array([int(each) for each in elements], dtype)
 
 
