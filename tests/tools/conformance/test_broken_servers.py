@@ -68,7 +68,12 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
     ),
     ("umbridge.input-sizes", members("/InputSizes", inputSizes=["2"]), FAIL, "expected an array of whole numbers"),
     ("umbridge.output-sizes", members("/OutputSizes", outputSizes=[1.0]), DEVIATES, "with a fraction part"),
-    ("umbridge.evaluate", members("/Evaluate", output=[[1.0, 2.0]]), FAIL, "has the sizes [2]; /OutputSizes reports [1]"),
+    (
+        "umbridge.evaluate",
+        members("/Evaluate", output=[[1.0, 2.0]]),
+        FAIL,
+        "has the sizes [2]; /OutputSizes reports [1]",
+    ),
     (
         "umbridge.evaluate",
         lambda *reply: (200, b'{"output": [[nan]]}') if "Ev" in reply[0] else reply[2:],
