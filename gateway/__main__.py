@@ -1,4 +1,4 @@
-"""The program `gateway`, also `python -m gateway`."""
+"""Entry point of the `gateway` command, which also runs as `python -m gateway`."""
 
 import sys
 
@@ -11,12 +11,12 @@ from gateway.runtime.process.starting import (
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
+    """Run the command given on the command line."""
     refuse_on_windows(sys.argv[1:2])
     fill_standard_streams()
     end_on_signals(sys.argv[1] if len(sys.argv) > 1 else "")
     collect_rarely()
-    from gateway.cli import main as run  # takes a while, in which signals may come
+    from gateway.cli import main as run  # this import takes a while, and signals can arrive during it
 
     run()
 

@@ -184,7 +184,7 @@ class HealthServer:
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE))) if status == 401 else reply
 
     async def _scrape(self, page: MetricsPage, message: Message) -> Message:
-        """Return the metrics. Only one page at a time is rendered, so that parallel scrapes do not slow down the main
+        """Return the metrics. Only one page at a time is rendered, because parallel rendering would slow down the main
         event loop."""
 
         async def count() -> None:

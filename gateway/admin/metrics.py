@@ -354,8 +354,8 @@ class MetricsPage:
         GCCollector(registry=self._registry)
 
     def reply(self, asked: Message) -> Message:
-        """Return the response to a scrape. This takes milliseconds, or seconds if there are very many label values.
-        Safe to call in any thread. The listener compresses the response for clients that accept gzip."""
+        """Return the response to a scrape. Rendering the page takes milliseconds, or seconds if there are very many
+        label values. Safe to call in any thread. The listener compresses the response for clients that accept gzip."""
         encode, content_type = choose_encoder(asked.headers.get("accept"))
         fields = Headers([(b"content-type", content_type.encode())])
         return Message(status=200, headers=fields, parts=tuple(self._parts(encode)))

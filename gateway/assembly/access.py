@@ -1,4 +1,6 @@
-"""The access logs of a gateway. There is one for each `log` setting that applied when a request in flight began."""
+"""The access logs of a gateway, which `observing` opens and closes. After a reload that changes `log`, the previous log
+stays open until requests that began before the reload have ended.
+"""
 
 import asyncio
 import os
@@ -15,16 +17,16 @@ _Settings: TypeAlias = tuple[AccessConfig, str]
 
 
 class AccessLogs:
-    """Access logs by their settings."""
+    """Access logs, stored by their settings."""
 
     def __init__(self) -> None:
         self._logs: dict[_Settings, AccessLog] = {}
 
     def get(self, config: LogConfig) -> AccessLog | None:
-        """Return the access log with these settings, and open it if necessary; None if the settings disable it.
+        """Return the access log with these settings, or None if the settings disable it. Open the log if necessary.
 
         Raises:
-            OSError: its file cannot be opened.
+            OSError: the log file cannot be opened.
         """
         if not is_on(config):
             return None
@@ -36,12 +38,12 @@ class AccessLogs:
         return self._logs[settings]
 
     def reopen(self) -> None:
-        """Open files again, because a program that rotates logs might have renamed them."""
+        """Reopen the log files, because a log-rotation program might have renamed them."""
         for each in self._logs.values():
             each.writer.reopen()
 
     async def close(self, kept: LogConfig | None = None) -> None:
-        """Write waiting lines, and close all logs except the log with the settings `kept`."""
+        """Write buffered lines, and close all logs except the log with the settings `kept`."""
         kept_settings = None if kept is None else _settings(kept)
         closing = [self._logs.pop(each) for each in list(self._logs) if each != kept_settings]
         for each in closing:
@@ -50,7 +52,7 @@ class AccessLogs:
 
 
 def is_on(config: LogConfig) -> bool:
-    """Return True if there is an access log."""
+    """Return True if any access log is open."""
     access = config.access
     if access.when != "auto":
         return access.when == "always"

@@ -1,4 +1,4 @@
-"""The gateway of one Config, assembled from its parts. This module opens no sockets."""
+"""Assembles a gateway from a Config. `runtime.app.gateway` runs it; this module opens no sockets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -28,11 +28,11 @@ from gateway.routing.router import Router
 
 
 class Assembly:
-    """The gateway of one Config: its backends and its Routers.
+    """The backends and Routers of one Config.
 
     A reload makes a second Assembly in the same `environment`. The second Assembly takes over from the `previous` one,
-    which closes after its last request. Thousands of routes take seconds to build. With `in_steps`, the Routers are
-    missing until the steps of `build_routes` are done, so the gateway can handle requests between the steps."""
+    which closes after its last request. Building thousands of routes takes seconds. If `in_steps` is True, the caller
+    builds the Routers with `build_routes`, so the gateway can handle requests between the steps."""
 
     def __init__(
         self, config: Config, environment: Environment, previous: "Assembly | None" = None, *, in_steps: bool = False
@@ -43,25 +43,24 @@ class Assembly:
         self._previous = previous
         clock = environment.clock
         self.streams = RequestsInFlight()
-        """The requests in flight that are messages of streams."""
+        """The messages of streams that are in flight."""
         self.authentication: Authentication = Authentication(
             config, clock, None if previous is None else previous.authentication
         )
         """Authenticates clients."""
         self.activities: Mapping[str, Activity] = _activities(config, environment, previous)
-        """The calls of each backend, by the backend's name, counted only for the scaler. The counts of the previous
-        Assembly continue."""
+        """Call counts by backend name, kept only if the scaler is enabled. They continue from the previous Assembly."""
         self._backends = Backends(config, environment)
         self.policing = Policing(config, environment, self.backends)
         """The policies of backends and routes."""
         self._sides = BackendSides(config, self.backends, self.policing, self.activities, clock)
         self.statistics: Mapping[str, ListenerStatistics] = _statistics(config, environment, previous)
-        """The statistics of listeners with a metrics page, by name. The statistics of the previous Assembly
-        continue."""
+        """The statistics of listeners with a metrics page, by listener name. They continue from the previous Assembly.
+        """
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
-        """The readiness of the backends that routes name."""
+        """The readiness of all backends that routes use."""
         self.listener_readiness = Readiness(
             environment.is_ready, switchable, partial(self.readiness.why_not, config.ready)
         )
@@ -73,31 +72,31 @@ class Assembly:
             for _ in self.build_routes():
                 pass
         self.discovery = self._backends.discovery()
-        """Adds and removes endpoints of backends, after its `start`."""
+        """Adds and removes endpoints of backends once it is started."""
 
     def build_routes(self) -> Iterator[None]:
-        """Make the Routers, one route in each step, because building thousands of routes would block the event loop for
-        too long."""
+        """Build the Routers, one route per step, because building thousands of routes in one go would block the event
+        loop."""
         return self._routers.build()
 
     @property
     def probers(self) -> Sequence[Prober]:
-        """Return the Probers of the backends with probes."""
+        """Return the Probers of all backends that have probes."""
         return self._backends.probers
 
     @property
     def router(self) -> Router:
-        """The Router of requests."""
+        """The Router for decoded requests."""
         return self._routers.router
 
     @property
     def passthrough(self) -> Router:
-        """The Router of requests to routes with `passthrough`."""
+        """The Router for requests to routes with `passthrough`."""
         return self._routers.passthrough
 
     @property
     def graphs(self) -> GraphRoutes:
-        """The models that are graphs."""
+        """The models that graphs define."""
         return self._routers.graphs
 
     @property
@@ -107,7 +106,7 @@ class Assembly:
 
     @property
     def backends(self) -> Mapping[str, Backend]:
-        """The backends by name."""
+        """The backends, by name."""
         return self._backends.all
 
     @property
@@ -117,16 +116,16 @@ class Assembly:
 
     @property
     def backend_sides(self) -> Mapping[str, BackendSide]:
-        """The backends as bridges call them, by name."""
+        """The backends in the form that Bridges call, by name."""
         return self._sides.all
 
     def start(self) -> None:
-        """Become the current Assembly.
+        """Make this the current Assembly.
 
-        Take over from the previous one, stop its background tasks, and start the tasks of this one."""
+        Take over from the previous Assembly, stop its background tasks, and start this Assembly's tasks."""
         previous, self._previous = self._previous, None
         self._backends.pool.take_over()
-        # This happens before the previous Assembly stops, so keys that both use stay up to date.
+        # Start before the previous Assembly stops, so keys that both use stay up to date.
         self.authentication.access.begin()
         if previous is not None:
             previous.stop()
@@ -156,7 +155,7 @@ class Assembly:
     async def end(self, seconds: float = inf) -> None:
         """Stop the background tasks, and close the policies' connections.
 
-        There must be no requests in flight. Calls that policies make outside of requests have `seconds` to end."""
+        No requests must be in flight. Calls that policies make outside of requests have `seconds` to end."""
         self.stop()
         for each in (*self.probers, *self._backends.load_readings):
             await each.stop()
@@ -165,8 +164,8 @@ class Assembly:
     async def close(self) -> None:
         """Release the endpoints.
 
-        Return when all endpoints that no other Assembly uses are closed. The only requests that can be in flight are
-        abandoned requests whose servers still compute. Their connections close when they end."""
+        Return when all endpoints that no other Assembly uses are closed. The only requests that can still be in flight
+        are abandoned requests that a server is still computing. Their connections close when the server responds."""
         await self.end()
         for backend in self.backends.values():
             backend.close()

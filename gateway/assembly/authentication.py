@@ -1,4 +1,4 @@
-"""The places that require credentials: the listeners with `auth`, the status API, and the metrics page."""
+"""Authentication of the parts that require credentials: listeners with `auth`, the status API, and the metrics page."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -9,7 +9,7 @@ from gateway.config.access import AdminAuthConfig, HealthAuthConfig
 from gateway.config.keys import Config
 
 Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
-"""A function that authenticates the clients of a port, and a function that waits for issuer keys."""
+"""For one port: a function that authenticates its clients, and a function that waits for issuer keys."""
 
 
 class Authentication:
@@ -17,13 +17,13 @@ class Authentication:
 
     def __init__(self, config: Config, clock: Callable[[], float], previous: "Authentication | None" = None) -> None:
         self.access: Access = Access(config, clock, None if previous is None else previous.access)
-        """The permissions."""
+        """The permissions of the clients."""
         self.guards = {
             each.name: ListenerAuthentication(each.name, self.access, self.access.authenticator(each.auth))
             for each in config.listeners
             if each.auth is not None
         }
-        """The authentication of the listeners that require credentials, by name."""
+        """For each listener that requires credentials, by name: its authentication."""
         self.of_admin = self._asked(None if config.admin is None else config.admin.auth)
         """Authenticates clients of the status API; None if it requires no credentials."""
         self.of_metrics = self._asked(None if config.health is None else config.health.auth)

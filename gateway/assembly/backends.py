@@ -1,4 +1,4 @@
-"""The backends of a Config, with their endpoints, probes and discovery."""
+"""Creates the backends of a Config, with their endpoints, probes and discovery."""
 
 from functools import partial
 
@@ -26,9 +26,9 @@ from gateway.servers.discovery.source import Found
 
 
 class Backends:
-    """The backends by name (`all`).
+    """All backends of a Config. `all` maps names to backends.
 
-    It also has the Probers of backends with probes, and the load readings of backends that are balanced by load
+    Also holds the Probers of backends with probes, and the load readings of backends that are balanced by load
     (`load_readings`)."""
 
     def __init__(self, config: Config, environment: Environment) -> None:
@@ -59,7 +59,7 @@ class Backends:
         return any(endpoint in backend.endpoints for backend in self.all.values())
 
     def _spoken(self, config: BackendConfig) -> Protocol:
-        """Return the protocol of a backend, with its settings."""
+        """Return the protocol of a backend, configured with the backend's settings."""
         return self._environment.protocols[config.protocol].with_settings(config.settings)
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
@@ -79,7 +79,7 @@ class Backends:
         return Backend(sender, self._slots(config, local, sender))
 
     def _slots(self, config: BackendConfig, local: LocalSlots, sender: Sender) -> Slots:
-        """Return the Slots that control the slots of a backend in this process."""
+        """Return the Slots that manage a backend's slots in this process."""
         if (shared := self._environment.host.part.slots) is not None:
             return shared(local, sender.protocol)
         if config.servers is not None:
@@ -90,7 +90,8 @@ class Backends:
         return placed_slots(local, sender, config.placement, names, new_choice)
 
     def _choice(self, name: str, config: BackendConfig) -> EndpointChoice:
-        """Return a choice among endpoints of the backend, according to its `balance` and the endpoints' weights."""
+        """Return the strategy that chooses among the backend's endpoints, according to `balance` and the endpoint
+        weights."""
         clock = self._environment.clock
         loads = self._loads.get(name) or reported_loads(config, clock)
         if loads is not None:
@@ -99,7 +100,7 @@ class Backends:
         return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
-        """Return an object that adds and removes endpoints of backends after its `start`."""
+        """Return an object that adds and removes endpoints of backends once it is started."""
         discovery = Discovery(self._environment.clock, self._environment.host.own_addresses)
         for name, each in self._config.backends.items():
             if each.discovery is not None:
@@ -110,7 +111,7 @@ class Backends:
         return discovery
 
     def served(self) -> dict[str, tuple[Backend, StartedSlots, Wiring, Target]]:
-        """Return the backends with servers that the gateway starts, and the data that it needs to start them."""
+        """Return the backends whose servers the gateway starts, with the data that it needs to start them."""
         found = {}
         for name, slots in started(self.all).items():
             config, backend = self._config.backends[name], self.all[name]
@@ -136,7 +137,7 @@ class Backends:
 
 
 def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:
-    """Return the probes of the backend, or None if the backend is not probed."""
+    """Return the backend's probes, or None if the backend is not probed."""
     keys = config.health
     if keys is None or keys.probe == "none":
         return None

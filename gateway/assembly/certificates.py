@@ -1,7 +1,7 @@
-"""The certificates that listeners, ports and backends use.
+"""The TLS certificates of listeners, ports and backends.
 
-The gateway reads them again when their files change, without a restart and without closing connections. If it cannot
-use a change, it logs the error and keeps using the previous files.
+The gateway reloads certificates when their files change, without a restart and without closing connections. If the new
+files are unusable, it logs the error and keeps using the previous ones.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
-"""The times before the expiry of a certificate at which the gateway logs a warning."""
+"""Remaining validity periods of a certificate at which the gateway logs a warning."""
 
 
 class Material:
-    """The TLS settings of one place, with their files and the context for the next handshake.
+    """The TLS settings of one listener, port or backend, with their files and the context for the next handshake.
 
     Raises:
-        CertificateError: a file is unusable.
+        CertificateError: a certificate, key or CA file is unusable.
     """
 
     def __init__(self, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> None:
         self.files = files
         self.error: str | None = None
-        """The reason why the current files are not in use; None if they are in use."""
+        """Why the current versions of the files are not in use; None if they are in use."""
         self.used_by: tuple[str, ...] = ()
         self._make = make
         self._warned = 0
@@ -53,7 +53,7 @@ class Material:
         return self._context
 
     def read_again(self) -> None:
-        """Use the current files, if they are valid."""
+        """Switch to the current files if they are valid."""
         self.watched.loaded(look(self.files.paths))
         places = ", ".join(self.used_by)
         try:
@@ -69,7 +69,7 @@ class Material:
         log.info("reloaded the certificates of %s%s", places, until)
 
     def warn(self, now: datetime) -> None:
-        """Log if the certificate expires soon, once for each time in WARNED."""
+        """Log a warning if the certificate expires soon, once for each threshold in WARNED."""
         if self.expires is None:
             return
         left = self.expires - now
@@ -95,7 +95,7 @@ class Material:
 
 
 class Certificates:
-    """All TLS settings in use. Equal settings share one Material, also across a reload."""
+    """All TLS settings in use. Equal settings share one Material, even across reloads."""
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._clock = clock
@@ -104,8 +104,8 @@ class Certificates:
     def server(
         self, settings: ListenerTlsConfig, alpn: tuple[str, ...], place: str = ""
     ) -> Callable[[], ssl.SSLContext]:
-        """Return the context of a listener's next handshake. The first protocol of `alpn` that the client offers is
-        selected. `place` names the listener until `take_over` does.
+        """Return a function that returns the TLS context for a listener's next handshake. The handshake selects the
+        first protocol in `alpn` that the client offers. Until `take_over`, log lines call the listener `place`.
 
         Raises:
             CertificateError: a file is unusable.
@@ -116,14 +116,14 @@ class Certificates:
         return material.context
 
     def client(self, settings: BackendTlsConfig, alpn: str = "") -> ClientTls:
-        """Return the TLS settings for the endpoints of a backend. Raises the same errors as `server`."""
+        """Return the TLS settings for a backend's endpoints. Raises the same errors as `server`."""
         names = (alpn,) if alpn else ()
         make = partial(client_context, settings.files, verify=settings.verify, alpn=names)
         context = self._material((settings, names), settings.files, make).context
         return ClientTls(context, settings.server_name or "")
 
     def prepare(self, config: Config) -> None:
-        """Read the files that `config` names and the previous configuration did not.
+        """Read the files that `config` uses and the previous configuration did not.
 
         Raises the same errors as `server`."""
         for _, settings, alpn in _places(config):
@@ -133,7 +133,7 @@ class Certificates:
                 self.server(settings, alpn)
 
     def take_over(self, config: Config) -> None:
-        """Drop files that `config`, the new configuration, does not name."""
+        """Drop files that `config`, the new configuration, no longer uses."""
         places: dict[Hashable, list[str]] = {}
         for place, settings, alpn in _places(config):
             places.setdefault((settings, alpn), []).append(place)
@@ -143,7 +143,7 @@ class Certificates:
             each.warn(self._clock())
 
     async def watch(self, settings: Callable[[], ReloadConfig]) -> NoReturn:
-        """Read changed files again, if the configuration enables it, and log warnings about certificates that
+        """Reload changed files if the configuration enables it, and log warnings about certificates that are about to
         expire."""
         while True:
             await asyncio.sleep(settings().interval)
@@ -154,7 +154,7 @@ class Certificates:
                     each.warn(self._clock())
 
     def read_changed(self) -> None:
-        """Read the changed files again."""
+        """Reload the changed files."""
         for each in self._materials.values():
             with log_and_continue(f"reading the certificates of {', '.join(each.used_by)} again"):
                 if each.watched.differs(look(each.files.paths)):
@@ -172,7 +172,7 @@ class Certificates:
 
 
 def alpn(*protocols: Protocol) -> tuple[str, ...]:
-    """Return the ALPN names that both sides announce over TLS, by the transports of the protocols.
+    """Return the ALPN names that client and server announce over TLS, according to the transports of the protocols.
 
     HTTP/1.1 comes before HTTP/2, because most HTTP clients offer both, and gRPC clients offer only HTTP/2."""
     names = {registry.transport(protocol.transport).ALPN for protocol in protocols}
@@ -180,17 +180,17 @@ def alpn(*protocols: Protocol) -> tuple[str, ...]:
 
 
 def port_alpn(port: str = "") -> tuple[str, ...]:
-    """Like `alpn`, for a port that is not a listener: HTTP/2 for the scaler and HTTP/1.1 for the other ports."""
+    """Return the ALPN names for a port that is not a listener: HTTP/2 for the scaler, HTTP/1.1 for other ports."""
     return (registry.transport("grpc" if port == "scaler" else "http").ALPN,)
 
 
 def certificate_files(config: Config) -> frozenset[Path]:
-    """Return the files of all certificates, keys and CAs for TLS."""
+    """Return the certificate, key and CA files of all TLS settings."""
     return frozenset(path for _, settings, _ in _places(config) for path in settings.files.paths)
 
 
 def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:
-    """Yield the places with TLS, each as its place in the configuration, its settings, and its ALPN."""
+    """Yield all TLS settings in the configuration: for each, its location, its settings, and its ALPN names."""
     protocols = spoken(config)
     for listener in config.listeners:
         if listener.tls is not None:

@@ -1,4 +1,4 @@
-"""Connectors to servers, by the transport of their protocol."""
+"""Makes Connectors to servers, according to the transport of the protocol."""
 
 from collections.abc import Hashable
 
@@ -9,9 +9,9 @@ from gateway.transports.tls import ClientTls
 
 
 def parse_address(address: str, protocol: Protocol) -> Hashable:
-    """Return `address` in a form that is equal for equal addresses of the protocol's transport.
+    """Return `address` in the normalized form of the protocol's transport.
 
-    Raise ValueError if it is not valid."""
+    Raise ValueError if the address is not valid."""
     parsed: Hashable = registry.transport(protocol.transport).parse_address(address)
     return parsed
 
@@ -27,8 +27,9 @@ def connect(
 ) -> Connector:
     """Return a Connector to the server at `address`.
 
-    If `ip` is not empty, the Connector connects to this IP address of the host. It sends the `headers` with every
-    message. Byte streams have no headers. Raise ValueError if `address` is not valid for the protocol's transport."""
+    If `ip` is not empty, connect to this IP address of the host. The Connector sends `headers` with every message,
+    except over byte streams, which have no headers. Raise ValueError if `address` is not valid for the protocol's
+    transport."""
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,
@@ -43,7 +44,7 @@ def connect(
 
 
 def _framing(binding: TransportBinding) -> dict[str, object]:
-    """Return the Connector's arguments about the end of a message. Only byte streams need them."""
+    """Return the Connector arguments that determine where a message ends. Only byte streams need them."""
     match binding:
         case StreamBinding():
             return {"framing": binding.framing}

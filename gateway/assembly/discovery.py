@@ -1,4 +1,4 @@
-"""Keeps the endpoints of backends with `discovery` equal to the discovered endpoints."""
+"""Keeps the endpoints of backends with `discovery` in sync with the discovered addresses."""
 
 import asyncio
 import logging
@@ -20,20 +20,20 @@ from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found
 from gateway.servers.discovery.srv import SrvRecords
 
 log = logging.getLogger(__name__)
-_lines = LogLimit(log, lines=60)  # jobs on HPC systems start and end often, and each line names a server
+_lines = LogLimit(log, lines=60)  # HPC jobs start and end often, and each line is about a different server
 
 MOST_SHOWN = 10
-"""Maximum number of endpoints in a log line."""
+"""Maximum number of endpoints that a log line lists."""
 
 ParseAddress = Callable[[str], Any]
-"""Makes the place of an address, with `host` and `port`. All spellings of an address have equal places. Raises
-ValueError."""
+"""Parses an address into a normalized EndpointKey, with `host` and `port`. All spellings of an address give equal keys.
+Raises ValueError for an invalid address."""
 
 
 class Discovery:
-    """The Watchers of all backends, and the registrations of servers.
+    """Watches the discovery sources of all backends, and handles server registrations.
 
-    Nothing runs before `start`. `own_addresses` are the gateway's own addresses, which a server cannot have."""
+    Nothing runs before `start`. Servers cannot have any of the gateway's `own_addresses`."""
 
     def __init__(self, clock: Callable[[], float], own_addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._clock = clock
@@ -41,7 +41,7 @@ class Discovery:
         self._watchers: list[Watcher] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.registrations: dict[str, Registrations] = {}
-        """Registrations by backend name, for backends that allow registration."""
+        """For each backend that allows registration, by backend name: its registrations."""
 
     def add(
         self, name: str, config: BackendConfig, endpoints: "DiscoveredEndpoints", parse_address: ParseAddress
@@ -68,30 +68,30 @@ class Discovery:
 
     @property
     def is_used(self) -> bool:
-        """True if a backend has `discovery`."""
+        """True if at least one backend has `discovery`."""
         return bool(self._watchers or self.registrations)
 
     def inherit(self, other: "Discovery") -> None:
-        """Start with the addresses that `other`, of the previous configuration, has found, and with its leases.
+        """Take over the discovered addresses and the leases of `other`, the Discovery of the previous configuration.
 
-        Call it before `start`."""
+        Call this before `start`."""
         for watcher in self._watchers:
             watcher.inherit(other._watchers)
         self.inherit_leases(other)
 
     def inherit_leases(self, other: "Discovery") -> None:
-        """Take over the leases that `other` has granted."""
+        """Take over the leases granted by `other`."""
         for name, registrations in self.registrations.items():
             if name in other.registrations:
                 registrations.inherit(other.registrations[name])
 
     async def start(self) -> None:
-        """Look up all names and files once, then periodically in the background."""
+        """Look up all names and files immediately, then periodically in the background."""
         await asyncio.gather(*(watcher.look() for watcher in self._watchers))
         self._tasks = [spawn(watcher.run()) for watcher in self._watchers]
 
     def stop(self) -> None:
-        """Make no more changes."""
+        """Stop changing endpoints."""
         for task in self._tasks:
             task.cancel()
         for registrations in self.registrations.values():
@@ -99,12 +99,13 @@ class Discovery:
 
 
 class DiscoveredEndpoints:
-    """The discovered endpoints of one backend, from any number of sources.
+    """The endpoints of one backend that any number of sources have discovered.
 
-    There are at most MOST_ADDRESSES; existing endpoints come first. The fixed endpoints stay.
+    A backend has at most MOST_ADDRESSES of them; existing endpoints take precedence. Configured endpoints are never
+    removed.
 
-    `endpoint` makes the Endpoint of an address, or returns the existing Endpoint. `release` is called with endpoints
-    that the backend has lost."""
+    `endpoint` returns the Endpoint of an address, and creates it if necessary. `release` is called with endpoints that
+    the backend has lost."""
 
     def __init__(
         self, backend: Backend, endpoint: Callable[[Found], Endpoint], release: Callable[[Endpoint], None]
@@ -116,10 +117,10 @@ class DiscoveredEndpoints:
         self._found: dict[int, frozenset[Found]] = {}
         self._used: frozenset[Found] = frozenset()
         self._left_out = False
-        """True if there were more than MOST_ADDRESSES addresses and that was logged."""
+        """True after a log line about more than MOST_ADDRESSES addresses."""
 
     def updater(self) -> Callable[[frozenset[Found]], None]:
-        """Return a function for one source. The source calls it with all addresses that it has found."""
+        """Return the function that one source calls with all addresses that it has found."""
         number = len(self._found)
         self._found[number] = frozenset()
 
@@ -130,13 +131,13 @@ class DiscoveredEndpoints:
                 try:
                     self._update()
                 except Exception:
-                    self._found[number] = before  # the next report tries again
+                    self._found[number] = before  # the next report from the source retries this
                     raise
 
         return update
 
     def _update(self) -> None:
-        """Add and remove endpoints. Additions come first, so waiting calls always have an endpoint."""
+        """Add and remove endpoints. Add first, so waiting calls always have an endpoint."""
         found = frozenset().union(*self._found.values())
         addresses = sorted(found, key=lambda each: (each not in self._used, str(each)))[:MOST_ADDRESSES]
         wanted = dict.fromkeys([*self._fixed, *map(self._endpoint, sorted(addresses, key=str))])
@@ -171,8 +172,8 @@ class DiscoveredEndpoints:
 
 
 def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
-    """Return the `endpoints` of a backend that never change: all of them, or, with `dns`, the addresses without a host
-    name."""
+    """Return the configured `endpoints` of a backend that never change: all endpoints or, with `dns`, only endpoints
+    without a host name."""
     if discovery is None or discovery.dns is None:
         return list(addresses)
     return [address for address in addresses if not _has_name(parse(address))]
@@ -203,11 +204,10 @@ def _has_name(place: Any) -> bool:
 
 
 class EndpointCloser:
-    """Closes endpoints that no backend uses, after their last calls.
+    """Closes unused endpoints after their last calls.
 
-    `endpoints` has all endpoints, by their keys. The closer removes released endpoints from it. `has` returns whether a
-    backend has an endpoint. `release` releases the endpoints with some keys. It returns after closing them, or when
-    they are in use again."""
+    `endpoints` maps keys to all endpoints; released endpoints are removed from it. `has` returns whether a backend uses
+    an endpoint. `release` takes keys, and returns when their endpoints are closed or in use again."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
-"""The endpoints that several Assemblies share.
+"""The endpoints that Assemblies share across reloads. `pool` acquires and releases them.
 
-At a reload, the new Assembly takes over endpoints that stay, with their health, their calls in flight and their
-connections.
+On a reload, the new Assembly takes over unchanged endpoints, including their health, calls in flight and connections.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -14,19 +13,20 @@ from gateway.core.transport import Connector
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 
 EndpointKey: TypeAlias = tuple[str, Hashable]
-"""The name of a protocol, and a place that is equal for all spellings of an address."""
+"""The key of an endpoint: the protocol's name and the normalized address, which is equal for all spellings."""
 
 
 @frozen
 class Replies:
-    """How Connectors read responses: within `limits`, and for streams by `framing`, which a form can change."""
+    """How Connectors read responses: within `limits` and, for streams, according to `framing`. A form can change
+    both."""
 
     limits: Limits
     framing: StreamFraming | None = None
 
 
 class SharedEndpoint:
-    """An endpoint, the number of Assemblies that use it, and how its Connectors read responses."""
+    """A shared endpoint, the number of Assemblies that use it, and how its Connectors read responses."""
 
     __slots__ = ("endpoint", "replies", "users")
 
@@ -43,7 +43,7 @@ class SharedEndpoints:
         self._shared: dict[EndpointKey, SharedEndpoint] = {}
 
     def use(self, key: EndpointKey, replies: Replies, make: Callable[[], Endpoint]) -> SharedEndpoint:
-        """Return the endpoint at this place for one more Assembly, and make it if it does not exist."""
+        """Return the endpoint with this key for one more Assembly, and create it if necessary."""
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = SharedEndpoint(make(), replies)
@@ -51,9 +51,9 @@ class SharedEndpoints:
         return shared
 
     async def release(self, keys: Iterable[EndpointKey]) -> None:
-        """Remove one Assembly from the count of each endpoint.
+        """Subtract one Assembly from the use count of each endpoint.
 
-        Return when all endpoints that no Assembly uses are closed."""
+        Return when the endpoints that are then unused are closed."""
         keys = tuple(keys)
         for key in keys:
             self._shared[key].users -= 1
@@ -70,7 +70,7 @@ class SharedEndpoints:
             await shared.endpoint.close()
 
     def addresses(self) -> list[str]:
-        """Return the addresses of all endpoints, including drained ones."""
+        """Return the addresses of all endpoints, including drained endpoints."""
         return [shared.endpoint.address for shared in self._shared.values()]
 
     async def close(self) -> None:
@@ -81,8 +81,8 @@ class SharedEndpoints:
 
 
 class ChangedConnectors:
-    """The Connectors of endpoints that stay, but whose responses need a different decoder. They belong to an Assembly,
-    and take effect when it takes over."""
+    """New Connectors for endpoints that stay across a reload, but whose responses need a different decoder. They belong
+    to an Assembly, and take effect when it takes over."""
 
     def __init__(self) -> None:
         self._made: list[tuple[SharedEndpoint, Replies, Connector, Connector | None]] = []
@@ -91,11 +91,11 @@ class ChangedConnectors:
     def add(
         self, shared: SharedEndpoint, replies: Replies, connector: Connector, passthrough: Connector | None
     ) -> None:
-        """Keep these Connectors for `take_over`."""
+        """Store these Connectors until `take_over`."""
         self._made.append((shared, replies, connector, passthrough))
 
     def take_over(self) -> None:
-        """Use the Connectors for every call from now on."""
+        """Use the new Connectors for every call from now on."""
         for shared, replies, connector, passthrough in self._made:
             endpoint = shared.endpoint
             self._unused.append(endpoint.connector)
@@ -107,7 +107,7 @@ class ChangedConnectors:
         self._made.clear()
 
     async def close_unused(self) -> None:
-        """Close the replaced Connectors, and Connectors made for an Assembly that never took over."""
+        """Close the replaced Connectors, or the new ones if the Assembly never took over."""
         unused, self._unused = self._unused, []
         for _, _, connector, passthrough in self._made:
             unused += [connector, *([passthrough] if passthrough is not None else [])]

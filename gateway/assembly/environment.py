@@ -1,4 +1,4 @@
-"""The environment of an Assembly, which is everything that is not in the Config."""
+"""The environment of an Assembly: everything that it needs and that is not in the Config."""
 
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -16,15 +16,15 @@ from gateway.core.transport import Connector, FixedFields
 from gateway.core.types import ServerInfo
 
 ParseAddress = Callable[[str, Protocol], Hashable]
-"""Returns the place of an endpoint, which is equal for all spellings of its address."""
+"""Returns the normalized key of an endpoint, which is equal for all spellings of its address."""
 IsReady = Callable[[], bool]
 
 
 class Connect(typing.Protocol):
-    """Makes a Connector to an address.
+    """Creates a Connector to an address.
 
-    If `ip` is not empty, the Connector connects to this IP address of the host. It sends the `headers` with every
-    message."""
+    If `ip` is not empty, the Connector connects to this IP address of the host. The Connector sends `headers` with
+    every message."""
 
     def __call__(
         self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
@@ -32,12 +32,12 @@ class Connect(typing.Protocol):
 
 
 ConnectOverTls = Callable[[BackendTlsConfig], Connect]
-"""Makes the Connect of a backend that has `tls`."""
+"""Returns the Connect for a backend that has `tls`."""
 
 
 @dataclass(frozen=True)
 class Connections:
-    """Converts addresses to Connectors. If `over_tls` is missing, backends with `tls` are connected without TLS."""
+    """Creates Connectors for addresses. Without `over_tls`, connections to backends with `tls` do not use TLS."""
 
     parse_address: ParseAddress
     connect: Connect
@@ -51,15 +51,16 @@ class Connections:
         return partial(connect, headers=config.sent_headers) if config.headers else connect
 
     def parser(self, protocol: Protocol) -> Callable[[str], Hashable]:
-        """Return `parse_address` for one protocol."""
+        """Return the `parse_address` function of one protocol."""
         return lambda address: self.parse_address(address, protocol)
 
 
 @dataclass(frozen=True)
 class Host:
-    """The process in which Assemblies replace each other.
+    """The process in which one Assembly replaces another on each reload.
 
-    `fleets` are the servers that it starts, or None. `own_addresses` are the addresses that the gateway has bound."""
+    `fleets` contains the model servers that the process starts, or is None. `own_addresses` are the addresses that the
+    gateway has bound."""
 
     shared: SharedEndpoints = field(default_factory=SharedEndpoints)
     part: GatewayPart = WHOLE
@@ -69,7 +70,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Environment:
-    """The installed protocols and policies, the clock in seconds, the gateway's name and version, and its readiness.
+    """The installed protocols and policies, the clock (in seconds), the gateway's name and version, and its readiness.
     Configurations can add forms as protocols."""
 
     protocols: Mapping[str, Protocol]

@@ -1,5 +1,5 @@
-"""`errors: {detail: brief}` removes the names and addresses of backends, and the models in the steps of graphs, from
-errors. The log has the complete texts.
+"""Implements `errors: {detail: brief}`, which removes backend names, backend addresses and the models of graph steps
+from error messages. The log contains the complete messages.
 """
 
 import logging
@@ -17,7 +17,7 @@ from gateway.core.web_replies import REDIRECTS
 log = logging.getLogger(__name__)
 
 UNREACHABLE = "the model's server cannot be reached"
-"""Replaces the reason for a failed connection, which can contain host names, ports and certificates."""
+"""Replacement for the reason of a failed connection, which can contain host names, ports and certificate details."""
 BACKEND = "a model server"
 ADDRESS = "its address"
 
@@ -25,9 +25,9 @@ _Shorten = Callable[[str], str]
 
 
 class ErrorRedaction:
-    """Makes the protocols of listeners with `detail: brief`.
+    """Makes protocols with brief errors, for listeners with `detail: brief`.
 
-    `addresses` returns the addresses that discovery found, which can change at any time."""
+    `addresses` returns the currently discovered addresses."""
 
     def __init__(self, config: Config, addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class ErrorRedaction:
         return self._replace_names(text)
 
     def protocol(self, protocol: Protocol, listener: str) -> Protocol:
-        """Return `protocol` with brief errors."""
+        """Return a version of `protocol` that writes brief errors."""
         encode_error, encode_response = protocol.encode_error, protocol.encode_response
 
         def encode_brief_error(error: GatewayError, request: Request | None, message: Message) -> Message:
@@ -90,8 +90,8 @@ class ErrorRedaction:
 
 
 def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
-    """Return a function that redacts backend names (after the word "backend") and server addresses in a text. It
-    matches addresses in their configured or `found` form, and as host and port."""
+    """Return a function that redacts backend names (after the word "backend") and server addresses in a message. It
+    matches addresses in their configured or `found` form, and in the form `host:port`."""
     addresses = found | {address for backend in config.backends.values() for address in backend.addresses}
     addresses |= {place for address in addresses for place in _hosts_and_paths(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
@@ -115,7 +115,7 @@ def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
 
 
 def _steps(text: str) -> str:
-    """Return the names of the steps at the start of an error. There are several if a graph is a step of a graph."""
+    """Return the step names at the start of an error message. Nested graphs give several names."""
     found = _STEPS.match(text)
     return "" if found is None else "".join(f"{each}: " for each in _STEP.findall(found[0]))
 
@@ -123,19 +123,19 @@ def _steps(text: str) -> str:
 _STEP = re.compile(r"(step '[A-Za-z_][A-Za-z0-9_-]*') \(model (?:'[^']*'|\"[^\"]*\")\): ")
 _STEPS = re.compile(f"(?:{_STEP.pattern})+")
 _IN_STEP = re.compile(r"\bstep '|: steps\.")
-"""Matches errors about a step of a graph."""
+"""Matches error messages about a graph step."""
 
 
 def _models_of_steps(config: Config) -> frozenset[str]:
-    """Return the models that steps call. Clients do not need to know these models, and might not have permission to
-    call them."""
+    """Return the models that graph steps call. Errors must not reveal these models to clients, which might not have
+    permission to call them."""
     steps = (step for graph in config.models.values() for step in graph.steps.values())
     return frozenset(model for step in steps for model in (step.model, *step.fallback)) - config.models.keys()
 
 
 def _hosts_and_paths(address: str) -> set[str]:
-    """Return the address without its scheme, and also without its path, which gives `host:port` or the path of a unix
-    socket. This excludes a host name without a port."""
+    """Return the address without its scheme, and also without its path: `host:port`, or the path of a unix socket. Omit
+    a host name without a port."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

@@ -1,8 +1,8 @@
 """Forms (JSON over HTTP, described by data) as protocols.
 
-There are the package's built-in forms, and forms that a configuration declares.
+A form is either built into the package or declared in a configuration.
 
-A form is compiled once for the same text, so its protocol stays the same in a reload that does not change it.
+Equal descriptions are compiled only once, so a reload that does not change a form keeps its protocol.
 """
 
 import json
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def form(name: str, document: Mapping[str, Any]) -> Protocol:
-    """Return the protocol `json:NAME` of a form described by `document`, the data of its YAML.
+    """Return the protocol `json:NAME` of the form that `document`, its parsed YAML, describes.
 
     Raises:
-        FormError: the description is wrong. The error has the place in the document.
+        FormError: the description is invalid. The error contains the position in the document.
     """
     return _compiled(name, json.dumps(document))
 
@@ -40,9 +40,9 @@ def _compiled(name: str, document: str) -> Protocol:
 
 
 class WithReadyForms(Mapping[str, Protocol]):
-    """The protocols in `own` by name, then the built-in forms, `json:FORM`.
+    """Maps names to protocols: the protocols in `own`, then the built-in forms (`json:FORM`).
 
-    It loads a built-in form when it first needs it."""
+    A built-in form is loaded when it is first needed."""
 
     def __init__(self, own: Mapping[str, Protocol]) -> None:
         self._own = own
@@ -67,17 +67,17 @@ class WithReadyForms(Mapping[str, Protocol]):
 
 
 READY: Mapping[str, Protocol] = WithReadyForms({})
-"""Only the built-in forms."""
+"""Contains only the built-in forms."""
 
 
 def described_form(config: "Config", protocol: str) -> Mapping[str, Any] | None:
-    """Return the description of the form with a protocol's name `json:FORM`, if `config` declares it."""
+    """Return the description of the form with the protocol name `json:FORM`, if `config` declares it."""
     declared = config.forms.get(protocol.removeprefix(PREFIX)) if protocol.startswith(PREFIX) else None
     return None if declared is None else declared.document()
 
 
 def tells_readiness(config: "Config", protocol: str) -> bool:
-    """Return True if `protocol` is a form that describes how its servers report readiness."""
+    """Return True if `protocol` is a form that defines how its servers report readiness."""
     if not protocol.startswith(PREFIX):
         return False
     document = described_form(config, protocol) or files.document(protocol.removeprefix(PREFIX))
@@ -85,12 +85,12 @@ def tells_readiness(config: "Config", protocol: str) -> bool:
 
 
 def declared_forms(config: "Config") -> dict[str, Protocol]:
-    """Return the protocols of the forms that `config` declares, by their names `json:FORM`."""
+    """Return the protocols of the forms that `config` declares, by name (`json:FORM`)."""
     return {PREFIX + name: form(name, each.document()) for name, each in config.forms.items()}
 
 
 def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str, Protocol]:
-    """Return `protocols`, with the forms that `config` declares, and the built-in forms that it names. Forms that are
+    """Return `protocols` plus the forms that `config` declares and the built-in forms that it uses. Forms that are
     already in `protocols` stay."""
     declared = declared_forms(config)
     named = {name for each in config.listeners for name in each.protocols}
@@ -102,16 +102,16 @@ def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str,
 
 
 def spoken(config: "Config") -> dict[str, Protocol]:
-    """Return all protocols of a configuration: the installed ones, and its forms."""
+    """Return all protocols of a configuration: the installed protocols and its forms."""
     return with_forms(registry.protocols(), config)
 
 
 def known(declared: Mapping[str, Protocol] | None = None) -> Mapping[str, Protocol]:
-    """Return all protocols that can be named without a configuration: the installed protocols, `declared` forms by
-    their names `json:FORM`, and every built-in form."""
+    """Return all protocols that are available without a configuration: the installed protocols, the `declared` forms by
+    name (`json:FORM`), and every built-in form."""
     return WithReadyForms({**registry.protocols(), **(declared or {})})
 
 
 def transports(protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    """Return the transport of each of `protocols`. This loads no built-in forms, because all of them use HTTP."""
+    """Return the transport of each of `protocols`. Does not load built-in forms, because they all use HTTP."""
     return {name: HttpBinding.transport if name.startswith(PREFIX) else protocols[name].transport for name in protocols}

@@ -1,4 +1,4 @@
-"""Makes graphs available to the rest of the gateway. Each graph is a model with its own backend and its own route."""
+"""Makes graphs available as models. Each graph has its own backend and its own route."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -21,11 +21,11 @@ from gateway.routing.router import Route
 from gateway.transports.memory import PROCESS_MEMORY
 
 STEPS = without_codec(GRAPH, traits=GRAPH_TRAITS)
-"""The client protocol of the requests that graphs make."""
+"""The client protocol of requests that graphs send."""
 
 
 class GraphRoutes:
-    """The routes to the graphs of one Config. `select` finds the destination of a step's request."""
+    """The graphs of one Config and the routes to them. `select` finds the destination of a step's request."""
 
     def __init__(self, config: Config, select: Select, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -33,21 +33,22 @@ class GraphRoutes:
             each.name for each in config.routes if all(config.backends[name].safe for name in each.called_backends)
         )
         self.models: dict[str, GraphModel] = {}
-        """The models by the names of the graphs."""
+        """The models, by graph name."""
         for name, graph in config.models.items():
             calls = StepCalls(select, lambda destination: destination.route in safe, config.limits.calls_per_request)
             self.models[name] = GraphModel(graph, calls, PROCESS_MEMORY.of_client, clock)
         self._signatures = {name: SignatureCache(each, GRAPH_TRAITS, clock) for name, each in self.models.items()}
 
     def forget(self) -> None:
-        """Query the signatures of all steps again, because a server has recovered and might have other models."""
+        """Query the signatures of all steps again, because a server has recovered and might now have different
+        models."""
         for model in self.models.values():
             model.signatures.forget()
         for signatures in self._signatures.values():
             signatures.drop_all()
 
     def adopt(self, previous: "GraphRoutes") -> None:
-        """Keep the counts of steps that still exist after a reload."""
+        """After a reload, keep the counts of steps that still exist."""
         for name, model in self.models.items():
             before = previous.models.get(name)
             if before is not None:
@@ -55,7 +56,7 @@ class GraphRoutes:
                 model.calls.counts = kept
 
     def routes(self, clients: Iterable[Protocol]) -> Iterator[Route]:
-        """Yield a Route to each graph, for all of these protocols."""
+        """Yield one Route to each graph, for all of these protocols."""
         by_name = {each.name: each for each in clients}
         for name, model in self.models.items():
             settings = RouteSettings(derivatives=model.graph.keys.derivatives)
@@ -68,13 +69,13 @@ class GraphRoutes:
         bridges = LazyMapping(clients, lambda client: [Bridge(settings, clients[client], side)])
 
         def destination(*of: Any) -> Destination:
-            # The backends are the backends of its steps, which have their own records.
+            # The graph has no backends of its own; its steps have their own records.
             return replace(without_policies(*of), route=f"models.{side.name}", backend="")
 
         return route(Conditions(model=side.name), bridges, destination)
 
     def listed(self, clients: Iterable[Protocol]) -> Iterator[Listed]:
-        """Yield the graphs in the form for model lists."""
+        """Yield the graphs as entries for model lists."""
         protocols = frozenset(each.name for each in clients)
         for name, model in self.models.items():
             signatures = self._signatures[name]

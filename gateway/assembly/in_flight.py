@@ -1,10 +1,10 @@
-"""Counts requests in flight, and detects the end of the last one."""
+"""Counts requests in flight and detects when the last one ends. Assembly and `runtime.workers.owner` use it."""
 
 import asyncio
 
 
 class RequestsInFlight:
-    """Counts requests, and waits for the last one."""
+    """Counts requests in flight and waits until none are left."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -1,4 +1,4 @@
-"""The public keys of a token issuer, fetched over HTTP or read from a file, stored, and refreshed."""
+"""Fetches the public keys of a token issuer over HTTP or from a file, stores them, and refreshes them."""
 
 import asyncio
 import json
@@ -26,10 +26,10 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 FETCH_SECONDS = 5.0
-"""Time limit of a lookup of the keys, and of a request's wait for the lookup, in seconds."""
+"""Timeout for a key lookup, and for a request that waits for the lookup, in seconds."""
 
 LEAST_SECONDS = 10.0
-"""Minimum time between two lookups, in seconds, because clients can send any number of tokens with unknown keys."""
+"""Minimum time between two lookups, in seconds. It limits lookups when clients send many tokens with unknown keys."""
 
 MAX_BYTES = 2**20
 """Maximum size of a JWKS or a discovery document, in bytes."""
@@ -38,11 +38,11 @@ _HEADERS = Headers(((b"accept", b"application/json"),))
 
 
 class IssuerKeys:
-    """The keys of one issuer.
+    """The public keys of one issuer.
 
-    Configurations with the same settings use the same keys, so a reload interrupts no lookup.
+    Configurations with the same settings share one object, so a reload does not interrupt a lookup.
 
-    The keys are empty until the first lookup, which begins with the first use. The class refreshes them until the last
+    The first use starts the first lookup; until it is done, the keys are empty. The keys are refreshed until the last
     use ends."""
 
     def __init__(self, config: TokensConfig, clock: Callable[[], float]) -> None:
@@ -52,12 +52,12 @@ class IssuerKeys:
         self._looked_at = -LEAST_SECONDS
         self._lookup: asyncio.Task[None] | None = None
         self._uses: dict[object, Callable[[], None]] = {}
-        """The users of the keys, and the functions to call when the keys have changed."""
+        """The users of the keys, and the function to call for each when the keys have changed."""
         self._refreshing: asyncio.Task[None] | None = None
         self._lines = LogLimit(log)
 
     def begin_use(self, user: object, changed: Callable[[], None]) -> None:
-        """Refresh the keys from now on, and call `changed` when they have changed."""
+        """Refresh the keys from now on. Call `changed` after each change of the keys."""
         self._uses[user] = changed
         if self._refreshing is None:
             self._refreshing = spawn(self._refresh())
@@ -78,7 +78,7 @@ class IssuerKeys:
             await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
 
     def lookup(self) -> "asyncio.Task[None] | None":
-        """Return a running lookup, or start one. Return None if the last lookup was a short time ago."""
+        """Return the running lookup, or start one. Return None if the last lookup was too recent."""
         if self._lookup is None and self._clock() - self._looked_at < LEAST_SECONDS:
             return None
         return self._begin_lookup()

@@ -1,7 +1,7 @@
 """Listener authentication. The gateway authenticates a client before it decodes the client's message.
 
-Outside of requests, the gateway reads changed key files again and fetches issuer keys. A reload keeps everything that
-is unchanged.
+In the background, the gateway reloads changed key files and fetches issuer keys. A configuration reload keeps unchanged
+keys.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Access:
         self._ways = auth.ways if auth is not None else ()
         self.file = _file(config, previous)
         self.issuers = _issuers(config, clock, previous)
-        """The keys of each issuer, by its name in tokens."""
+        """The keys of each issuer, by the issuer's name in tokens (`iss`)."""
         sets = {
             name: tuple(Grant(frozenset(each.operations), each.models, each.listeners) for each in grants)
             for name, grants in config.permissions.items()
@@ -67,16 +67,16 @@ class Access:
     def begin(self) -> None:
         """Keep keys up to date.
 
-        To keep the keys that both configurations use, call this before the `end` of the previous configuration."""
+        Call this before `end` of the previous configuration, so keys that both use stay up to date."""
         for issuer in self.issuers.values():
             issuer.begin_use(self, self.credentials.changed)
         if self.file is not None:
             self.file.begin_use(self, self._interval, self._use_keys)
-            if self.file.keys is not self._keys:  # the keys were read again since this object was made
+            if self.file.keys is not self._keys:  # the keys might have changed since this object was made
                 self._use_keys()
 
     def end(self) -> None:
-        """Stop keeping keys up to date; no effect before `begin`."""
+        """Stop keeping keys up to date. Has no effect before `begin`."""
         for issuer in self.issuers.values():
             issuer.end_use(self)
         if self.file is not None:
@@ -96,8 +96,8 @@ class Access:
         """Return when the keys of this issuer have been fetched.
 
         Raises:
-            GatewayError: UNAUTHENTICATED if the gateway fetched the keys a short time ago; UNAVAILABLE if the keys are
-                unknown.
+            GatewayError: UNAUTHENTICATED if the last lookup of the keys was too recent for another one; UNAVAILABLE if
+                the keys are unknown.
         """
         issuer = self.issuers[name]
         lookup = issuer.lookup()
@@ -110,7 +110,7 @@ class Access:
 
 
 def keys_not_known() -> GatewayError:
-    """Return the error for tokens while the keys of their issuer are unknown."""
+    """Return the error for a token whose issuer's keys are still unknown."""
     text = "the keys of the tokens' issuer are not known yet; try again later"
     return refusal(Reason.NOT_READY, text, retry_after=1.0)
 
@@ -134,7 +134,7 @@ def _file(config: Config, previous: Access | None) -> WatchedKeys | None:
 def _issuers(config: Config, clock: Callable[[], float], previous: Access | None) -> "dict[str, IssuerKeys]":
     if config.auth is None or not config.auth.jwt:
         return {}
-    from gateway.assembly.issuer_keys import IssuerKeys  # this needs PyJWT
+    from gateway.assembly.issuer_keys import IssuerKeys  # imported here because it needs PyJWT
 
     before = {each.config: each for each in previous.issuers.values()} if previous is not None else {}
     return {each.issuer: before.get(each) or IssuerKeys(each, clock) for each in config.auth.jwt}
@@ -143,7 +143,7 @@ def _issuers(config: Config, clock: Callable[[], float], previous: Access | None
 def _verifier(issuers: "Mapping[str, IssuerKeys]") -> Callable[[bytes], VerifiedToken | None] | None:
     if not issuers:
         return None
-    from gateway.auth import tokens  # this needs PyJWT
+    from gateway.auth import tokens  # imported here because it needs PyJWT
 
     rules = {
         name: tokens.Rules(
@@ -165,7 +165,7 @@ def _verifier(issuers: "Mapping[str, IssuerKeys]") -> Callable[[bytes], Verified
 
 
 class ListenerAuthentication:
-    """Authenticates the clients of one listener, before the exchange gets their messages."""
+    """Authenticates the clients of one listener before the Exchange gets their messages."""
 
     def __init__(self, listener: str, access: Access, authenticator: Authenticator) -> None:
         self._listener = listener
@@ -173,7 +173,8 @@ class ListenerAuthentication:
         self._authenticator = authenticator
 
     def exchanges(self, inner: Exchanges) -> Exchanges:
-        """Return `inner` for authenticated clients. For streams, `refused` checks each message instead."""
+        """Wrap `inner` to pass on only messages from authenticated clients. For streams, `refused` checks each message
+        instead."""
 
         def answered(message: Message, protocol: Protocol) -> EventualReply:
             try:
@@ -208,11 +209,11 @@ class ListenerAuthentication:
 
     @property
     def key_header(self) -> bytes:
-        """Return the name of the header for a key, in addition to Authorization."""
+        """Return the name of the header that can contain a key, in addition to Authorization."""
         return self._access.credentials.header
 
     def principal(self, headers: Headers) -> Principal:
-        """Return the principal of a client with these headers and without a certificate.
+        """Return the principal of a client that sends these headers and no certificate.
 
         Raises:
             GatewayError: UNAUTHENTICATED if the credentials are missing or invalid.
@@ -249,8 +250,7 @@ class ListenerAuthentication:
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the response for a listener error. Over HTTP, a response with status 401 names the expected
-    credentials."""
+    """Return the response for a listener error. Over HTTP, a 401 response states the expected credentials."""
     reply = exchange.refuse(error, protocol, message)
     if error.status is Status.UNAUTHENTICATED and isinstance(protocol.binding, HttpBinding):
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE)))

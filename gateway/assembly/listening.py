@@ -1,4 +1,4 @@
-"""Starts a listener at an address, and makes the error for an address that cannot be bound."""
+"""Starts listeners and explains why an address cannot be bound."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,15 +16,15 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class BindError(Exception):
-    """An address of the configuration cannot be bound."""
+    """A configured address cannot be bound."""
 
 
 async def listen(
     settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], exchanges: Exchanges, address: Address
 ) -> Listener:
-    """Start a Listener.
+    """Start a Listener and return it.
 
-    `rows` has each protocol with its path prefix. Protocols of several transports share the address."""
+    `rows` lists each protocol with its path prefix. Protocols with different transports can share the address."""
     listener: Listener
     if len(parts(rows)) == 1:
         listener = registry.transport(rows[0][0].transport).Listener(settings, rows, exchanges)
@@ -40,7 +40,7 @@ def shared(
     exchanges: Exchanges,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> SharedListener:
-    """Return a Listener for protocols of several transports. The Listener is not started."""
+    """Return an unstarted Listener for protocols with several transports."""
     connections, own = ListenerConnections.of(settings), parts(rows)
     inner = settings_of_parts(settings, own)
     options = {"timeouts": timeouts, "connections": connections}
@@ -52,7 +52,7 @@ def shared(
 
 
 def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
-    """Return the Exchanges of a Listener whose requests always go to the Destinations that `select` finds."""
+    """Return the Exchanges of a Listener. `select` finds the Destination of each request."""
     return Exchanges(
         lambda message, protocol: answer(message, protocol, settings, select),
         lambda messages, protocol: answer_stream(messages, protocol, settings, select),
@@ -62,12 +62,13 @@ def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
 
 @contextmanager
 def binding(what: str, address: Address) -> Iterator[None]:
-    """Turn an OSError into a BindError that names `what`, the place in the configuration, and `address`."""
+    """Turn an OSError into a BindError whose message contains `address` and its location in the configuration,
+    `what`."""
     try:
         yield
     except OSError as error:
-        # The event loop's own text repeats the address. Error numbers of getaddrinfo are negative and unknown to
-        # strerror.
+        # The event loop's message repeats the address. getaddrinfo uses negative error numbers, which strerror does not
+        # know.
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else error.strerror
         raise BindError(f"{what}: cannot bind {address}: {reason or error}") from error

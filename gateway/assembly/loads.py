@@ -1,4 +1,4 @@
-"""Readers of the loads of a backend's servers, for `balance: least_load`."""
+"""Makes the readers that collect server loads for `balance: least_load`."""
 
 import typing
 from collections.abc import Callable
@@ -19,26 +19,26 @@ from gateway.routing.load.reported import ReportedLoads
 
 
 class LoadReading(typing.Protocol):
-    """Reads the loads of one backend's servers."""
+    """Collects the loads of one backend's servers."""
 
     def start(self) -> None:
-        """Start reading."""
+        """Start collecting."""
 
     def cancel(self) -> None:
-        """Stop reading."""
+        """Stop collecting."""
 
     async def stop(self) -> None:
-        """Like `cancel`, and return when all its tasks have ended."""
+        """Stop collecting, and return when all tasks have ended."""
 
 
 def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
-    """Return the loads that the strategy of a backend compares, or None."""
+    """Return the store for the loads that a backend's strategy compares, or None if the strategy does not use loads."""
     return ReportedLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
 
 
 def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that request a load report, for every request to the backend's servers. gRPC servers send the
-    report without this header."""
+    """Return the headers that request a load report in every request to the backend's servers. gRPC servers send
+    reports without being asked."""
     is_asked = config.balance == LEAST_LOAD and config.load is not None and config.load.kind == "orca"
     return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
 
@@ -46,7 +46,7 @@ def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes,
 def load_reading(
     backend: Backend, config: BackendConfig, loads: ReportedLoads, clock: Callable[[], float]
 ) -> LoadReading:
-    """Return a reader that records the loads of `backend` in `loads`."""
+    """Return a reader that stores the loads of `backend` in `loads`."""
     load = config.load or DEFAULT_LOAD
     if load.kind == "orca":
         over_grpc = backend.protocol.transport == "grpc"
@@ -64,7 +64,7 @@ def load_reading(
 
 
 def page_at(url: str) -> Page:
-    """Return the page at `url`. Raise ValueError if the result is not a URL."""
+    """Return the Page at `url`. Raise ValueError if the URL is not valid."""
     parts = urlsplit(url)
     connector = registry.transport("http").Connector(
         f"{parts.scheme}://{parts.netloc}", connection_per_call=False, limits=Limits(message=MOST_BYTES)
@@ -73,13 +73,13 @@ def page_at(url: str) -> Page:
 
 
 def url_of(pattern: str, endpoint: str) -> str:
-    """Return the URL of the server's page at the address `endpoint`."""
+    """Return the URL of the load page of the server at the address `endpoint`."""
     host, port = _host_and_port(endpoint)
     return pattern.replace(HOST, host).replace(PORT, port)
 
 
 def _host_and_port(address: str) -> tuple[str, str]:
-    """Return the host, in brackets if it is an IPv6 address, and the port. The host of a unix socket is `localhost`."""
+    """Return the host (an IPv6 address in brackets) and the port. For a unix socket, the host is `localhost`."""
     if address.startswith("unix:"):
         return "localhost", ""
     parts = urlsplit(address if "://" in address else f"//{address}")

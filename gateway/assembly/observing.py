@@ -1,6 +1,4 @@
-"""Observes the gateway's requests for the counters of the status API, the access log, the payload log, metrics and
-tracing.
-"""
+"""Collects request records for the status API's counters, the access log, the payload log, metrics and tracing."""
 
 from functools import partial
 from weakref import WeakSet
@@ -23,40 +21,40 @@ from gateway.observing.recording import OnStart, Recording
 from gateway.observing.tracing import TraceCounts, Tracing
 
 SECONDS_FOR_LAST_SPANS = 5.0
-"""Time limit of the collector for the remaining spans when tracing ends, in seconds."""
+"""Maximum time to send the remaining spans to the collector when tracing ends, in seconds."""
 
 
 class Observing:
-    """The observers of a gateway over all its configurations."""
+    """The observers of a gateway. They outlive its configurations."""
 
     def __init__(self, certificates: Certificates) -> None:
         self.observers: list[Observer] = []
-        """Functions to call for each request when it ends. A listener uses the observers that are in the list when it
-        starts, or when a reload renews it."""
+        """Functions to call at the end of each request. A listener takes this list when it starts and at each
+        reload."""
         self._finished = FinishedRecords()
-        """Passes on the records of requests that began under the newest configuration."""
+        """Passes on the records of requests that began with the newest configuration."""
         self._finished_steps = FinishedRecords()
-        """Passes on the records of graph steps, which are counted, but not in the access log, because no client
-        requested them."""
+        """Passes on the records of graph steps. Steps are counted but not in the access log, because no client sent
+        them."""
         self._all_finished = WeakSet((self._finished, self._finished_steps))
-        """This object, and the objects of earlier configurations with requests in flight."""
+        """The current objects, and the objects of earlier configurations that have requests in flight."""
         self.counters = Counters()
-        """The counts of requests for the status API."""
+        """Request counts for the status API."""
         self.history = History()
-        """The last hour, for the console."""
+        """Load and request counts of the last hour, for the console."""
         self.recent = RecentRequests()
-        """The last requests, for the console."""
+        """The most recent requests, for the console."""
         self.traces = TraceCounts()
-        """Counts of sampled requests, over all settings of `tracing`."""
+        """Counts of sampled requests since the start, across all `tracing` settings."""
         self.tracing: Tracing | None = None
         self._tracing: TracingConfig | None = None
-        """The settings of `tracing`."""
+        """The `tracing` settings in use."""
         self._access_logs = AccessLogs()
         self.payload_logs = PayloadLogs(certificates)
-        """The requests and replies of a share of calls."""
+        """The logs of sampled calls, with their requests and responses."""
 
     def renew(self, config: Config, metrics: Reader | None) -> None:
-        """From now on, collect the records of new requests for the readers in `config`."""
+        """From now on, collect the records of new requests for the outputs that `config` enables."""
         access = self._access_logs.get(config.log)
         self._finished, self._finished_steps = FinishedRecords(), FinishedRecords()
         if metrics is not None:
@@ -70,12 +68,12 @@ class Observing:
         self._all_finished.update((self._finished, self._finished_steps))
 
     def flush(self) -> None:
-        """Pass on all records of completed requests."""
+        """Pass on the records of all completed requests."""
         for each in list(self._all_finished):
             each.flush()
 
     def recording(self, listener: ListenerConfig, config: Config) -> StartRecord | None:
-        """Return the maker of records for a listener's requests, or None if nothing observes them."""
+        """Return a function that creates the records of a listener's requests, or None if nothing observes them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [on_start(needed_to_explain(listener))] if listener.allow_explain else []
         traces = None if self.tracing is None else self.tracing.of_listener(has_tls=listener.tls is not None)
@@ -89,7 +87,7 @@ class Observing:
         ):
             return None
         ids = config.request_ids
-        if ids is None:  # observing changes no messages except error responses
+        if ids is None:  # observing changes only error responses
             telling = RecordDisclosure(route=listener.reply_headers, id_of_errors=True)
         else:
             telling = RecordDisclosure(ids.reply, listener.reply_headers, ids.forward)
@@ -100,13 +98,13 @@ class Observing:
         ).start
 
     def log_calls(self, config: Config) -> LogCalls | None:
-        """Return a function that logs a share of the calls under `config` in the payload log, or None if the log is
+        """Return a function that adds a sample of the calls to the payload log of `config`, or None if the log is
         disabled."""
         log = self.payload_logs.get(config.log.payloads)
         return None if log is None else partial(log_calls, log, config)
 
     def open_logs(self, config: LogConfig, refused: type[Exception]) -> None:
-        """Open the access log and the payload log before requests need them. Raise `refused` if a file cannot be
+        """Open the access log and the payload log before requests use them. Raise `refused` if a file cannot be
         opened."""
         try:
             self._access_logs.get(config)
@@ -119,26 +117,26 @@ class Observing:
             raise refused(f"cannot open log.payloads.to {config.payloads.to!r}: {error.strerror}") from None
 
     def reopen_logs(self) -> None:
-        """Open the files of the access log and the payload log again, because a program that rotates logs might have
-        renamed them."""
+        """Reopen the files of the access log and the payload log, because a log-rotation program might have renamed
+        them."""
         self._access_logs.reopen()
         self.payload_logs.reopen()
 
     async def close_logs(self, kept: LogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
-        """Close all access logs and payload logs except the logs with the settings `kept`. The payload log has
-        `seconds` to write its waiting entries."""
+        """Close all access logs and payload logs except the logs with the settings `kept`. A payload log has `seconds`
+        to write its queued entries."""
         self.flush()
         await self._access_logs.close(kept)
         await self.payload_logs.close(None if kept is None else kept.payloads, seconds)
 
     def trace(self, config: TracingConfig | None) -> bool:
-        """Trace requests with these settings from now on. The previous tracing sends its last spans in the background.
-        Return False if the settings are unchanged."""
+        """Trace requests with these settings from now on. The last spans of the previous settings are sent in the
+        background. Return False if the settings are unchanged."""
         if config == self._tracing:
             return False
         before, self._tracing, self.tracing = self.tracing, config, None
         if config is not None:
-            from gateway.observing.collector import Collector  # this needs the extra `tracing`
+            from gateway.observing.collector import Collector  # imported here because it needs the extra `tracing`
 
             headers = {name: each.get_secret_value() for name, each in config.headers.items()}
             collector = Collector(config.otlp, headers, config.timeout)
@@ -150,7 +148,7 @@ class Observing:
         return True
 
     async def stop(self, seconds: float) -> None:
-        """Send the last spans and close the logs. Each can take at most `seconds`."""
+        """Send the last spans and close the logs. Each step takes at most `seconds`."""
         if self.tracing is not None:
             await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, seconds))
             self.tracing = None

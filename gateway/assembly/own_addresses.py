@@ -1,4 +1,4 @@
-"""The gateway's own addresses. No server that discovery finds can have one of them."""
+"""Detects the gateway's own addresses, which discovered or started servers cannot have."""
 
 import asyncio
 import socket
@@ -15,22 +15,22 @@ LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 
 
 async def resolved(host: str) -> frozenset[Ip]:
-    """Return the current addresses of a host name.
+    """Resolve a host name to its current addresses.
 
-    The result is empty if the resolver finds no address within RESOLVING_SECONDS."""
+    Return an empty result if the resolver finds no address within RESOLVING_SECONDS."""
     try:
         async with asyncio.timeout(RESOLVING_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # TimeoutError is an OSError
+    except (OSError, UnicodeError):  # includes TimeoutError
         return frozenset()
     return frozenset(_plain(str(place[0])) for *_, place in found)
 
 
 def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) -> str:
-    """Return the reason why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself.
+    """Return why an address, with `host` and `port` or the `path` of a unix socket, belongs to the gateway itself.
 
-    The reason is empty if it is not. `own` are the addresses that the gateway has bound, and `named` the known
-    addresses of the place's host name. The lookup covers only names of this machine."""
+    The reason is empty if it does not. `own` are the addresses that the gateway has bound, and `named` the known
+    addresses of the host name. Other host names are not resolved, except names of this machine."""
     for address in own:
         if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"
@@ -52,13 +52,13 @@ def _is_at(place: Any, own: str, named: frozenset[Ip]) -> bool:
 
 
 def _named(host: str) -> frozenset[Ip]:
-    """Return the addresses of this machine for a host.
+    """Return the addresses of this machine that a host stands for.
 
-    The result is empty for any other name. Connections to 0.0.0.0 and :: go to loopback."""
+    The result is empty for any other host. Connections to 0.0.0.0 and :: go to loopback."""
     if host.rstrip(".").lower() in ("localhost", socket.gethostname().lower()):
         return LOOPBACK
     try:
-        # The C library reads 127.1, 0x7f.1 and 2130706433 as 127.0.0.1, and 0 as 0.0.0.0.
+        # The C library parses 127.1, 0x7f.1 and 2130706433 as 127.0.0.1, and 0 as 0.0.0.0.
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
         return frozenset()
@@ -66,7 +66,7 @@ def _named(host: str) -> frozenset[Ip]:
 
 
 def _plain(text: str) -> Ip:
-    """Return an address that the C library has written, in the form that connections use."""
+    """Convert an address that the C library has written to the form that connections use."""
     found = ip_address(text)
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
@@ -74,7 +74,7 @@ def _plain(text: str) -> Ip:
 
 
 def _is_local(address: Ip) -> bool:
-    """Return True if this machine has the address, because only its own addresses can be bound."""
+    """Return True if this machine has the address. The test is to bind it, which works only for its own addresses."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

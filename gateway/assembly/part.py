@@ -1,7 +1,7 @@
-"""The part of a gateway that a process runs.
+"""Describes which part of a gateway a process runs.
 
-If there is one worker, the process is the complete gateway. If there are several workers, one process owns the
-backends' state and serves the ports that are not listeners, and each worker serves the listeners.
+With one worker, the process is the complete gateway. With several workers, each worker serves the listeners; the
+supervisor owns the backends' state and serves the other ports.
 """
 
 import typing
@@ -22,62 +22,63 @@ if typing.TYPE_CHECKING:
 
 @frozen
 class ProcessLoad:
-    """The load of processes: the bytes of message bodies, and the maximum delay of an event loop in seconds."""
+    """The load of one or more processes: bytes of message bodies in memory, and maximum event-loop lag in seconds."""
 
     memory: int
     lag: float
 
 
 class WorkerTotals(typing.Protocol):
-    """The sums of the reports of all workers."""
+    """Totals of the reports of all workers."""
 
     @property
     def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
-        """The counts of each step of a graph, by the names of both."""
+        """The counts of each graph step, by graph name and step name."""
 
     def load(self) -> ProcessLoad:
         """The load of all workers together."""
 
     def shedding(self) -> SheddingState | None:
-        """The load shedding of all workers together; None if load shedding is not configured."""
+        """The load shedding of all workers together, or None if load shedding is not configured."""
 
     def policies(self) -> ReportedStates:
-        """The place, name and state of the policies of all workers."""
+        """The location, name and state of each policy in all workers."""
 
     def policy_numbers(self) -> Numbers:
-        """The numbers of the policies' metrics, with the counts of workers that have ended."""
+        """The values of the policies' metrics, including the counts of workers that have ended."""
 
 
 class Workers(typing.Protocol):
     """The workers of a supervisor.
 
-    The supervisor's own part of the gateway reports about them, and passes on to them the actions of operators."""
+    The supervisor's own part of the gateway reports their state and forwards operator actions to them."""
 
     @property
     def totals(self) -> WorkerTotals:
-        """The sums of their reports."""
+        """The totals of the workers' reports."""
 
     @property
     def process(self) -> "Collector":
-        """The statistics of their processes and of the supervisor's, for Prometheus."""
+        """The statistics of the supervisor process and the worker processes, for Prometheus."""
 
     def is_one_ready(self) -> bool:
-        """Return True if a worker is ready."""
+        """Return True if at least one worker is ready."""
 
     def numbers(self) -> tuple[int, int]:
-        """The number of running workers, and the number of restarts."""
+        """Return the number of running workers, and the number of restarts."""
 
     def principal_states(self, name: str) -> ReportedStates:
-        """For the policies whose state all workers share: the place, the policy, and the state of one principal."""
+        """For each policy whose state all workers share, return its location, its name, and the state of one
+        principal."""
 
     async def gather(self) -> None:
-        """Fetch the counts of the workers before they are reported."""
+        """Fetch the workers' current counts for a report."""
 
     async def clear_caches(self, place: str) -> None:
-        """Clear the caches of the workers at `place`, or all of their caches if `place` is empty."""
+        """Clear the workers' caches at `place`, or all of their caches if `place` is empty."""
 
     async def tell_drained(self) -> None:
-        """Make the workers send no more calls to the endpoints that are drained now, and send calls again to other
+        """Make the workers stop sending calls to endpoints that are drained now, and resume sending calls to other
         endpoints."""
 
     async def has_calls(self, protocol: str, address: str) -> bool:
@@ -86,27 +87,27 @@ class Workers(typing.Protocol):
 
 @frozen
 class GatewayPart:
-    """The part of a gateway's work that a process does."""
+    """The work that one process does for the gateway."""
 
     serves: bool = True
-    """True if it binds the listeners."""
+    """True if the process binds the listeners."""
     has_references: bool = True
-    """True if it runs the sample servers of the configuration (`reference`)."""
+    """True if the process runs the configured sample servers (`reference`)."""
     has_ports: bool = True
-    """True if it binds the health port and the status API."""
+    """True if the process binds the health port and the status API."""
     probes: bool = True
-    """True if it probes the endpoints of backends."""
+    """True if the process probes the backends' endpoints."""
     slots: Callable[[LocalSlots, Protocol], Slots] | None = None
-    """Makes the Slots of a backend of this protocol that another part controls, from local data about its endpoints.
+    """Makes the Slots for a backend whose slots another process controls, from local data about its endpoints.
 
-    If it is None, this part controls them."""
+    If it is None, this process controls the slots."""
     endpoint: Callable[..., Endpoint] = Endpoint
-    """Makes the endpoints, with the arguments of the class."""
+    """Creates endpoints; takes the same arguments as the class Endpoint."""
     prepare: Callable[[Any], None] | None = None
-    """A function that is called with each new Assembly."""
+    """Called with each new Assembly."""
     workers: Workers | None = None
-    """The workers that this part starts. If it is None, this part reports and acts only for its own process."""
+    """The workers that this process starts. If it is None, reports and actions cover only this process."""
 
 
 WHOLE = GatewayPart()
-"""The part of the only process of a gateway."""
+"""The part for a gateway with a single process."""

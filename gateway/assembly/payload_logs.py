@@ -1,7 +1,7 @@
 """The payload logs of a gateway.
 
-There is one for each `log.payloads` setting that applied when a request in flight began. The module also selects the
-calls of an Assembly that these logs contain.
+After a reload that changes `log.payloads`, the previous log stays open until requests that began before the reload have
+ended. The module also selects the calls to log.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,26 +34,26 @@ from gateway.observing.payload_log.queue import EntryQueue, PayloadLogCounts, Si
 from gateway.observing.payload_log.receiver import EventReceiver, PayloadReceiver
 
 SECONDS_FOR_LAST_ENTRIES = 5.0
-"""Time that the file or the receiver has for the remaining entries when a payload log ends, in seconds."""
+"""Maximum time to write or send the remaining entries when a payload log closes, in seconds."""
 _LONGEST_ANSWER = Limits(message=2**20)
-"""Maximum size of a receiver's response, in bytes. The gateway ignores the content of the response."""
+"""Maximum size of a receiver's response, in bytes. The gateway ignores its content."""
 
 
 class PayloadLogs:
-    """Payload logs by their settings. `counts` are the counts of all logs together."""
+    """Payload logs, stored by their settings. `counts` are the totals of all logs."""
 
     def __init__(self, certificates: Certificates) -> None:
         self.counts = PayloadLogCounts()
         self._certificates = certificates
         self._logs: list[tuple[PayloadLogConfig, PayloadLog]] = []
         self._closing: list[PayloadLog] = []
-        """Logs that are still open, but that no configuration uses."""
+        """Logs that are still open but no longer configured."""
 
     def get(self, config: PayloadLogConfig | None) -> PayloadLog | None:
-        """Return the payload log with these settings, and start it if necessary; None if the settings disable it.
+        """Return the payload log with these settings, or None if the settings disable it. Start the log if necessary.
 
         Raises:
-            OSError: its file cannot be opened.
+            OSError: the log file cannot be opened.
         """
         if config is None:
             return None
@@ -82,29 +82,29 @@ class PayloadLogs:
         return connector
 
     def reopen(self) -> None:
-        """Open files again, because a program that rotates logs might have renamed them."""
+        """Reopen the log files, because a log-rotation program might have renamed them."""
         for _, each in self._logs:
             each.queue.reopen()
 
     async def close(self, kept: PayloadLogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
-        """Close all logs except the log with the settings `kept`. A log has `seconds` to write its waiting entries."""
+        """Close all logs except the log with the settings `kept`. A log has `seconds` to write its queued entries."""
         self._closing += [each for config, each in self._logs if config != kept]
         self._logs = [(config, each) for config, each in self._logs if config == kept]
         closing = list(self._closing)
         await all_surviving("closing a payload log", (each.stop(seconds) for each in closing))
-        # This happens only now, so that the next call closes the logs if this call was cancelled.
+        # Forget the logs only now: if this call is cancelled, the next one closes them.
         self._closing = [each for each in self._closing if each not in closing]
 
 
 LogCalls: TypeAlias = Callable[[Select, Assembly], Select]
-"""Converts the Select of an Assembly to a Select that logs calls."""
+"""Wraps an Assembly's Select to also log calls."""
 
 
 def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembly) -> Select:
-    """Return `select` with logging. It logs to `log` a share of the calls on the routes that `config` names."""
+    """Wrap `select` to record in `log` a sample of the calls on the routes in `config`."""
     share, logged = log.share, _logged_routes(config)
     names: dict[str, TensorNames] = {}
-    """The names by route name."""
+    """The tensor names, by route name."""
 
     def selected(request: Request) -> Destination:
         destination = select(request)
@@ -130,7 +130,7 @@ def _logged_routes(config: Config) -> frozenset[str] | None:
 
 def _names(destination: Destination, assembly: Assembly) -> TensorNames:
     settings = destination.translate
-    if not isinstance(settings, RouteSettings):  # this is a graph, which has the clients' names
+    if not isinstance(settings, RouteSettings):  # a graph uses the clients' names
         return TensorNames()
     rename = settings.rename
     find = _RouteTensors(settings, assembly.backend_sides[destination.backend])
@@ -145,7 +145,7 @@ def _others(renamings: Sequence[Renaming]) -> OtherNames:
 
 
 class _RouteTensors:
-    """Finds the tensors of a route's models, with the names that its Bridge uses (`bridge.names`)."""
+    """Looks up the tensors of a route's models by the names that its Bridge uses (`bridge.names`)."""
 
     def __init__(self, settings: RouteSettings, backend: BackendSide) -> None:
         self._settings = settings
@@ -153,7 +153,7 @@ class _RouteTensors:
         self._signatures = RouteSignatures(self._rewrite)
 
     async def __call__(self, request: Request) -> KnownTensors:
-        """Return the tensors of the model that `request` names."""
+        """Return the tensors of the model in `request`."""
         settings = self._settings
         signature = await self._signatures.model(self._rewrite.key(request))
         inputs, outputs = inputs_of(signature, settings), all_outputs(signature, settings)

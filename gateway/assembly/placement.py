@@ -1,4 +1,4 @@
-"""The placed backends of a Config, with the data that they need about the models of their servers."""
+"""The placed backends of a Config, with the data about the models on their servers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -25,20 +25,20 @@ from gateway.routing.sending import Sender
 from gateway.routing.slots import LocalSlots
 
 FIRST_SECONDS = 5.0
-"""Seconds that a start or a reload waits for the servers of placed backends to report their models."""
+"""How long a start or a reload waits for the servers of placed backends to list their models, in seconds."""
 
 
 class Placed:
-    """The slots of the placed backends among `backends`, by name (`all`)."""
+    """The slots of the placed backends among `backends`. `all` maps backend names to slots."""
 
     def __init__(self, backends: Mapping[str, Backend]) -> None:
         self.all = placed(backends)
         self._is_started = False
 
     async def first_round(self, before: "Placed | None" = None) -> None:
-        """Query all servers for their models, and wait some seconds for the responses.
+        """Query all servers for their models, and wait a few seconds for the responses.
 
-        Servers that the backend of the same name in `before` has queried are not queried again."""
+        Skip servers that the backend of the same name in `before` has already queried."""
         asking = []
         for name, each in self.all.items():
             earlier = None if before is None else before.all.get(name)
@@ -48,20 +48,21 @@ class Placed:
             await asyncio.wait(asking, timeout=FIRST_SECONDS)
 
     def start(self) -> None:
-        """Keep the data about the servers up to date, and load requested models."""
+        """Keep the data about the servers up to date, and load models that clients request."""
         self._is_started = True
         for each in self.all.values():
             each.start()
 
     def stop(self) -> None:
-        """Stop the background tasks. A second call does nothing, because another Assembly might have taken over."""
+        """Stop the background tasks. Only the first call has an effect, because another Assembly might have taken
+        over."""
         if self._is_started:
             self._is_started = False
             for each in self.all.values():
                 each.stop()
 
     async def close(self) -> None:
-        """Cancel the running loads, because the gateway stops."""
+        """Cancel all loads in progress, because the gateway is stopping."""
         for each in self.all.values():
             if each.loader is not None:
                 await each.loader.close()
@@ -74,8 +75,8 @@ def placed_slots(
     names: Iterable[str],
     new_choice: Callable[[], EndpointChoice],
 ) -> PlacedSlots:
-    """Return the slots of a placed backend, with its table and the task that refreshes it. `names` are the models that
-    routes name."""
+    """Return the slots of a placed backend, including its table of models and the task that refreshes it. `names` are
+    the model names in routes."""
     protocol, clock = sender.protocol, local.clock
     inventory = Inventory(protocol, sender.target_of, tuple(names))
     placements = Placements(local.name, new_choice, clock)
@@ -92,7 +93,7 @@ def placed_slots(
 
 
 def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
-    """Return an object that coordinates how gateways load models."""
+    """Return a coordinator for model loading, which prevents conflicts if several gateways share the servers."""
     if keys is None:
         return LocalCoordinator()
     from redis.asyncio import Redis
@@ -102,9 +103,9 @@ def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
 
 
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
-    """Return the settings for loading models.
+    """Return the settings for model loading.
 
-    If `max_in_flight` limits the calls, a copy takes that number of calls."""
+    If `max_in_flight` limits calls, each copy of a model takes that number of calls."""
     settings = LoadSettings(
         keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle,
         timeout=keys.timeout, pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,
@@ -113,7 +114,7 @@ def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
 
 
 def named_models(config: Config, backend: str) -> list[str]:
-    """Return the exact model names that routes have for a backend, as the backend's names."""
+    """Return the model names, without wildcards, that routes use for a backend, translated to the backend's names."""
     routes = [each for each in config.routes if backend in each.backends]
     found = (model for each in routes if isinstance(model := rewritten(each) or each.match.model, str))
     return list(dict.fromkeys(model for model in found if not wildcards(model)))

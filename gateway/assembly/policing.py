@@ -21,7 +21,7 @@ from gateway.routing.backend import Backend
 
 
 class Policing:
-    """The policies of one Config, whose backends are `backends`."""
+    """The policies of one Config. Assembly creates it; `sides` uses it for backends, `routers` for routes."""
 
     def __init__(self, config: Config, environment: Environment, backends: Mapping[str, Backend]) -> None:
         self._config = config
@@ -31,38 +31,40 @@ class Policing:
         self.of_backends = {name: self._of_backend(name) for name in config.backends}
         """The context of each backend's policies."""
         self.states = list(self._states())
-        """For each policy with a state: its place (a route's name, or `backends.NAME`), the policy's name, and the
+        """For each policy with a state: its location (a route's name, or `backends.NAME`), the policy's name, and the
         state."""
 
     def around(self, handler: Handler, policies: Sequence[PolicyConfig], context: PolicyContext) -> Handler:
-        """Return `handler` within these policies. The first policy is the outermost."""
+        """Wrap `handler` in these policies. The first policy is the outermost."""
         return with_policies(handler, policies, self._environment.policies, context)
 
     def around_stream(
         self, handler: StreamHandler, policies: Sequence[PolicyConfig], context: PolicyContext
     ) -> StreamHandler:
-        """Like `around`, for streams."""
+        """Wrap `handler` in these policies, like `around`, for streams."""
         return stream_with_policies(handler, policies, self._environment.policies, context)
 
     def of_route(self, config: RouteConfig) -> PolicyContext:
-        """Return the context of a route's policies. Its calls can be repeated if every possible backend allows it."""
+        """Return the context of a route's policies. Its calls are `safe` to repeat if every possible backend is."""
         name, safe = config.main_backend, all(self._config.backends[each].safe for each in config.called_backends)
         names = [name, *(each for each in config.called_backends if each != name)]
+        # Route policies run before the Bridge, so they see requests and responses in the client's own protocol
+        # (`is_unfitted`). `reach` contains the parts of client messages that affect the servers' responses.
         reach = replace(reach_of_messages(self._config, names, self._environment.protocols), is_unfitted=True)
         return self._context(f"the route to backend {name!r}", names, safe, reach)
 
     def _of_backend(self, name: str) -> PolicyContext:
-        """Return the context of policies around calls to the backend `name`."""
+        """Return the context of the policies around calls to the backend `name`."""
         reach = reach_of_messages(self._config, [name], self._environment.protocols)
         return self._context(f"backend {name!r}", [name], self._config.backends[name].safe, reach)
 
     def _context(self, owner: str, names: Sequence[str], safe: bool, reach: MessageReach) -> PolicyContext:
-        """Return the context of policies around calls to these backends. The first backend gets most calls."""
+        """Return the context of the policies around calls to these backends. The first one is the main backend."""
         backends = [self._backends[name] for name in names]
 
         def on_new_models(watcher: Callable[[], None]) -> None:
             for each in backends:
-                each.on_recovery(watcher)
+                each.on_recovery(watcher)  # also called when the models of a server have changed
 
         return PolicyContext(
             owner,
@@ -81,8 +83,8 @@ class Policing:
                 yield place, name, state
 
     def adopt(self, previous: "Policing") -> None:
-        """After a reload, copy the counts and data of each state's predecessor, which belongs to the same policy at the
-        same place."""
+        """After a reload, take over the counts and data of each state's predecessor, which is the state of the same
+        policy at the same location."""
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):
@@ -90,9 +92,8 @@ class Policing:
                     state.take_over(before, is_unchanged=is_unchanged)
 
     def place_config(self, place: str) -> object:
-        """Return the configuration that the responses at the place of a list of policies depend on: the configuration
-        of the backend, or of the route and its backends, with the forms that the backends use.
-        """
+        """Return the configuration that responses at `place` depend on: the backend's configuration, or the
+        configuration of the route and its backends, with the forms that the backends use."""
         route = self._routes.get(place)
         if route is None:
             return self._backend_config(place.removeprefix(OF_BACKENDS))
@@ -104,7 +105,7 @@ class Policing:
 
     @property
     def caches(self) -> list[tuple[str, PolicyState]]:
-        """Return the places and states of all policies that store responses."""
+        """Return the location and state of each policy that stores responses."""
         return [(place, state) for place, _, state in self.states if state.keeps_answers]
 
     async def close(self, seconds: float) -> None:

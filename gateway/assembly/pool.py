@@ -1,6 +1,6 @@
-"""The endpoints of all backends of one Config.
+"""The endpoints of all backends of one Config, for `backends`.
 
-The pool makes them, shares them with other Assemblies, and releases them.
+The pool creates endpoints, shares them with other Assemblies, and releases them.
 """
 
 from collections.abc import Callable, Hashable
@@ -17,23 +17,24 @@ from gateway.servers.discovery.source import Found
 
 
 class EndpointPool:
-    """Endpoints by their places. `is_used` returns whether a backend has an endpoint."""
+    """Endpoints, by key. `is_used` returns whether a backend uses an endpoint."""
 
     def __init__(self, config: Config, environment: Environment, is_used: Callable[[Endpoint], bool]) -> None:
         self._connections, self._clock = environment.connections, environment.clock
         self._part, self._shared = environment.host.part, environment.host.shared
         self._passing = {each.main_backend for each in config.routes if each.passthrough}
-        """The backends with `passthrough` routes."""
+        """The names of backends with `passthrough` routes."""
         self._changed_connectors = ChangedConnectors()
         self.endpoints: dict[EndpointKey, Endpoint] = {}
         self._closer = EndpointCloser(self.endpoints, is_used, self._shared.release)
         self.weights: dict[str, dict[Hashable, float]] = {
             name: {at.address: at.weight for at in each.endpoints} for name, each in config.backends.items()
         }
-        """For each backend, the weights of its endpoints, and of its addresses in their written form."""
+        """For each backend, the weights of its endpoints, by endpoint key and by address as written in the
+        configuration."""
 
     def endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
-        """Return the Endpoint at this place, shared by all backends of the protocol that name it."""
+        """Return the Endpoint at this address. All backends with this protocol and address share it."""
         place = self._connections.parse_address(found.address, protocol)
         own = (found.ip, config.tls, config.sent_headers)
         key = protocol.name, (place, *own) if any(own) else place
@@ -66,27 +67,27 @@ class EndpointPool:
         return endpoint
 
     def release(self, name: str, endpoint: Endpoint) -> None:
-        """Close an endpoint that the backend `name` has lost, unless another backend has it."""
+        """Close an endpoint that the backend `name` has lost, unless another backend uses it."""
         self.weights[name].pop(endpoint, None)
         self._closer.release(endpoint)
 
     def take_over(self) -> None:
-        """Use the changed Connectors for every call from now on."""
+        """Use the new Connectors for every call from now on."""
         self._changed_connectors.take_over()
 
     async def close_unused_connectors(self) -> None:
-        """Close the Connectors that a takeover replaced, and the Connectors that never took over."""
+        """Close the replaced Connectors, or the new ones if the Assembly never took over."""
         await self._changed_connectors.close_unused()
 
     async def close(self) -> None:
-        """Release all endpoints. Return when all endpoints that no other Assembly uses are closed."""
+        """Release all endpoints. Return when the endpoints that no other Assembly uses are closed."""
         keys = tuple(self.endpoints)
-        self.endpoints.clear()  # a later removal does not release an endpoint again
+        self.endpoints.clear()  # so a later removal does not release an endpoint twice
         await self._shared.release(keys)
 
 
 def ejection(config: BackendConfig) -> Ejection:
-    """Return the rules for ejecting endpoints of the backend because of failures."""
+    """Return the rules for ejecting failing endpoints of the backend."""
     if config.health is None:
         return Ejection()
     keys = config.health.ejection

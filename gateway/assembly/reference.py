@@ -1,4 +1,4 @@
-"""A sample server, which serves Python models to clients of one protocol (`reference`)."""
+"""A sample server, which serves Python models over one protocol (`reference`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,7 +32,9 @@ REFERENCE = "reference"
 """The name of a sample server's listener and backend."""
 
 IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(versions=bool, fixed_sizes=True))
-"""The traits of the sample models: named, typed and batched tensors, derivatives as operations, any version."""
+"""The traits of the sample models: they have named, typed and batched tensors, derivatives as operations, and any
+version.
+"""
 
 
 async def serve_reference(
@@ -41,29 +43,29 @@ async def serve_reference(
     certificates: Certificates | None = None,
     protocols: Mapping[str, Protocol] | None = None,
 ) -> Listener:
-    """Serve sample models over one protocol.
+    """Start a server of sample models for one protocol.
 
-    `certificates` reads changed files of `tls` again. If it is None, changes have no effect. `protocols` defaults to
-    all protocols that can be named without a configuration.
+    `certificates` reloads changed `tls` files; if it is None, changes have no effect. `protocols` defaults to all
+    protocols that are available without a configuration.
 
     Raises:
         BindError: the address cannot be bound.
-        CertificateError: a file of `tls` is unusable.
-        ValueError: loading a model failed, or a model does not work over this protocol.
+        CertificateError: a `tls` file is unusable.
+        ValueError: a model cannot be loaded, or does not work over this protocol.
     """
     protocol = (protocols or known())[config.protocol]
     models = [find(name) for name in config.models]
     check(models, protocol)
     statistics = ListenerStatistics(clock) if protocol.http.pages else None
     router = reference_router(models, protocol, clock, statistics)
-    # A request without a model name is for the only model, or for the first model if the protocol lets clients omit the
+    # A request without a model name goes to the only model, or to the first model if the protocol lets clients omit the
     # name.
     has_default = len(models) == 1 or protocol.traits.models.may_be_named
     tls = None
     if config.tls is not None:
         tls = (certificates or Certificates()).server(config.tls, alpn(protocol), f"reference {config.protocol!r}")
     settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "", tls=tls)
-    # At `/`, a single model responds. If there are several models, the response there lists their paths.
+    # A single model responds at `/`. With several models, the response at `/` lists their paths.
     rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
     handlers = exchanges(settings, router.select)
     with binding(f"reference {config.protocol!r}", config.bind):
@@ -78,8 +80,8 @@ def reference_router(
     clock: Callable[[], float],
     statistics: ListenerStatistics | None = None,
 ) -> Router:
-    """Return the Router, with one route for each model, and one for unknown models, whose error names the known models.
-    If the Router has a metrics page, the page shows `statistics`."""
+    """Return a Router with one route for each model, and one for unknown models, whose error lists the known models. If
+    there is a metrics page, it shows `statistics`."""
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
     handler = reference_handler(models, points=client.traits.wire.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.wire.points)
@@ -92,6 +94,6 @@ def reference_router(
     async def listed(request: Request) -> Answer:
         return await handler(request)
 
-    # Clients can take a sample server offline, as they can take a real server offline.
+    # Clients can take a sample server offline, like a real server.
     own = server_operations(INFO, Readiness(lambda: True, {REFERENCE}), {REFERENCE: statistics} if statistics else {})
     return Router(routes, {**own, Operation.MODELS: Destination(listed)}, joined_versions([client]))

@@ -1,6 +1,6 @@
 """Finds the installed protocols, policies and transports by scanning their packages.
 
-To add one, put a file in the right folder. No list needs a change.
+To add a protocol, policy or transport, put its files in the right folder. There is no list to update.
 """
 
 import inspect
@@ -26,17 +26,17 @@ if typing.TYPE_CHECKING:
     from gateway.policies.places import PolicyState, StateMetric
 
 POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
-"""The attributes that make a module a policy."""
+"""The attributes that every policy module must have."""
 
 
 class IncompletePolicyError(ValueError):
-    """A module in the policies' folder has a part of a policy, but lacks other parts."""
+    """A module in the policies' folder is an incomplete policy."""
 
 
 class PolicyModule(typing.Protocol):
-    """The module of a policy, with the model of its keys in YAML and the functions that apply it."""
+    """A policy module: the model of its YAML keys, and the functions that apply the policy."""
 
-    # This is the same as `config.catalog.Policy`, which is not imported because its import, with pydantic, takes half a
+    # Same as `config.catalog.Policy`, which is not imported here because the import, with pydantic, takes half a
     # second.
     @property
     def Settings(self) -> "type[BaseModel]": ...  # noqa: N802 - a class in the module
@@ -44,47 +44,46 @@ class PolicyModule(typing.Protocol):
     def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
         """Return a Handler that applies the policy to `handler`.
 
-        If the module `wants_context`, `wrap` also gets the `context`."""
+        If `wants_context` is True for the module, `wrap` also gets the `context`."""
 
     def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
         """Return a StreamHandler that applies the policy to `handler`."""
 
 
 class StatefulPolicyModule(PolicyModule, typing.Protocol):
-    """The module of a policy that has a state for each place where it is configured."""
+    """A policy module with a state for each route or backend where the policy is configured."""
 
     def state(self, settings: Any) -> "PolicyState":
-        """Return the state of the place with these settings."""
+        """Return a new state for these settings."""
 
 
 def wants_context(policy: PolicyModule) -> bool:
-    """Return True if `wrap` and `wrap_stream` of this policy take a PolicyContext as their third argument."""
+    """Return True if the policy's `wrap` and `wrap_stream` take a PolicyContext as their third argument."""
     return len(inspect.signature(policy.wrap).parameters) > 2
 
 
 @cache
 def protocols() -> Mapping[str, Protocol]:
-    """Return every protocol by name. Raise ValueError if two protocols have the same name."""
+    """Return all protocols by name. Raise ValueError if two protocols have the same name."""
     return scan_protocols(gateway.protocols)
 
 
 @cache
 def policies() -> Mapping[str, PolicyModule]:
-    """Return every policy by the name of its module."""
+    """Return all policies by module name."""
     return scan_policies(gateway.policies)
 
 
 @cache
 def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
-    """Return the metrics that policies read from their states, by the name of the policy."""
+    """Return the metrics that policies compute from their states, by policy name."""
     return {name: module.METRICS for name, module in policies().items() if hasattr(module, "METRICS")}
 
 
 @cache
 def descriptions() -> Mapping[str, DescribeOperation]:
-    """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol: `describe` in the
-    module `openapi` of the protocol. The function imports these modules at first use. Protocols built from data have
-    their own `describer`."""
+    """Return, by protocol name, the functions that describe a protocol's paths for OpenAPI documents: `describe` in the
+    protocol's module `openapi`. These modules are imported at the first call. Forms have their own `describer`."""
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):
         if module.PROTOCOLS and any(each.name == "openapi" for each in iter_modules(module.__path__)):
@@ -95,7 +94,8 @@ def descriptions() -> Mapping[str, DescribeOperation]:
 
 @cache
 def transport(name: str) -> ModuleType:
-    """Return the package of the transport `name`. The import happens at first use, so unused transports cost nothing.
+    """Return the package of the transport `name`. The package is imported at first use, so unused transports cost
+    nothing.
 
     Raises:
         LookupError: the transport does not exist.
@@ -107,7 +107,7 @@ def transport(name: str) -> ModuleType:
 
 
 def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
-    """Return the protocols listed in `PROTOCOLS` of each module of `package`, by name.
+    """Return the protocols that the modules of `package` list in `PROTOCOLS`, by name.
 
     Raise ValueError if two protocols have the same name."""
     found: dict[str, tuple[Protocol, str]] = {}
@@ -121,10 +121,10 @@ def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
 
 
 def scan_policies(package: ModuleType) -> dict[str, PolicyModule]:
-    """Return the policies in `package`, by name. Policies are the modules that have `Settings`.
+    """Return the policies in `package`, by name. A module with `Settings` is a policy.
 
     Raises:
-        IncompletePolicyError: a policy lacks one of POLICY_ATTRIBUTES.
+        IncompletePolicyError: a policy does not have all of POLICY_ATTRIBUTES.
     """
     modules = [module for module in _modules(package) if any(hasattr(module, name) for name in POLICY_ATTRIBUTES)]
     for module in modules:

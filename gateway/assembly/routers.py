@@ -1,4 +1,4 @@
-"""The Routers of a Config: its routes in their order, with the policies and bridges on their way."""
+"""Builds the Routers of a Config for `assembly`: its routes in order, with their policies and Bridges."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -43,12 +43,12 @@ from gateway.routing.router import Route, Router
 
 
 class Routers:
-    """The Routers of one Config. The Routers are missing until the steps of `build` are done. `readiness` and
-    `statistics` are for requests that the gateway handles itself."""
+    """The Routers of one Config, which exist only after `build`. `readiness` and `statistics` are for requests that the
+    gateway handles itself."""
 
     router: Router
     passthrough: Router
-    """The Router of requests to routes with `passthrough`."""
+    """The Router for requests to routes with `passthrough`."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Routers:
         self._readiness = readiness
         self._statistics = statistics
         self.graphs = GraphRoutes(config, lambda request: self.router.select(request), environment.clock)
-        """The models that are graphs."""
+        """The models that graphs define."""
         self._relays: set[str] = set()
-        """The names of the protocols with at least one route that relays calls without decoding."""
+        """The names of protocols with at least one route that relays calls without decoding them."""
 
     def build(self) -> Iterator[None]:
-        """Make the Routers, one route in each step, because building thousands of routes would block the event loop for
-        too long."""
+        """Build the Routers, one route per step, because building thousands of routes in one go would block the event
+        loop."""
         config = self._config
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [self._environment.protocols[name] for name in sorted(names)]
@@ -94,7 +94,7 @@ class Routers:
     def _build_router(
         self, routes: Sequence[Route], configs: Sequence[RouteConfig], clients: Sequence[Protocol]
     ) -> Iterator[None]:
-        """Make the `router`, with the lists and descriptions of the models of these routes."""
+        """Build the `router`, including the lists and descriptions of these routes' models."""
         info, listeners = self._environment.info, self._config.listeners
         asks_backends = self._config.ready != "none" and any(each.called_backends for each in self._config.routes)
         own = server_operations(info, self._readiness, self._statistics, asks_backends=asks_backends)
@@ -126,13 +126,13 @@ class Routers:
         self.router = Router(routes, server, joined_versions(clients), controlling, frozenset(self._relays))
 
     def _first_list_seconds(self, name: str) -> float | None:
-        """Return the seconds to wait for a backend's first model list, if the gateway must start its first server for
-        it."""
+        """Return how long to wait for a backend's first model list if the gateway must first start a server, in
+        seconds."""
         servers = self._config.backends[name].servers
         return None if servers is None else servers.start_timeout
 
     def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
-        """Return the routes with the extensions that their servers might have."""
+        """Return the routes with the extensions that the servers of each route might support."""
         infos: dict[str, Remembered[ServerInfo | None]] = {}
         for name, each in self._sides.items():
             if each.traits.servers.extensions:
@@ -154,7 +154,7 @@ class Routers:
         ]
 
     def _passthrough(self, config: RouteConfig) -> Route:
-        """Return a Route whose messages pass unchanged."""
+        """Return a Route that relays messages unchanged."""
         name = config.main_backend
         backend, policies = self._backends[name], self._config.backends[name].policies
         own, outer = self._policing.of_backends[name], self._policing.of_route(config)
@@ -205,9 +205,9 @@ class Routers:
     def _beside(
         self, settings: RouteSettings, client: Protocol, companion: Operation | None, other: OtherBackend
     ) -> Handler:
-        """Return how a route's requests get to another backend.
+        """Return a Handler that sends a route's requests to another backend.
 
-        The requests are for models, or for one of their derivative models."""
+        If `companion` is not None, the requests are for derivative models of that operation."""
         rename = settings.rename
         there = replace(
             settings,
@@ -220,7 +220,7 @@ class Routers:
         return bridge if companion is None else bridge.companion(companion)
 
     def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
-        """Return how the route's backends respond together. For a route with one backend, this adds no cost."""
+        """Combine the route's backends into one pair of Handlers. For a route with one backend, this adds no cost."""
         if len(answering) == 1:
             return answering[0]
         branches = [
@@ -234,9 +234,9 @@ class Routers:
     def _listed(
         self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
     ) -> list[Listed]:
-        """Return the route in the form for lists, with its main backend.
+        """Return the entry of the route's main backend for model lists.
 
-        If a model might exist only in a fallback, the route also has its fallbacks."""
+        Also return the entries of its fallback backends, because a model might exist only there."""
         return [self._listed_in(name, config, clients, models) for name in (config.main_backend, *config.fallback)]
 
     def _listed_in(
@@ -261,14 +261,14 @@ class Routers:
 
 
 def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
-    """Return the renamings of these pairs, or `others` if `pairs` is None."""
+    """Return `pairs` as Renamings, or `others` if `pairs` is None."""
     return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
 
 
 def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
-    """Return the names of the protocols that have derivatives as operations.
+    """Return the names of protocols that have derivatives as operations.
 
-    Their clients need no derivative models in lists."""
+    Lists for clients of these protocols do not need to contain derivative models."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 

@@ -1,4 +1,6 @@
-"""Converts the routes' configuration to the values of the Router and the Bridge, and puts Handlers within policies."""
+"""Converts the configuration of routes to values for the Router and the Bridge, and wraps Handlers in policies, for
+`routers`.
+"""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -28,7 +30,7 @@ from gateway.routing.split import Split
 
 
 def conditions(match: MatchConfig) -> Conditions:
-    """Return the Router's Conditions for a route's `match`."""
+    """Return the Conditions for a route's `match`."""
     return Conditions(
         match.listener or "",
         match.protocol or "",
@@ -46,12 +48,13 @@ def _input(match: InputMatchConfig) -> InputCondition:
 
 
 def route_settings(config: RouteConfig) -> RouteSettings:
-    """Return the Bridge's settings for a route."""
+    """Return the Bridge settings for a route."""
     return extended(RouteSettings, config.translate, rewritten(config), config.rewrite.version, config.signature)
 
 
 class VersionConditions:
-    """The routes for one model and one version, by the model. They give the versions that clients can request."""
+    """The `match` conditions that specify one version of a model, by model. They determine the versions that clients
+    can request."""
 
     def __init__(self, routes: Iterable[RouteConfig]) -> None:
         self._by_model: dict[str, list[MatchConfig]] = {}
@@ -60,9 +63,9 @@ class VersionConditions:
                 self._by_model.setdefault(match.model, []).append(match)
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
-        """Return the settings of the route with the match `own`, with the versions that its clients can request: the
-        versions in routes for the same model, without conditions that depend on the request. A glob has only its own
-        version."""
+        """Add the versions that clients can request to the `settings` of the route with the match `own`: the versions
+        in all routes for the same model whose conditions do not depend on the request. A glob has only its own version.
+        """
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
             return replace(settings, routed_versions=(own.version,)) if own.version else settings
@@ -78,18 +81,18 @@ class VersionConditions:
 
 
 def rewritten(config: RouteConfig) -> Rewritten:
-    """Return the backend's names for a route's models."""
+    """Return the backend's name for a route's models, or the rule that derives it."""
     glob, template = config.match.model, config.rewrite.model
     if template is None:
         return None
     if glob is None or not captures(template):
-        return intern(template)  # many routes can have the same template
+        return intern(template)  # many routes can share a template
     renaming = ModelRenaming(glob, template)
     return renaming if wildcards(glob) else renaming(glob)
 
 
 def split(config: RouteConfig) -> Split:
-    """Return the rule by which a route chooses one of its backends."""
+    """Return the rule that chooses one of a route's backends."""
     parts = config.split or [SplitConfig(backend=config.main_backend)]
     header = config.sticky.header if config.sticky is not None else ""
     return Split([(each.backend, each.weight) for each in parts], header)
@@ -101,7 +104,7 @@ def with_policies(
     policies: Mapping[str, PolicyModule],
     context: PolicyContext,
 ) -> Handler:
-    """Return `handler` within its policies. The first policy is the outermost."""
+    """Wrap `handler` in these policies. The first policy is the outermost."""
     for config in reversed(configs):
         policy = policies[config.name]
         more = (context,) if wants_context(policy) else ()
@@ -115,7 +118,7 @@ def stream_with_policies(
     policies: Mapping[str, PolicyModule],
     context: PolicyContext,
 ) -> StreamHandler:
-    """Return `handler` within its policies. The first policy is the outermost."""
+    """Wrap `handler` in these policies. The first policy is the outermost."""
     for config in reversed(configs):
         policy = policies[config.name]
         more = (context,) if wants_context(policy) else ()
@@ -124,7 +127,7 @@ def stream_with_policies(
 
 
 def reach_of_messages(config: Config, names: Iterable[str], protocols: Mapping[str, Protocol]) -> MessageReach:
-    """Return the parts of clients' messages that reach the servers of these backends."""
+    """Return the parts of client messages that reach the servers of these backends."""
     backends = [config.backends[name] for name in names]
     headers = dict.fromkeys(header for each in backends for header in each.forward_headers)
     has_forms = any(protocols[each.protocol].payloads for each in backends)
@@ -139,7 +142,7 @@ _IDS = frozenset({ID_HEADER, TRACE_HEADER, *TRACE_HEADERS})
 def policy_states(
     place: str, configs: Iterable[PolicyConfig], policies: Mapping[str, PolicyModule]
 ) -> Iterator[tuple[str, PolicyState]]:
-    """For each policy at `place` that has a state, yield the policy's name and the state, which gets its place."""
+    """For each policy at `place` that has a state, yield the policy's name and a new state with its location."""
     for config in configs:
         policy = policies[config.name]
         if hasattr(policy, "state"):
@@ -149,11 +152,12 @@ def policy_states(
 
 
 Answering: TypeAlias = tuple[Handler, StreamHandler]
-"""The two Handlers of a Bridge or of a derivative model: one for a single response, and one for a stream."""
+"""The two Handlers of a Bridge or of a derivative model: one for single responses, and one for streams."""
 MakeDestination: TypeAlias = Callable[[Sequence[Answering], str, Operation | None], Destination]
-"""Makes the Destination from the Handlers of the bridges of one client protocol, whose name is the second argument.
+"""Makes a Destination from the Handlers of the Bridges for one client protocol, whose name is the second argument.
 
-The Destination is for the models themselves, or for their derivative models of one operation."""
+The Destination serves the models themselves or, if an operation is given, their derivative models of that operation.
+"""
 
 
 def route(
@@ -165,9 +169,8 @@ def route(
 ) -> Route:
     """Return a Route to `bridges`.
 
-    For each client protocol, it has one bridge to each backend and to its derivative models. `destination` makes the
-    Destination for the bridges of one protocol when the first request takes it, because few of thousands of routes
-    might ever get a request for a derivative, or from clients of each protocol."""
+    For each client protocol, there is one Bridge to each backend. A Destination is created at its first request,
+    because few of thousands of routes might ever get requests for derivatives, or requests in every protocol."""
 
     def own(name: str) -> Destination:
         return destination([(each, each.stream) for each in bridges[name]], name, None)
@@ -184,7 +187,7 @@ V = TypeVar("V")
 
 
 class LazyMapping(Mapping[K, V]):
-    """The values for `keys`, which `make` makes when they are first needed."""
+    """A mapping of `keys` to values that `make` creates at first use."""
 
     def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:
         self._keys = tuple(keys)
@@ -211,18 +214,18 @@ def _companion(bridge: Bridge, operation: Operation) -> Answering:
 
 
 def any_model(bridge: Bridge, client: Protocol) -> Route:
-    """Return a Route for requests to every model and its derivative models."""
+    """Return a Route that accepts requests for any model and its derivative models."""
     return route(Conditions(), {client.name: [bridge]}, without_policies)
 
 
 def without_policies(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
-    """Return the Destination of the only bridge."""
+    """Return a Destination for the only Bridge, without policies."""
     [(handler, stream)] = answering
     return Destination(handler, stream=stream)
 
 
 def one_response(handler: Handler) -> StreamHandler:
-    """Return a StreamHandler that yields the response of `handler`."""
+    """Return a StreamHandler that yields the single response of `handler`."""
 
     async def stream(request: Request) -> AsyncGenerator[Response, None]:
         answer = await handler(replace(request, operation=Operation.INFER))
@@ -233,5 +236,5 @@ def one_response(handler: Handler) -> StreamHandler:
 
 
 def joined_versions(protocols: Iterable[Protocol]) -> frozenset[str]:
-    """Return the names of the protocols whose clients write a model and its version as one name."""
+    """Return the names of protocols whose clients write a model and its version as one name."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.models.joined_versions)

@@ -1,4 +1,4 @@
-"""The gateway's name and version, for clients that request it."""
+"""The gateway's name and version, as server metadata and reports contain them."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""Operations on the gateway itself: liveness, readiness, metadata, statistics."""
+"""Handles operations on the gateway itself: liveness, readiness, metadata, statistics."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,10 +13,10 @@ from gateway.routing.readiness import Readiness
 def server_operations(
     info: ServerInfo, readiness: Readiness, statistics: Mapping[str, ListenerStatistics], *, asks_backends: bool = False
 ) -> dict[Operation, Destination]:
-    """Return the Destination of each operation on the gateway itself.
+    """Return a Destination for each operation on the gateway itself.
 
-    All operations respond without waiting, except readiness if it depends on backends (`asks_backends`). `statistics`
-    are the statistics of the listeners with a metrics page, by name."""
+    All operations respond immediately, except readiness if it depends on backends (`asks_backends`). `statistics` are
+    the statistics of the listeners with a metrics page, by listener name."""
 
     def series(request: Request) -> Answer:
         if request.listener not in statistics:

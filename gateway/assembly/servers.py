@@ -1,6 +1,6 @@
-"""Connects backends to the fleets that start their servers.
+"""Connects backends to the fleets (sets of started servers) that run their servers.
 
-If a reload does not change a fleet, the fleet keeps running.
+A fleet keeps running if a reload does not change it.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from gateway.servers.started_server import ServerReport
 from gateway.servers.state_file import StateFile
 
 ASKED_SECONDS = 2.0
-"""Time limit for a starting server's response to a readiness query, in seconds."""
+"""Timeout for a readiness query to a starting server, in seconds."""
 
 
 @frozen
 class Wiring:
     """The functions of an Assembly that the servers of one backend use.
 
-    `endpoint` makes the Endpoint of an address, `release` releases an endpoint that the backend has lost, `connect`
-    makes an unshared Connector, and `why_not` returns why an address cannot belong to the backend."""
+    `endpoint` returns the Endpoint of an address, `release` releases an endpoint that the backend has lost, `connect`
+    creates an unshared Connector, and `why_not` explains why an address cannot belong to the backend."""
 
     endpoint: Callable[[str], Endpoint]
     release: Callable[[Endpoint], None]
@@ -45,7 +45,8 @@ class Wiring:
 
 
 class ServedBackend:
-    """A backend as its fleet sees it, with earlier backends of the same name that still have requests."""
+    """A backend from the point of view of its fleet, including earlier backends of the same name that still have
+    requests."""
 
     def __init__(
         self,
@@ -71,18 +72,18 @@ class ServedBackend:
         return [(self._backend, self._slots), *self._earlier]
 
     async def closed(self) -> None:
-        """Return when the backend and the earlier backends of its name accept no more requests."""
+        """Return when the backend and the earlier backends of the same name accept no more requests."""
         for _, slots in self.in_use:
             await slots.closed.wait()
 
     @property
     def waiting(self) -> int:
-        """Return the number of waiting calls."""
+        """Return the number of calls that wait for a server."""
         return sum(backend.waiting for backend, _ in self.in_use)
 
     @property
     def is_closed(self) -> bool:
-        """Return True if no more requests can arrive."""
+        """Return True if the backend can get no more requests."""
         return all(slots.closed.is_set() for _, slots in self.in_use)
 
     @property
@@ -92,11 +93,11 @@ class ServedBackend:
 
     @property
     def call_seconds(self) -> float | None:
-        """Return the duration of a call, in seconds."""
+        """Return the typical duration of a call, in seconds."""
         return self._slots.call_seconds
 
     def why_not(self, address: str) -> str:
-        """Return why this address cannot belong to the backend."""
+        """Return why this address cannot belong to the backend, or an empty string if it can."""
         return self._wiring.why_not(address)
 
     async def is_ready(self, address: str) -> bool:
@@ -111,7 +112,7 @@ class ServedBackend:
             await connector.close()
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Send calls to this address. `use` is the previous use of the server, if it is not new."""
+        """Send calls to this address. For a server that was in use before, `use` describes its previous use."""
         endpoint = self._wiring.endpoint(address)
         assert isinstance(endpoint, CountedEndpoint)
         self._endpoints[address] = endpoint
@@ -128,7 +129,7 @@ class ServedBackend:
         self._fleet.call_waits()
 
     def remove(self, address: str) -> None:
-        """Send no more calls to this address."""
+        """Stop sending calls to this address."""
         endpoint = self._endpoints.pop(address, None)
         if endpoint is not None:
             endpoint.on_limit = None
@@ -137,13 +138,13 @@ class ServedBackend:
             self._wiring.release(endpoint)
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Fail all waiting calls."""
+        """Make all waiting calls fail."""
         for _, slots in self.in_use:
             slots.fail_waiting(text, detail)
 
 
 class FleetStarter:
-    """A fleet as its backend sees it."""
+    """A fleet from the point of view of its backend."""
 
     def __init__(self, fleet: StartedServers) -> None:
         self.fleet = fleet
@@ -155,7 +156,7 @@ class FleetStarter:
 
     @property
     def failures(self) -> int:
-        """Return the number of failed servers."""
+        """Return the number of servers that have failed."""
         return self.fleet.failures
 
     def reports(self) -> list[ServerReport]:
@@ -163,7 +164,7 @@ class FleetStarter:
         return self.fleet.reports()
 
     def call_waits(self) -> None:
-        """Record that a call waits for a server."""
+        """Note that a call is waiting for a server."""
         self.fleet.call_waits()
 
     async def failure_at(self, address: str) -> ServerFailure | None:
@@ -173,24 +174,24 @@ class FleetStarter:
 
     @property
     def can_serve(self) -> bool:
-        """Return True if the backend would start a server for a call now."""
+        """Return True if a call would make the backend start a server now."""
         return self.fleet.can_serve
 
 
 class Fleets:
-    """The fleets of a gateway, including fleets without a backend whose last jobs are ending."""
+    """All fleets of a gateway, including fleets whose backend was removed and whose last jobs are ending."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._current: dict[str, tuple[str, StartedServers, ServedBackend]] = {}
-        """By backend name, the source of its jobs, its servers, and the backend."""
+        """By backend name: the source of its jobs, its servers, and the backend."""
         self._retired: set[StartedServers] = set()
         self._states: dict[Path, StateFile] = {}
 
     def take_over(
         self, configs: Mapping[str, BackendConfig], served: Mapping[str, tuple[Backend, StartedSlots, Wiring, Target]]
     ) -> None:
-        """Serve these backends from now on. Fleets without a backend end after their last calls."""
+        """Serve these backends from now on. Other fleets end after their last calls."""
         for name in [each for each in self._current if each not in served]:
             self._retire(name)
         settings_of_all = {name: settings_of(name, servers) for name in served if (servers := configs[name].servers)}
@@ -228,7 +229,7 @@ class Fleets:
             await fleet.close()
 
     async def close(self) -> None:
-        """End all jobs that must not stay."""
+        """End all jobs that must not outlive the gateway."""
         fleets = [*(fleet for _, fleet, _ in self._current.values()), *self._retired]
         self._current.clear()
         self._retired.clear()
@@ -261,10 +262,10 @@ def settings_of(name: str, config: ServersConfig) -> ServersSettings:
 
 
 def open_engine(settings: ServersSettings) -> tuple[Engine, float]:
-    """Return the engine, and the seconds between two queries to it.
+    """Return the engine and its polling interval in seconds.
 
     Raises:
-        EngineError: the engine does not exist, or does not work.
+        EngineError: the engine does not exist or does not work.
     """
     try:
         module = import_module(f"gateway.servers.engines.{settings.engine}")

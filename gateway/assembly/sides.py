@@ -1,4 +1,4 @@
-"""The backends from the bridges' side, within their policies and with the signatures of their models."""
+"""The backends in the form that Bridges call: wrapped in their policies, with the signatures of their models."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,7 +16,8 @@ from gateway.routing.backend import Backend
 
 
 class BackendSides:
-    """The BackendSides by name (`all`). `activities` count the calls of some backends."""
+    """All BackendSides. `all` maps backend names to BackendSides. `activities` count the calls of some backends for the
+    scaler."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Statistics of the requests of one listener for each of the last seconds, for the listener's metrics page."""
+"""Per-second request statistics of one listener, for the listener's metrics page."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -12,16 +12,16 @@ from gateway.core.types import Measurements, Message, Metric, Series
 from gateway.transports.memory import physical_memory, resident_memory
 
 SECONDS = 120
-"""Number of seconds on the page."""
+"""Number of seconds that the page covers."""
 MAX_LATENCIES = 4096
-"""Number of most recent requests for the latency percentiles."""
+"""Number of recent requests from which the latency percentiles are computed."""
 
 
 class _Second:
-    """The requests that ended within one second.
+    """Statistics of the requests that ended within one second.
 
-    `busy` is the sum of their latencies and `longest` the maximum, in seconds. `cpu` and `memory` are shares between 0
-    and 1 (`cpu` is more if several cores are busy)."""
+    `busy` is the sum of the latencies and `longest` the maximum, in seconds. `cpu` and `memory` are fractions; `cpu`
+    exceeds 1 if several cores are busy."""
 
     __slots__ = ("busy", "count", "cpu", "failed", "longest", "memory")
 
@@ -31,10 +31,10 @@ class _Second:
 
 
 class ListenerStatistics:
-    """Counts requests and returns Series of the last `SECONDS` seconds, the oldest first, without the current second.
+    """Counts requests, and returns Series for the last `SECONDS` seconds, oldest first, without the current second.
 
-    Updates need no timer. Recording a request, or reading the Series, appends the seconds since the last call. The CPU
-    time that the process used in them is divided evenly among them."""
+    No timer is needed: recording a request or reading the Series appends the seconds since the last call. The CPU time
+    that the process has used since then is divided evenly among these seconds."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class ListenerStatistics:
         self._latencies: deque[tuple[int, float]] = deque(maxlen=MAX_LATENCIES)
 
     def record_exchanges(self, exchanges: Exchanges) -> Exchanges:
-        """Return `exchanges` that record each request, except requests for the metrics page itself.
+        """Wrap `exchanges` to record each request, except requests for the metrics page itself.
 
-        A request has failed if a status is 400 or above, or if the client disconnected. The latency of a stream lasts
-        until its last message."""
+        A request counts as failed if its status is 400 or above, or if the client disconnected. The latency of a stream
+        includes its last message."""
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
             if message.pattern in protocol.http.pages:
@@ -91,7 +91,7 @@ class ListenerStatistics:
             self.record(started, failed=failed)
 
     def record(self, started: float, *, failed: bool) -> None:
-        """Record a request that has just ended. `started` is the time of its start on the clock."""
+        """Record a request that has just ended. `started` is the clock time of its start."""
         self._advance()
         latency = self._clock() - started
         current = self._current

@@ -1,4 +1,4 @@
-"""The API keys in a file, which the gateway reads again when the file changes."""
+"""The API keys in a file, which the gateway reloads when the file changes."""
 
 import asyncio
 import logging
@@ -15,17 +15,18 @@ log = logging.getLogger(__name__)
 LOOKS = 2
 """Number of checks in one `reload.interval`.
 
-A change counts after two checks, so a revoked key stops working within one interval."""
+A change takes effect after two checks, so a revoked key stops working within one interval.
+"""
 MOST_CHANGING = 3
-"""Number of checks after which the gateway reads a file even if it keeps changing, because constant writes must not
+"""Number of checks after which the gateway reads a file even if it keeps changing. Otherwise, constant writes could
 keep a revoked key valid."""
 
 
 class WatchedKeys:
-    """The keys of a file.
+    """The API keys of one file.
 
-    Configurations that name the same file use the same keys, so a reload does not interrupt a check. The file is
-    checked from the first use until the last use ends."""
+    Configurations that name the same file share one object, so a reload does not interrupt checks. The file is checked
+    from the first use until the last use ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,18 +34,17 @@ class WatchedKeys:
         self._changing = 0
         """Number of consecutive checks that found a file different from the last one read."""
         self._uses: dict[object, Callable[[], None]] = {}
-        """The users of the keys, and the functions to call when the keys have changed."""
+        """The users of the keys, and the function to call for each when the keys have changed."""
         self._interval = 1.0
         self._watching: asyncio.Task[None] | None = None
         self.keys: KeyFile | None = None
         try:
             self.keys = read_keys(path)
-        except KeyFileError as error:  # the file was checked before the start, so it broke since then
+        except KeyFileError as error:  # the file was valid before the start, so it broke since then
             log.error("cannot read the API keys in %s, so the gateway accepts no key: %s", path, error)
 
     def begin_use(self, user: object, interval: float, changed: Callable[[], None]) -> None:
-        """Check the file from now on, with the `interval` of the configuration, and call `changed` when the keys have
-        changed."""
+        """Check the file from now on, at the configured `interval`. Call `changed` after each change of the keys."""
         self._interval = interval
         self._uses[user] = changed
         if self._watching is None:
@@ -69,17 +69,17 @@ class WatchedKeys:
             changed()
 
     async def read_now(self) -> None:
-        """Read the file because this process has changed it.
+        """Reload the file, because this process has changed it.
 
-        Other processes see the change when they check the file."""
+        Other processes notice the change at their next checks."""
         found = await asyncio.to_thread(look, [self.path])
         if await self._read(found):
             self._changed()
 
     async def read_if_changed(self) -> bool:
-        """Read the file if it has changed.
+        """Reload the file if it has changed.
 
-        If it has errors, keep the previous keys. Return True if the keys are different."""
+        If the file has errors, keep the previous keys. Return True if the keys have changed."""
         found = await asyncio.to_thread(look, [self.path])
         self._changing = self._changing + 1 if self._watched.differs(found) else 0
         if not self._watched.has_changed(found) and self._changing < MOST_CHANGING:
@@ -87,7 +87,7 @@ class WatchedKeys:
         return await self._read(found)
 
     async def _read(self, found: Look) -> bool:
-        """Read the file, whose state was `found`. Return True if its keys are used from now on."""
+        """Read the file, whose state was `found`. Return True if its keys are now in use."""
         self._changing = 0
         self._watched.loaded(found)
         try:

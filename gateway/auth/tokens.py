@@ -110,7 +110,7 @@ def _public_key(row: Mapping[str, Any]) -> PublicKey:
 
 
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
-"""The members of a private key. They are ignored in a file that contains them by mistake."""
+"""The members of a private key, which are ignored in a file that contains them by mistake."""
 
 
 def is_token(credential: bytes) -> bool:

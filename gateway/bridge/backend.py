@@ -1,4 +1,4 @@
-"""The backend's side of a bridge: how to call a backend, and its known properties."""
+"""A backend as a Bridge sees it: how to call it, and its known properties. `assembly.sides` creates it."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -12,25 +12,26 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Request, Response, Signature
 
 ROWS_AT_ONCE = 16
-"""Maximum number of rows of one batch in flight, for a backend without `max_in_flight`."""
+"""Maximum number of rows of one batch in flight for a backend without `max_in_flight`."""
 
 
 @frozen
 class BackendSide:
-    """A backend from the bridge's side."""
+    """A backend as a Bridge sees it."""
 
     name: str
     protocol: str
-    """The name of its protocol."""
+    """The name of the backend's protocol."""
     traits: Traits
     """The protocol's traits, adapted to this backend's `batch`, endpoints and `trust_metadata`."""
     handler: Handler
     """Sends a request through the backend's policies."""
     signatures: SignatureCache
     window: int | Callable[[], int]
-    """Maximum number of rows of one batch in flight; a function if the backend's endpoints can change."""
+    """Maximum number of rows of one batch in flight, or a function that returns it if the backend's endpoints can
+    change."""
     responses: StreamHandler | None = None
-    """Sends a request with a stream of responses; None if the protocol has no streams."""
+    """Sends a request that gets a stream of responses; None if the protocol has no streams."""
     limits: Limits = DEFAULT_LIMITS
 
     def rows_at_once(self) -> int:
@@ -40,11 +41,12 @@ class BackendSide:
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
         """Yield the backend's responses.
 
-        If its protocol or its server (KServe's) cannot stream, or if its streams cannot carry the request, yield only
-        the response of a unary call.
+        If the protocol or the server (such as KServe) cannot stream, or if its streams cannot carry the request, yield
+        only the response of a unary call.
 
         Raises:
-            GatewayError: the backend's error; UNIMPLEMENTED with both error texts if the unary call is also impossible.
+            GatewayError: the backend's error, or UNIMPLEMENTED with both error messages if the unary call is also
+                impossible.
         """
         obstacle = ""
         if self.responses is not None:
@@ -67,12 +69,12 @@ class BackendSide:
         except GatewayError as error:
             if not obstacle or error.status is not Status.UNIMPLEMENTED:
                 raise
-            # The model can only stream, and the stream is not possible, so the client needs both texts.
+            # The model can only stream, and a stream is not possible, so the client needs both messages.
             raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
 
     async def infer(self, request: Request) -> Response:
-        """Return the backend's response. After an error that another model of the same name might explain, the next
-        request queries the signature again.
+        """Return the backend's response. If an error might mean that the model has changed, the next request queries
+        the signature again.
 
         Raises:
             GatewayError: the backend's error.
@@ -86,7 +88,7 @@ class BackendSide:
         return answer
 
     def refused(self, request: Request, error: GatewayError) -> None:
-        """Handle the backend's `error` in response to `request`."""
+        """Handle an `error` with which the backend responded to `request`."""
         if error.status is Status.NOT_FOUND:
             self.signatures.drop(request.model)
         elif error.status is Status.INVALID_ARGUMENT or error.reason is Reason.INVALID_OUTPUT:

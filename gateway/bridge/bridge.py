@@ -1,14 +1,15 @@
-"""The Bridge is the Handler between a route and its backend.
+"""The Bridge is the Handler between a route and its backend. It translates between client protocol and backend
+protocol.
 
-The gateway builds one for each client protocol of the route.
+`assembly.routers` creates one Bridge for each client protocol of a route.
 
-A request is handled in one of two ways. If both protocols name and type tensors in the same way and the route has no
-tensor settings, tensors pass unchanged and the backend is not queried for metadata. Otherwise the request is adapted to
-the model's signature and the response is adapted back (`fitting` has the rules).
+A Bridge handles requests in one of two ways. If both protocols name and type tensors in the same way and the route has
+no tensor settings, tensors pass unchanged and the backend is not queried for metadata. Otherwise the Bridge adapts the
+request to the model's signature, and the response back to the client (see `fitting` for the rules).
 
 Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) are operations if the backend's protocol has them.
-Otherwise they are inferences of the derivative model (`derivatives`). If the route allows it, the gateway computes
-derivatives that the model does not have from evaluations of the model (`estimates`).
+Otherwise they are inference calls to a derivative model (`derivatives`). If the route allows it, the gateway computes
+missing derivatives from evaluations of the model (`estimates`).
 """
 
 import re
@@ -49,7 +50,7 @@ from gateway.core.transport import Handler
 from gateway.core.types import Answer, MissingNumbers, NestedParameters, Request, Response, Signature, UnequalRows
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
-"""Words in servers' errors about a model that only streams.
+"""Phrases in server errors about a model that only streams.
 
 Triton writes "doesn't support models with decoupled transaction policy"; sample servers write "streams its responses".
 """
@@ -58,21 +59,21 @@ _HINT = "for a model that streams, `translate: {stream: last}` or `{stream: coll
 
 
 class Bridge:
-    """Converts the requests of one client protocol for one backend of a route, and the backend's responses for the
+    """Converts requests in one client protocol for one backend of a route, and the backend's responses for the
     client."""
 
     def __init__(self, settings: RouteSettings, client: Protocol, backend: BackendSide) -> None:
         if Datatype.BYTES not in client.traits.wire.datatypes:
-            # These clients have only numbers, so they send and get pixels, like the backend.
+            # These clients can only send numbers, so they send and get pixels, like the backend.
             settings = replace(settings, images=None)
         backend = refusing_own_parameters(backend, client)
         self._client = client
         self._settings = settings
         self._backend = backend
         self._reads_first = False
-        """True if a server of the backend could not accept a message that was relayed without decoding.
+        """True if a server has rejected a message that was relayed without decoding.
 
-        From then on, the gateway decodes all messages first."""
+        From then on, all messages are decoded first."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -96,12 +97,12 @@ class Bridge:
         )
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
-        """Return the answer to a request for one of the route's models.
+        """Return the response to a request for one of the route's models.
 
         Raises:
-            DecodeError: the client's tensors do not match the model.
-            GatewayError: the backend's error; INTERNAL (invalid-output) if its response does not match the model;
-                UNIMPLEMENTED if the backend does not have the operation.
+            DecodeError: the client's tensors do not match the model's signature.
+            GatewayError: the backend's error; INTERNAL (invalid-output) if the response does not match the model's
+                signature; UNIMPLEMENTED if the backend does not support the operation.
         """
         if request.unread is not None:
             return self._relay(request)
@@ -117,7 +118,7 @@ class Bridge:
         return handle(self, self._config_tensor.to_parameter(request) if self._has_config_tensors else request)
 
     async def _relay(self, request: Request) -> Answer:
-        """Return the answer to a request that is relayed without decoding, with the client's names and tensors."""
+        """Return the response to a request that is relayed without decoding, with the client's names and tensors."""
         try:
             if not self._reads_first:
                 return await self._infer(request)
@@ -147,13 +148,13 @@ class Bridge:
                 yield await written(each, read, request)
 
     def _takes(self, flaw: str) -> bool:
-        """Return True if the route accepts a request in spite of its flaw."""
+        """Return True if the route accepts a request despite its flaw."""
         if isinstance(flaw, NestedParameters):
             return self._backend.traits.wire.nested_parameters
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
 
     def _takes_rows(self, request: Request) -> bool:
-        """Return True if the gateway calls the backend once for each row, so rows can differ in length."""
+        """Return True if the backend is called once for each row, so rows can differ in length."""
         return request.operation is Operation.INFER and self._backend.traits.wire.rows is Rows.ONE
 
     async def _by_row(self, request: Request, rows: UnequalRows) -> Response:
@@ -164,12 +165,12 @@ class Bridge:
         raise await self._error_for_flaw(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses to a client that accepts any number of responses.
+        """Yield the responses for a client that accepts any number of responses.
 
         If the backend does not stream, yield one response.
 
         Raises:
-            DecodeError, GatewayError: like a call, also after some responses.
+            DecodeError, GatewayError: the errors of a call, possibly after some responses.
         """
         if request.unread is not None:
             async with aclosing(self._relayed_stream(request)) as passing:
@@ -215,11 +216,11 @@ class Bridge:
                 elif fitting is not None:
                     yield fit_response(response, request, fitted, fitting)
                 else:
-                    # Triton ends a stream with a response without outputs, if the client requested that.
+                    # Triton ends a stream with a response without outputs if the client requests that.
                     yield self._passed(response, request) if response.outputs else reply(response, request)
 
     def companion(self, operation: Operation) -> Handler:
-        """Return the Handler of requests for the models of one derivative, such as `M.gradient` of `M`."""
+        """Return the Handler for requests for the route's derivative models of one operation, such as `M.gradient`."""
         suffix = f".{operation.value}"
 
         async def handle(request: Request) -> Answer:
@@ -251,14 +252,14 @@ class Bridge:
         return handle
 
     async def _refuse_if_estimated(self, request: Request, companion: Operation, what_to_ask: str) -> None:
-        """Raise NOT_FOUND if the backend has no such model, because the gateway computes this derivative of
-        `request.model`."""
+        """Raise NOT_FOUND if the gateway computes this derivative of `request.model`, so the backend has no such
+        model."""
         if await self._signatures.is_estimated(self._rewrite.key(request), companion):
             text = f"model '{request.model}.{companion.value}' is computed by finite differences; {what_to_ask}"
             raise not_found(f"{text} model {request.model!r}")
 
     async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
-        """Return the model's configuration, written from its metadata if the backend does not have a configuration."""
+        """Return the model's configuration. If the backend has none, derive it from the metadata."""
         estimated = companion and await self._signatures.is_estimated(self._rewrite.key(request), companion)
         config = None if estimated else await self._extensions.config(request, companion)
         if config is not None:
@@ -272,9 +273,8 @@ class Bridge:
         return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, or UNIMPLEMENTED if the
-        model does not have the operation (clients that query its operations get the same result), otherwise the
-        flaw."""
+        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if it does
+        not have the operation (consistent with its metadata), otherwise the flaw itself."""
         if (
             isinstance(request.flaw, MissingNumbers | NestedParameters | UnequalRows)
             and not self._client.traits.wire.points
@@ -298,7 +298,7 @@ class Bridge:
             if self._unchanged and not request.schemaless:
                 outgoing = self._rewrite.renamed(request)
                 try:
-                    # This is like `infer` of the backend's side, but without an additional coroutine.
+                    # Same as `BackendSide.infer`, but without an additional coroutine.
                     answer = await self._infer(outgoing)
                 except GatewayError as error:
                     self._backend.refused(outgoing, error)
@@ -321,10 +321,10 @@ class Bridge:
             raise _with_hint(error) from error
 
     async def _fitting(self, request: Request, key: Key) -> Fitting:
-        """Return the Fitting of an inference. If the request lacks inputs, query the server for its optional inputs.
+        """Return the Fitting for an inference. If inputs are missing in the request, ask which inputs are optional.
 
         Raises:
-            GatewayError: the backend's error; INVALID_ARGUMENT as in `check_undeclared`.
+            GatewayError: the backend's error, or INVALID_ARGUMENT as in `check_undeclared`.
         """
         if request.schemaless and request.parameters:
             await self._signatures.check_undeclared(request.parameters, key)
@@ -334,13 +334,13 @@ class Bridge:
         return self._fittings.to(await self._signatures.with_optional(key))
 
     async def _explain(self, request: Request) -> Response:
-        """Return the explanation of an inference. Its tensors pass unchanged, because signatures do not describe
+        """Return the explanation of an inference. Pass its tensors unchanged, because signatures do not describe
         explanations or their extra inputs."""
         key = self._rewrite.key(request)
         return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
 
     def _lacks_hint(self, error: GatewayError) -> bool:
-        """Return True if `error` is about a model that only streams, and does not explain how to call it."""
+        """Return True if `error` is about a model that only streams but does not explain how to call it."""
         return self._says_that_model_streams(error) and self._settings.stream == "error" and _HINT not in error.message
 
     def _says_that_model_streams(self, error: GatewayError) -> bool:
@@ -349,11 +349,11 @@ class Bridge:
         return is_unsupported and _ABOUT_STREAMS.search(error.message) is not None
 
     def _passes_unchanged(self, request: Request) -> bool:
-        """Return True if the request's tensors pass without adaptation."""
+        """Return True if the request's tensors pass unchanged."""
         return self._unchanged and not request.schemaless
 
     def _passed(self, response: Response, request: Request) -> Response:
-        """Return the response with the backend's outputs unchanged: the requested outputs, or all outputs by default.
+        """Return the response with unchanged outputs: the requested ones or, by default, all.
 
         Raises:
             GatewayError: INTERNAL (invalid-output) if a requested output is missing.
@@ -367,7 +367,7 @@ class Bridge:
             raise self._calls.invalid_output(error) from error
 
     async def _with_outputs(self, response: Response, key: Key, outgoing: Request) -> Response:
-        """Return a schemaless response with its outputs as tensors."""
+        """Convert the outputs of a schemaless response to tensors."""
         signature = await self._signatures.model(key)
         try:
             return json_members.resolve_outputs(response, signature, outgoing.outputs)
@@ -375,7 +375,7 @@ class Bridge:
             raise self._calls.invalid_output(error) from error
 
     async def _reduced(self, request: Request) -> Response:
-        """Return one response made from the stream of responses, according to the route's `translate.stream`."""
+        """Combine a stream of responses into one, according to the route's `translate.stream`."""
         name = self._backend.name
         async with aclosing(self.stream(request)) as responses:
             if self._settings.stream == "last":
@@ -383,7 +383,7 @@ class Bridge:
             return await streams.collect(responses, name, self._backend.limits.message)
 
     async def _derive_or_estimate(self, request: Request) -> Response:
-        """Return the model's own derivative if it has one, otherwise a derivative by finite differences."""
+        """Return the model's own derivative if it has one, otherwise compute it by finite differences."""
         assert self._estimates is not None
         key = self._rewrite.key(request)
         if await self._signatures.is_estimated(key, request.operation):
@@ -417,10 +417,10 @@ class Bridge:
         return self._fittings_of_derivatives.to(await self._signature_of_derivative(request, key))
 
     async def _signature_of_derivative(self, request: Request, key: Key) -> Signature:
-        """Return the derivative's signature.
+        """Return the signature of the derivative model.
 
-        If one side has derivatives as operations, the vectors have the lengths of the inputs and outputs that the
-        request's index tensors name."""
+        If the client's or the backend's protocol has derivatives as operations, the vectors have the lengths of the
+        inputs and outputs that the request's index tensors specify."""
         signature = await self._signatures.derivative(key, request.operation)
         positions = derivatives.positions(request.inputs, DERIVATIVES[request.operation])
         is_fixed = not self._derivatives_have_lengths or request.schemaless
@@ -431,7 +431,7 @@ class Bridge:
         except GatewayError as error:
             if error.status is not Status.NOT_FOUND:
                 raise
-            return signature  # the derivative model exists without its base model
+            return signature  # the derivative model exists but its base model does not
         return signature if is_unknown(base) else derivatives.sized(signature, base, request.operation, positions)
 
     _OPERATIONS: ClassVar[Mapping[Operation, "Callable[[Bridge, Request], Awaitable[Answer]]"]] = {
@@ -444,7 +444,7 @@ class Bridge:
         Operation.MODEL_STATISTICS: lambda self, request: self._extensions.statistics(request),
         **dict.fromkeys(CONTROL_OPERATIONS, lambda self, request: self._extensions.control(request)),
     }
-    """All bridges use one table, because with 1,000 separate tables, each request would use a table that is not in any
+    """All Bridges share one table. With 1,000 separate tables, each request would use a table that is not in a
     processor cache."""
 
 
@@ -453,8 +453,8 @@ def _with_hint(error: GatewayError) -> GatewayError:
 
 
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:
-    """Return True if tensors of one protocol are valid in the other, because tensors have names and the datatypes are
-    the same."""
+    """Return True if tensors of either protocol are valid in the other, because both have named tensors and the same
+    datatypes."""
     return client.wire.datatypes == backend.wire.datatypes and not any(
         traits.wire.untyped or traits.wire.unnamed or traits.wire.points for traits in (client, backend)
     )

@@ -1,4 +1,4 @@
-"""The tensors of a request before and after adaptation, side by side."""
+"""Compares the tensors of a request before and after adaptation, for explanations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ MOST_SHOWN = 64
 
 @frozen
 class TensorShown:
-    """A tensor without its data. `untyped` is True if the JSON had no datatype."""
+    """A tensor without its data. `untyped` is True if the JSON did not specify a datatype."""
 
     name: str
     datatype: str
@@ -29,8 +29,8 @@ class TensorShown:
 class CastShown:
     """A conversion from one datatype to another.
 
-    `error` is the largest difference between an element before and after the conversion, or None if every element is
-    the same. `element` is the position of that element; `before` and `after` are its values as text."""
+    `error` is the largest difference between an element before and after the conversion, or None if no element has
+    changed. `element` is the position of that element; `before` and `after` are its values as text."""
 
     from_datatype: str
     to_datatype: str
@@ -42,9 +42,9 @@ class CastShown:
 
 @frozen
 class TensorChange:
-    """The change of one tensor.
+    """How one tensor has changed.
 
-    `before` is None for a tensor that the gateway adds. `after` is None for a tensor that it leaves out."""
+    `before` is None for a tensor that the gateway adds, `after` is None for a tensor that it removes."""
 
     before: TensorShown | None
     after: TensorShown | None
@@ -57,11 +57,11 @@ def shown(tensor: Tensor) -> TensorShown:
 
 
 _FIRST = 4
-"""Number of a tensor's elements in a text."""
+"""Number of elements shown in a line about a tensor."""
 
 
 def as_text(tensors: Sequence[Tensor]) -> str:
-    """Return the tensors in one line, with the first elements: `x FP64[1,2] 0.5 2`."""
+    """Return a line about the tensors and their first elements: `x FP64[1,2] 0.5 2`."""
     return "; ".join(map(_as_text, tensors))
 
 
@@ -77,7 +77,7 @@ def _as_text(tensor: Tensor) -> str:
 def compare(
     before: Sequence[Tensor], after: Sequence[Tensor], renamings: Sequence[Renaming]
 ) -> tuple[TensorChange, ...]:
-    """Return the changes from the tensors `before` to the tensors `after`, paired by name, or by position without
+    """Return the changes between the tensors `before` and `after`, paired by name, or by position if they have no
     names."""
     client = {each.backend: each.client for each in renamings}
     left = list(before)
@@ -102,8 +102,8 @@ def compare(
 
 
 def cast(before: Tensor, after: Tensor) -> CastShown | None:
-    """Return the conversion between the datatypes of two tensors, or None if both have the same datatype. The tensors
-    have the same elements, or `after` has the first rows of `before`."""
+    """Return the conversion between the datatypes of two tensors, or None if both have the same datatype. Both must
+    have the same elements, or `after` contains the first rows of `before`."""
     if before.datatype is after.datatype:
         return None
     change = CastShown(before.datatype.value, after.datatype.value)
@@ -112,7 +112,7 @@ def cast(before: Tensor, after: Tensor) -> CastShown | None:
     old, new = before.array.reshape(-1)[: after.elements], after.array.reshape(-1)
     with np.errstate(invalid="ignore"):
         difference = np.abs(_wide(old) - _wide(new))
-    difference[np.isnan(difference)] = 0  # NaN or infinite before and after
+    difference[np.isnan(difference)] = 0  # both are NaN or infinite
     at = int(np.argmax(difference))
     if not difference[at]:
         return change
@@ -122,7 +122,7 @@ def cast(before: Tensor, after: Tensor) -> CastShown | None:
 
 
 def _wide(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Return numbers in a type that can represent the values of every datatype.
+    """Convert numbers to a type that can represent the values of every datatype.
 
     This includes 64-bit integers if the machine's long double has 64 bits for integers."""
     return (

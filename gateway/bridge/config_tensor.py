@@ -1,9 +1,10 @@
-"""`translate: {carry_config: true}` carries UM-Bridge's `config` as a tensor, for protocols without parameters.
+"""Implements `translate: {carry_config: true}`, which sends UM-Bridge's `config` as a tensor in protocols without
+parameters.
 
 This module does no I/O.
 
-The config is the last input, named `config` (or unnamed): a BYTES tensor with one element, the config's JSON text. If
-the protocol counts rows on every tensor, the text is repeated for each row.
+The config is the last input, named `config` (or unnamed): a BYTES tensor with one element, the JSON text of the config.
+If the protocol requires rows in every tensor, the text is repeated for each row.
 """
 
 from gateway.bridge.backend import BackendSide
@@ -21,7 +22,7 @@ EMPTY = "{}"
 
 
 class ConfigTensor:
-    """Moves the config between the parameter and the tensor, for one route."""
+    """Converts the config between parameter and tensor, for one route."""
 
     def __init__(self, settings: RouteSettings, client: Traits, backend: BackendSide) -> None:
         self._carried = settings.carry_config
@@ -32,10 +33,10 @@ class ConfigTensor:
         """True if the backend can get the config only as a tensor."""
 
     def to_parameter(self, request: Request) -> Request:
-        """If a client's request has the tensor, return the request with the parameter `config` instead.
+        """If a client's request contains the config tensor, replace it by the parameter `config`.
 
         Raises:
-            DecodeError: rows have different texts, or the text is not UTF-8.
+            DecodeError: rows contain different texts, or the text is not UTF-8.
             GatewayError: RESOURCE_EXHAUSTED if the text is longer than the backend's `limits.config`.
         """
         last = request.inputs[-1] if request.inputs and CONFIG not in request.parameters else None
@@ -53,7 +54,7 @@ class ConfigTensor:
         return replace(request, inputs=request.inputs[:-1], parameters=parameters)
 
     def to_tensor(self, outgoing: Request) -> Request:
-        """If the request to the backend has the parameter `config`, return the request with the tensor instead.
+        """If the request to the backend has the parameter `config`, replace it by the tensor.
 
         Raises:
             GatewayError: INVALID_ARGUMENT if the route does not have `carry_config`, or the config is not UTF-8 text;
@@ -80,7 +81,7 @@ class ConfigTensor:
 
     def _tensor(self, raw: bytes, outgoing: Request) -> Tensor:
         self._check_size(raw)
-        # The content type is for MIP, which has a format for JSON texts. Other protocols send plain BYTES.
+        # MIP uses the content type, because it has a format for JSON texts. Other protocols send plain BYTES.
         one = Tensor(CONFIG, Datatype.BYTES, (1,), bytes_elements.pack([raw]), content_type="json")
         if self._backend.traits.wire.rows is not Rows.FIRST or not outgoing.inputs or not outgoing.inputs[0].shape:
             return one

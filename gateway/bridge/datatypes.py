@@ -1,8 +1,8 @@
-"""Conversion of a tensor to the datatype in a specification.
+"""Converts tensors to the datatypes in specifications.
 
-A tensor with a datatype is converted if the other datatype represents all values of its datatype, according to the
+A tensor with a datatype is converted if the new datatype can represent all values of the old one, according to the
 table WIDENINGS. All other conversions need the route's `cast`. Numbers without a datatype (from JSON) are converted if
-the other datatype can represent these numbers.
+the new datatype can represent these numbers.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ Array = np.ndarray[Any, Any]
 
 
 def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
-    """Return the data of `tensor` in the datatype `wanted`.
+    """Return the data of `tensor`, converted to the datatype `wanted`.
 
-    `cast` is the route's setting for conversions that are not exact. `refuse` refuses them. `round` rounds half to
-    even, and a value out of range is an error. `saturate` is like `round`, but clips values out of range.
+    `cast` is the route's setting for conversions that are not exact: `refuse` rejects them; `round` rounds half to even
+    and rejects values out of range; `saturate` also rounds, but clips values out of range.
 
     Raises:
         DecodeError: the conversion is not exact and `cast` does not allow it, or NaN would become an integer.
@@ -48,11 +48,11 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 
 def with_missing(tensor: Tensor, what: str, *, takes_null: bool) -> Tensor:
-    """Return the numbers, with NaN for null, if the tensor holds the JSON texts of rows: V1 and MIP encode rows with
-    null in this way. Return any other tensor unchanged. `takes_null`: null means NaN.
+    """If the tensor contains JSON texts of rows (V1 and MIP encode rows with null this way), return the numbers, with
+    NaN for null. Return any other tensor unchanged.
 
     Raises:
-        DecodeError: the tensor holds null, and `takes_null` is False.
+        DecodeError: the tensor contains null, and `takes_null` is False.
     """
     if tensor.content_type != "json":
         return tensor
@@ -72,8 +72,8 @@ def with_missing(tensor: Tensor, what: str, *, takes_null: bool) -> Tensor:
 
 
 def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record) -> None:
-    """If the `data` that `fit` made from a tensor differs from the tensor in a value, which only a `cast` allows, add
-    this to `record`."""
+    """Note in `record` if a value has changed in the `data` that `fit` made from a tensor, which only a `cast`
+    allows."""
     if record is UNRECORDED or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
         return
     before = tensor.array.reshape(-1)
@@ -87,11 +87,10 @@ def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record
 
 
 def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
-    """Return a tensor without a datatype as a tensor of the datatype `numbers`, or unchanged if its elements are not
-    numbers.
+    """Give a tensor without a datatype the datatype `numbers`. Return it unchanged if its elements are not numbers.
 
     Raises:
-        DecodeError: `numbers` cannot represent one of its values.
+        DecodeError: the datatype cannot represent one of its values.
     """
     if tensor.datatype not in NUMBERS:
         return replace(tensor, untyped=False)
@@ -99,11 +98,11 @@ def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
 
 
 def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
-    """Return the tensor in a datatype that `protocol` carries: its current datatype, or the narrowest datatype that
-    represents all its values. In the latter case, the parameter `gateway_datatype` names the original datatype.
+    """Return the tensor in a datatype that `protocol` supports: its own, or the narrowest one that represents all its
+    values. In the latter case, the parameter `gateway_datatype` contains the name of the original datatype.
 
     Raises:
-        DecodeError: the protocol carries no datatype that represents all its values.
+        DecodeError: the protocol supports no datatype that represents all its values.
     """
     wanted = sent_as(tensor.datatype, carried)
     if wanted is tensor.datatype:
@@ -116,10 +115,10 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
 
 
 def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple[Tensor, ...]:
-    """Return the tensors in datatypes that a protocol carries.
+    """Return the tensors in datatypes that a protocol supports.
 
     Raises:
-        DecodeError: like `carry`.
+        DecodeError: same as `carry`.
     """
     carried = traits.wire.datatypes
     for tensor in tensors:
@@ -131,7 +130,7 @@ def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple
 
 
 def restore(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:
-    """Undo `carry` for a client whose protocol lacks `wanted`. If BOOL is wanted, UINT8 becomes BOOL.
+    """Undo `carry` for a client whose protocol does not support `wanted`. If BOOL is wanted, UINT8 becomes BOOL.
 
     Raises:
         DecodeError: an element is not 0 or 1.
@@ -180,7 +179,7 @@ def _to_integers(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
         array = np.rint(array.astype(np.float64))
         if np.isnan(array).any():
             raise DecodeError(f"{what} holds NaN, which {wanted} cannot hold under any cast")
-    # As a double, 2**64 - 1 becomes 2**64. Therefore a float is out of range unless it is below the next power of two.
+    # As a double, 2**64 - 1 becomes 2**64. Therefore a float is in range only if it is below the next power of two.
     beyond = (array < bounds.min) | (array >= float(bounds.max) + 1 if array.dtype.kind == "f" else array > bounds.max)
     if not beyond.any():
         return array.astype(wanted.dtype)

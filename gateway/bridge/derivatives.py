@@ -1,13 +1,13 @@
-"""Signatures and index tensors of derivative models such as `M.gradient`, which compute a derivative of `M` for
-protocols without derivative operations.
+"""A derivative model, such as `M.gradient`, computes a derivative of `M` for protocols without derivative operations.
+This module determines the signatures and index tensors of derivative models.
 
-UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. In other protocols, the derivative of a model
-`M` is a separate model, its derivative model (`M.gradient`, ...). A derivative model takes the inputs of `M` and the
+UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. In other protocols, a derivative of `M` is a
+separate model, its derivative model (`M.gradient`, ...). A derivative model takes the inputs of `M` and the
 derivative's own tensors (DERIVATIVES lists them in order), and returns one output named `output`:
 
 - index tensors (`out_wrt`, `in_wrt`, `in_wrt1`, `in_wrt2`): the positions of the derivative's output and inputs, from
   0; INT64 `[-1, 1]`, 0 by default;
-- vectors (`sens`, `vec`) and the output: FP64, with the length of the input or the output that an index names.
+- vectors (`sens`, `vec`) and the output: FP64, with the length of the input or output that an index refers to.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +26,9 @@ _INTEGERS = frozenset({Datatype.INT64.kind, Datatype.UINT64.kind})
 
 
 def companion_signature(base: Signature, operation: Operation) -> Signature:
-    """Return the signature of the derivative model, made from the base model's signature. The inputs are the base
-    model's inputs, then the derivative's own tensors; there is one output. The length of a vector is free if the inputs
-    (or outputs) that it could belong to have different lengths."""
+    """Derive the signature of the derivative model from the base model's signature. The inputs are the base model's
+    inputs, then the derivative's own tensors; there is one output. A vector's length is free if the inputs (or outputs)
+    that it could belong to have different lengths."""
     if not base.inputs and not base.outputs:
         return base
     sizes = {
@@ -47,14 +47,14 @@ def companion_signature(base: Signature, operation: Operation) -> Signature:
         base,
         inputs=(*base.inputs, *extras),
         outputs=(vector(COMPANION_OUTPUT),),
-        # A model can claim its derivatives and no inference, but a derivative model is always called by inference.
+        # A model can have derivatives but no inference, while a derivative model is always called by inference.
         operations=frozenset({Operation.INFER}),
     )
 
 
 def sized(signature: Signature, base: Signature, operation: Operation, positions: Mapping[str, int]) -> Signature:
-    """Return the derivative model's `signature` with its free lengths set to the lengths of the inputs and outputs that
-    the `base` model has at `positions`.
+    """Set the free lengths in the derivative model's `signature` to the lengths of the `base` model's inputs and
+    outputs at `positions`.
 
     Raises:
         DecodeError: a position is out of range.
@@ -76,7 +76,7 @@ _SIZED_BY: dict[Operation, dict[str, str]] = {
     Operation.APPLY_JACOBIAN: {"vec": "in_wrt", COMPANION_OUTPUT: "out_wrt"},
     Operation.APPLY_HESSIAN: {"sens": "out_wrt", "vec": "in_wrt2", COMPANION_OUTPUT: "in_wrt1"},
 }
-"""For each vector of a derivative, the index tensor that names the input or output of the same length."""
+"""For each vector of a derivative, the index tensor that refers to the input or output of the same length."""
 
 
 def _at(base: Signature, index: str, position: int) -> TensorSpec:
@@ -88,17 +88,17 @@ def _at(base: Signature, index: str, position: int) -> TensorSpec:
 
 
 def _common_length(specs: Iterable[TensorSpec]) -> int:
-    """Return the length that all of these tensors have, or -1 if the lengths differ."""
+    """Return the common length of these tensors, or -1 if their lengths differ."""
     sizes = {shapes.point_size(spec.shape) for spec in specs}
     return sizes.pop() if len(sizes) == 1 else -1
 
 
 def without_undeclared_indices(given: Sequence[Tensor], signature: Signature) -> Sequence[Tensor]:
-    """Return the inputs without the index tensors that the derivative model does not declare because it has only input
-    0 and output 0.
+    """Remove the index tensors that the derivative model does not declare because it supports only input 0 and output
+    0.
 
     Raises:
-        DecodeError: the omitted index tensor is not 0.
+        DecodeError: a removed index tensor is not 0.
     """
     if not any(tensor.name in INDEX_TENSORS for tensor in given):
         return given
@@ -113,9 +113,9 @@ def without_undeclared_indices(given: Sequence[Tensor], signature: Signature) ->
 
 
 def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] | None:
-    """Return the position in each of the index tensors `names`; the position in a missing tensor is 0.
+    """Return the position in each of the index tensors `names`, or 0 for a missing tensor.
 
-    Return None if rows have different positions, or if tensors have no names."""
+    Return None if the positions differ between rows, or if tensors have no names."""
     if any(not tensor.name for tensor in given) and not any(tensor.name in INDEX_TENSORS for tensor in given):
         return None
     found = dict.fromkeys((name for name in names if name in INDEX_TENSORS), 0)
@@ -132,13 +132,12 @@ def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] |
 
 
 def fit_index(tensor: Tensor | None, spec: TensorSpec, rows: int | None, limit: int) -> Tensor:
-    """Return an index tensor in the form that the derivative model declares.
+    """Convert an index tensor to the form that the derivative model declares.
 
-    If the tensor is missing, its index is 0. If it has one index, the index is repeated for all rows. Any integer
-    datatype is accepted.
+    If the tensor is missing, its index is 0. A single index is repeated for all rows. Any integer datatype is accepted.
 
     Raises:
-        DecodeError: the tensor has neither 1 element nor one element per row, or an element is not an integer.
+        DecodeError: the number of elements is neither 1 nor the number of rows, or an element is not an integer.
         GatewayError: RESOURCE_EXHAUSTED if one index per row takes more than `limit` bytes.
     """
     count = 1 if rows is None else rows

@@ -1,4 +1,4 @@
-"""Signatures that a route derives from the signatures of a SignatureCache."""
+"""Caches the signatures that a route derives from a SignatureCache."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,16 @@ MOST_KEPT = 256
 class DerivedSignatures:
     """A cache of the signatures that `derive` returns.
 
-    For the MOST_KEPT last signatures, it returns the same object for the same signature, because the Fitting of a
-    signature is found by the signature's identity (`fitting`)."""
+    For the last MOST_KEPT signatures, it returns the same object for the same signature, because Fittings are looked up
+    by the signature's identity (`fitting`)."""
 
     def __init__(self, derive: Callable[[Signature], Signature]) -> None:
         self._derive = derive
         self._kept: dict[int, tuple[Signature, Signature]] = {}
-        """Derived signatures by the identity of the original signature. The entry keeps the original alive."""
+        """Derived signatures, by the identity of the original, which the entry keeps alive."""
 
     def of(self, signature: Signature) -> Signature:
-        """Return the signature that `derive` makes from `signature`."""
+        """Return the result of `derive` for `signature`."""
         kept = self._kept.get(id(signature))
         if kept is None:
             if len(self._kept) >= MOST_KEPT:

@@ -1,13 +1,13 @@
-"""Computes derivatives that a model does not have by finite differences of the model's evaluations.
+"""Computes a model's missing derivatives by finite differences of its evaluations.
 
 A request for a missing derivative is adapted to the signature of the derivative model, like a request for the model's
-own derivative. Then the model is evaluated at the points that `finite_differences` gives. If the model takes batches,
-the points are one batch; otherwise each point is a call, with as many parallel calls as the backend takes from one
-batch. The calls belong to the same client, so in the queue they take turns with other calls from this client and from
-others. The first failing call cancels the rest.
+own derivative. Then the model is evaluated at the points from `finite_differences`. If the model takes batches, the
+points form one batch; otherwise each point is a separate call, with as many parallel calls as the backend allows for
+one batch. The calls belong to the requesting client, so in the queue they take turns with its other calls and with
+calls of other clients. The first failing call cancels the rest.
 
-The Hessian is the difference of two or more gradients along `vec`: the model's own gradients if it has them, otherwise
-gradients that are computed here.
+The Hessian is computed from two or more gradients along `vec`: the model's own gradients if it has them, otherwise
+gradients computed here.
 """
 
 from collections import OrderedDict
@@ -64,31 +64,31 @@ from gateway.core.types import Request, RequestedOutput, Response, Signature, Te
 from gateway.core.types import tensor as make_tensor
 
 ERROR_HEADER = "gateway-derivative-error"
-"""The header or metadata key that requests an estimate of the error (`1`) in a request, and that contains the estimate
-in a response."""
+"""The header or metadata key that requests an error estimate (value `1`), and that contains the estimate in the
+response."""
 MARK_HEADER = "gateway-derivative"
-"""The header or metadata key of a response that describes how its derivative was computed."""
+"""The response header or metadata key that describes how the derivative was computed."""
 
-# Rows are counted on every tensor, so a model that takes no batches is called for each row.
+# Every tensor has rows, so a model that takes no batches is called for each row.
 POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)))
-"""The client's side of the bridge that evaluates models at points."""
+"""The client protocol of the Bridge that evaluates models at points."""
 
 
 class Calls(Enum):
-    """The conversion of points to model calls."""
+    """How points become model calls."""
 
     BATCHES = "batches"
     """The model takes batches, so points are rows."""
     ROWS = "rows"
-    """No tensor has a batch dimension, and the bridge makes a call for each row."""
+    """No tensor has a batch dimension, so the Bridge makes a call for each row."""
     POINTS = "points"
-    """Only some tensors have a batch dimension, or there are scalars, so each point is a call in the model's own
+    """Only some tensors have a batch dimension, or there are scalars, so each point is a call with the model's own
     shapes."""
 
 
 @frozen
 class DerivativeProblem:
-    """The numeric content of one request for a derivative. All arrays have a first dimension of B rows."""
+    """The numbers in one request for a derivative. The first dimension of all arrays is B rows."""
 
     request: Request
     key: Key
@@ -96,7 +96,8 @@ class DerivativeProblem:
     inputs: tuple[Tensor, ...]
     """The model's inputs, by the backend's names, with B rows, except the inputs in `shared`."""
     shared: tuple[Tensor, ...]
-    """Inputs without a batch dimension of a model that takes batches; the same for all points."""
+    """The inputs without a batch dimension, if the model takes batches. All points have the same values for these
+    inputs."""
     unbatched: frozenset[str]
     """The tensors without a batch dimension in a call for one point."""
     moved: Mapping[str, Array]
@@ -112,9 +113,9 @@ class DerivativeProblem:
     dtype: "np.dtype[Any]"
     """The datatype of the inputs that vary."""
     narrowest: "np.dtype[Any]"
-    """The narrower of `dtype` and the output's datatype, which determines the rounding of values."""
+    """The narrower one of `dtype` and the output's datatype, which determines the rounding errors of values."""
     calls: "Calls"
-    """The conversion of points to calls."""
+    """How points become calls."""
 
     @property
     def rows(self) -> int:
@@ -122,8 +123,8 @@ class DerivativeProblem:
 
 
 class EstimatedDerivatives:
-    """Computes the derivatives of one route's models. `evaluate` handles requests for inference and gradients with the
-    backend's names, whose rows are points."""
+    """Computes derivatives of one route's models. `evaluate` handles inference and gradient requests that use the
+    backend's names and whose rows are points."""
 
     def __init__(
         self, settings: RouteSettings, fittings: Fittings, signatures: RouteSignatures, evaluate: Handler,
@@ -139,14 +140,14 @@ class EstimatedDerivatives:
         self._backend = backend
         self._takes_batches = backend.traits.wire.rows is not Rows.ONE
         self._largest_batches: OrderedDict[Key, tuple[float, int | None]] = OrderedDict()
-        """For each model, its maximum batch size (None means no limit), and the time until which it is stored."""
+        """For each model, its maximum batch size (None: no limit) and the time until which this value is stored."""
 
     async def derive(self, request: Request, key: Key) -> Response:
-        """Return the derivative that `request` asks for; `key` has the model's name at the backend.
+        """Return the derivative that `request` asks for. `key` contains the backend's name for the model.
 
         Raises:
             DecodeError: the client's tensors do not match the model.
-            GatewayError: UNIMPLEMENTED if the input or the output does not have floats; FAILED_PRECONDITION if the
+            GatewayError: UNIMPLEMENTED if the input or the output is not a float tensor; FAILED_PRECONDITION if the
                 model's tensors are unknown; INVALID_ARGUMENT if the derivative takes too many evaluations; the
                 backend's error.
         """
@@ -176,7 +177,7 @@ class EstimatedDerivatives:
         return fit_response(Response((output,)), request, fitted, fitting)
 
     async def _solve(self, problem: DerivativeProblem) -> Array:
-        """Return the derivative, which is [B, n] or [B, m] in FP64."""
+        """Return the derivative as [B, n] or [B, m] FP64."""
         record = problem.request.record
         tells = record.telling.route
         wants_error = tells and (self._how.error or problem.request.headers.get(ERROR_HEADER) == "1")
@@ -211,7 +212,7 @@ class EstimatedDerivatives:
         return Step(size, how.typical, scale)
 
     def _check(self, problem: DerivativeProblem, count: int) -> None:
-        """Refuse a problem that takes too many points or too much memory, before any points are created."""
+        """Reject a problem that takes too many points or too much memory, before creating any points."""
         what = f"{problem.operation.value} of model {problem.request.model!r} by finite differences"
         if count > self._how.max_evaluations:
             text = f"{what} takes {count} evaluations, and the route allows {self._how.max_evaluations}"
@@ -234,7 +235,7 @@ class EstimatedDerivatives:
                 replaced = Operation.GRADIENT in self._how.replace
                 is_exact = not replaced and await self._signatures.has_own(problem.key, Operation.GRADIENT)
                 if is_exact:
-                    # One difference of the model's own gradient is sufficient, instead of two.
+                    # The model's own gradient is available, so one level of differences is enough.
                     step = replace(self._first_step(problem), scale=step.scale)
                 total = count * len(self._stencil.offsets) * (1 if is_exact else points)
                 return _Plan(total, lambda: self._hessian(problem, step, is_exact))
@@ -249,7 +250,7 @@ class EstimatedDerivatives:
         return line.combine(values)
 
     async def _gradient(self, problem: DerivativeProblem, at: Mapping[str, Array], step: Step) -> Array:
-        """Return the gradient [B, n] at the inputs `at` that vary, each [B, n]."""
+        """Return the gradient [B, n] at the values `at` of the inputs that vary, each [B, n]."""
         assert problem.sens is not None
         x = at[problem.first]
         axes: Axes = await _made(along_axes, x, step, self._stencil, problem.dtype, size=x.nbytes * x.shape[1])
@@ -273,7 +274,7 @@ class EstimatedDerivatives:
         if is_exact:
             gradients = await self._own_gradients(problem, {problem.second: line.points})
             return line.combine(gradients)
-        # Each point of the line is a separate row with its own gradient.
+        # Each point on the line is a separate row with its own gradient.
         at = {name: np.repeat(each, many, axis=0) for name, each in problem.moved.items()}
         at[problem.second] = line.points.reshape(-1, line.points.shape[2])
         sens = np.repeat(problem.sens, many, axis=0)
@@ -305,7 +306,7 @@ class EstimatedDerivatives:
         return await self._answers(problem, ask, COMPANION_OUTPUT, points)
 
     async def _answers(self, problem: DerivativeProblem, ask: Request, output: str, points: int) -> Array:
-        """Return one output for all rows of `ask`, as [B, P, ...]."""
+        """Evaluate all rows of `ask` and return one output as [B, P, ...]."""
         count = problem.rows * points
         most = await self._most_points(problem) if count > 1 else 1
 
@@ -331,7 +332,7 @@ class EstimatedDerivatives:
         return np.concatenate(answers).reshape(problem.rows, points, answers[0].shape[1])
 
     async def _most_points(self, problem: DerivativeProblem) -> int | None:
-        """Return the maximum number of points of one call: the route's `batch`, or the model's own limit if that is
+        """Return the maximum number of points per call: the route's `batch`, or the model's own limit if that is
         smaller."""
         if problem.calls is not Calls.BATCHES or not self._takes_batches:
             return None
@@ -340,8 +341,7 @@ class EstimatedDerivatives:
         return min(limits, default=None)
 
     async def _largest_batch(self, key: Key) -> int | None:
-        """Return Triton's `max_batch_size` for the model, from its configuration. The result is stored for the same
-        time as signatures."""
+        """Return `max_batch_size` from the model's Triton configuration. The result is stored as long as signatures."""
         if Operation.CONFIG not in self._backend.traits.servers.extensions:
             return None
         kept, now = self._largest_batches, monotonic()
@@ -362,7 +362,7 @@ class EstimatedDerivatives:
     async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
         """Return one output as [count, ...].
 
-        For a call for one point, which might have no batch dimension, return it as [1, ...]."""
+        For a single-point call, which might have no batch dimension, return it as [1, ...]."""
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
@@ -378,14 +378,14 @@ class EstimatedDerivatives:
 
 @frozen
 class _Plan:
-    """The number of evaluations of a result, and the function that computes it."""
+    """The number of evaluations that a result takes, and the function that computes the result."""
 
     count: int
     solve: Callable[[], Any]
 
 
 def stencil_of(settings: Derivatives) -> Stencil:
-    """Return the stencil for the settings."""
+    """Return the stencil for these settings."""
     method = settings.method
     return STENCILS[method, settings.order or DIFFERENCE_ORDERS[method][0]]
 
@@ -393,17 +393,17 @@ def stencil_of(settings: Derivatives) -> Stencil:
 def _problem(
     request: Request, key: Key, base: Signature, signature: Signature, tensors: Sequence[Tensor]
 ) -> DerivativeProblem:
-    """Return the numbers in the adapted `tensors` of a request for a derivative, whose signature is `signature`.
+    """Return the numbers in `tensors`, the inputs of a derivative request that were adapted to `signature`.
 
     Raises:
-        DecodeError: an index is out of range or differs in some rows, or a vector has the wrong length.
-        GatewayError: UNIMPLEMENTED if the input or the output has no floats, or only some tensors have rows.
+        DecodeError: an index is out of range or differs between rows, or a vector has the wrong length.
+        GatewayError: UNIMPLEMENTED if the input or the output is not a float tensor, or if only some tensors have rows.
     """
     fitted = {tensor.name: tensor for tensor in tensors}
     batched = {spec.name: shapes.is_batch(spec.shape) for spec in signature.inputs}
     operation = request.operation
     positions = {name: _index(fitted[name]) for name in DERIVATIVES[operation] if name in INDEX_TENSORS}
-    derivatives.sized(signature, base, operation, positions)  # this checks that they are in range
+    derivatives.sized(signature, base, operation, positions)  # checks that they are in range
     own = list(base.inputs)
     output = base.outputs[positions.get("out_wrt", 0)]
     first = own[positions.get("in_wrt", positions.get("in_wrt1", 0))]
@@ -450,7 +450,7 @@ def _problem(
 
 
 def _calls(base: Signature, moved: Set[str], output: TensorSpec) -> Calls:
-    """Return the conversion of points to calls for a model with the signature `base`, whose inputs `moved` vary."""
+    """Return how points become calls of a model with the signature `base`, whose inputs `moved` vary."""
     if is_one_row(base):
         return Calls.ROWS
     differ = [*(spec for spec in base.inputs if spec.name in moved), output]
@@ -461,7 +461,7 @@ def _index(tensor: Tensor) -> int:
     found = set(tensor.array.reshape(-1).tolist())
     if len(found) > 1:
         raise DecodeError(f"index {tensor.name!r} differs in some rows; send one request for each")
-    return int(found.pop()) if found else 0  # a batch without rows, which is refused later
+    return int(found.pop()) if found else 0  # a batch without rows, which is rejected later
 
 
 def _as_row(tensor: Tensor, *, is_rows: bool) -> Tensor:
@@ -479,7 +479,7 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
     """Return the inputs with B * P rows.
 
-    The inputs in `moved`, [B, P, n], have these values; the others are repeated."""
+    The inputs in `moved` get these values, [B, P, n]; all others are repeated."""
     return tuple(
         make_tensor(
             each.name,
@@ -503,13 +503,13 @@ def _piece(tensor: Tensor, begin: int, end: int) -> Tensor:
 
 
 def _point(tensor: Tensor, at: int, unbatched: Set[str]) -> Tensor:
-    """Return one row of a tensor, for a call for one point."""
+    """Return one row of a tensor for a single-point call."""
     array = tensor.array[at] if tensor.name in unbatched else tensor.array[at : at + 1]
     return make_tensor(tensor.name, array, tensor.datatype)
 
 
 def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Tensor, ...]) -> Request:
-    """Return the client's request as a request for `operation` with the backend's names and other inputs."""
+    """Turn the client's request into a request for `operation` with the backend's names and other inputs."""
     return replace(
         request,
         operation=operation,
@@ -523,7 +523,7 @@ def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Te
 
 
 async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = None) -> Any:
-    """Return the result of `make`. If it has much to copy, run it in a thread."""
+    """Return the result of `make`. Run it in a thread if it copies a lot of data."""
     if size is None:
         arrays = [each for one in arguments for each in (one.values() if isinstance(one, Mapping) else (one,))]
         size = sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
@@ -531,7 +531,7 @@ async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = No
 
 
 def _explained(error: GatewayError, problem: DerivativeProblem) -> GatewayError:
-    """Return the error of an evaluation, with the purpose of the evaluation in the text."""
+    """Return the error of an evaluation, with the evaluation's purpose added to the message."""
     text = f"{problem.operation.value} by finite differences: {error.message}"
     if isinstance(error, TransportError):
         return TransportError(

@@ -1,5 +1,5 @@
 """V2 extensions that only some servers implement: model configuration and statistics, loading and unloading, trace and
-log settings. The gateway passes these requests on with the backend's model names."""
+log settings. The gateway forwards these requests with the backend's model names."""
 
 from collections.abc import Mapping
 
@@ -12,18 +12,18 @@ from gateway.core.operations import Operation
 from gateway.core.types import Answer, ControlRequest, Request, Statistics
 
 _CONFIG_VALUES = 10_000
-"""Maximum number of JSON values in a configuration that is renamed."""
+"""Maximum number of JSON values in a model configuration whose name is replaced."""
 
 
 class Extensions:
-    """Passes these requests to one route's backend."""
+    """Forwards these requests to one route's backend."""
 
     def __init__(self, rewrite: Rewrite) -> None:
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
     async def config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object] | None:
-        """Return the model's configuration, or None if the backend does not have the extension."""
+        """Return the model's configuration, or None if the backend does not support the extension."""
         if Operation.CONFIG not in self._backend.traits.servers.extensions:
             return None
         try:
@@ -36,10 +36,10 @@ class Extensions:
         return answer
 
     async def statistics(self, request: Request, companion: Operation | None = None) -> Statistics:
-        """Return the statistics of the model's versions, with the name that the client uses for the model.
+        """Return the statistics of the model's versions, with the client's name for the model.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if the backend's protocol does not have the extension; the backend's error.
+            GatewayError: the backend's error, or UNIMPLEMENTED if the backend's protocol does not have the extension.
         """
         answer = await self._ask(request, companion)
         assert isinstance(answer, Statistics)
@@ -47,10 +47,10 @@ class Extensions:
         return Statistics(tuple(replace(each, name=name) for each in answer.models))
 
     async def control(self, request: Request, companion: Operation | None = None) -> Answer:
-        """Return the answer to one of CONTROL_OPERATIONS.
+        """Return the response to a request for one of CONTROL_OPERATIONS.
 
         Raises:
-            GatewayError: like `statistics`.
+            GatewayError: same as `statistics`.
         """
         return await self._ask(request, companion)
 
@@ -68,7 +68,7 @@ class Extensions:
 
     def _outgoing(self, request: Request, key: Key) -> Request:
         outgoing = self._rewrite.outgoing(request, key)
-        if not request.model:  # the request is about the whole server, even if the route's `rewrite` names a model
+        if not request.model:  # the request is about the whole server, even if the route's `rewrite` sets a model
             return replace(outgoing, model="", version="")
         if not isinstance(outgoing, ControlRequest) or outgoing.model == request.model:
             return outgoing
@@ -80,9 +80,8 @@ class Extensions:
 
 
 def _renamed(config: str, client: str, backend: str) -> str:
-    """Return the JSON text of a model configuration, with the model's name replaced by its name at the backend, because
-    Triton refuses to load a model whose configuration has another name. Invalid JSON stays unchanged; the server
-    refuses it."""
+    """In the JSON text of a model configuration, replace the model's name by the backend's name, because Triton rejects
+    a configuration with a different name. Leave invalid JSON unchanged; the server rejects it."""
     try:
         document = json.read(config.encode(), {}, values=_CONFIG_VALUES, literals=False)
     except (DecodeError, UnicodeEncodeError):

@@ -1,14 +1,14 @@
-"""Derivatives by finite differences.
+"""Computes derivatives by finite differences, for `estimates`.
 
-The module gives the points at which to evaluate a function, and computes the derivative from the values.
+The module determines the points at which to evaluate a function, and computes the derivative from the values.
 
 A stencil is a list of offsets in steps, such as -1 and 1. For a function f of one variable with values at x + t_k, the
-derivative is the sum of w_k f(x + t_k). The w_k are the weights of the polynomial through these points. The points are
-first rounded to the datatype of the input, and the weights are computed for the rounded points. A sum is therefore
-exact (to rounding) for polynomials of a degree below the number of points, for x of any size.
+derivative is the sum of w_k f(x + t_k), where the weights w_k follow from the polynomial through these points. Points
+are first rounded to the input's datatype, and the weights are computed for the rounded points. Therefore the sum is
+exact (except for rounding errors) for polynomials of a degree below the number of points, for x of any size.
 
-Arrays have a first dimension of B rows. Each row is a separate derivative. Docstrings contain the shapes: n is the
-length of the input, m the length of the output, and K the number of offsets. This module does no I/O.
+The first dimension of arrays is B rows; each row is a separate derivative. In the shapes below, n is the length of the
+input, m the length of the output, and K the number of offsets. This module does no I/O.
 """
 
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @frozen
 class Stencil:
-    """The offsets of points in steps, and the order of the error, which falls with this power of the step."""
+    """The offsets of the points in steps, and the order of the error: the error falls with this power of the step."""
 
     offsets: tuple[int, ...]
     order: int
@@ -40,35 +40,34 @@ STENCILS: dict[tuple[str, int], Stencil] = {
     ("central", 2): Stencil((-1, 1), 2),
     ("central", 4): Stencil((-2, -1, 1, 2), 4),
 }
-"""The stencils by method and order."""
+"""The stencils, by method and order."""
 
 
 def relative_step(order: int, dtype: "np.dtype[Any]", *, second: bool = False) -> float:
-    """Return the step, in units of an element's size, at which the error of a stencil of this order and the rounding
-    error of values of `dtype` are equally large. The step is eps^(1/(order + 1)), or eps^(1/(order + 2)) for `second`
-    derivatives."""
+    """Return the step, relative to an element's size, at which a stencil's error and the rounding error of values in
+    `dtype` are about equal: eps^(1/(order + 1)), or eps^(1/(order + 2)) for `second` derivatives."""
     eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     return float(eps ** (1 / (order + (2 if second else 1))))
 
 
 def for_second(step: float, order: int) -> float:
-    """Return the step for second derivatives, given the right step for first derivatives."""
+    """Return the step for second derivatives that corresponds to a step for first derivatives."""
     return float(step ** ((order + 1) / (order + 2)))
 
 
 @frozen
 class Step:
-    """The distance of the points, which is `size` times the size of an element.
+    """The distance of the points: `size` times the size of an element.
 
-    That size is at least `typical`. `scale` is an additional factor: 2 for the estimate that a result is compared
-    with."""
+    If the element is smaller than `typical`, `typical` is used instead. `scale` is an additional factor: 2 for the
+    second result that is needed to estimate the error."""
 
     size: float
     typical: float
     scale: float = 1.0
 
     def lengths(self, x: Array, dtype: "np.dtype[Any]") -> Array:
-        """Return the step of each element of `x` (FP64). A step is always long enough to change the element in
+        """Return the step for each element of `x` (FP64). Each step is large enough to change the element in
         `dtype`."""
         sizes = np.maximum(np.abs(x), self.typical)
         eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
@@ -88,7 +87,7 @@ class Line:
 
 
 def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -> Line:
-    """Return the points for the derivative at `x` [B, n] along `direction` [B, n], which can have any length.
+    """Return the points for the derivative at `x` [B, n] along `direction` [B, n], which can have any norm.
 
     The element with the largest relative change moves by its own step."""
     with np.errstate(all="ignore"):
@@ -107,7 +106,7 @@ def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: 
 class Axes:
     """Points along each axis: `points` [B, P, n] in FP64 (rounded to the input's dtype), `weights` [B, n, K].
 
-    If `has_centre` is True, the first point is the center. The other points follow axis by axis."""
+    If `has_centre` is True, the first point is the center. The other points follow, axis by axis."""
 
     points: Array
     weights: Array
@@ -116,7 +115,7 @@ class Axes:
     def combine(self, values: Array) -> Array:
         """Return the Jacobian [B, n, m] from values [B, P, m].
 
-        Each row is the derivative for one element of the input."""
+        Each row is the derivative with respect to one element of the input."""
         rows, count, many = self.weights.shape
         if not self.has_centre:
             return _combine(self.weights[..., None], values.reshape(rows, count, many, -1), 2)
@@ -142,7 +141,7 @@ def along_axes(x: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -
     points[:] = x[:, None, :]
     grid = points[:, int(stencil.has_centre) :].reshape(rows, count, len(offsets), count)
     axis = np.arange(count)
-    # Two separate indices select the axis that varies, so that axis comes first: [n, B, K', ...].
+    # Indexing with two separate arrays moves the varying axis to the front: [n, B, K', ...].
     grid[:, axis, :, axis] = moved[:, :, offsets].transpose(1, 0, 2)
     points[:, int(stencil.has_centre) :] = grid.reshape(rows, -1, count)
     return Axes(points, made, stencil.has_centre)
@@ -151,7 +150,7 @@ def along_axes(x: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -
 def weights(nodes: Array) -> Array:
     """Return the weights of the first derivative at 0 for values at `nodes` [..., K], which must all differ."""
     many = nodes.shape[-1]
-    unit = np.abs(nodes).max(axis=-1, keepdims=True)  # products of tiny nodes would underflow
+    unit = np.abs(nodes).max(axis=-1, keepdims=True)  # otherwise products of tiny nodes would underflow
     t = nodes / unit
     found = np.zeros_like(t)
     for j in range(many):
@@ -168,7 +167,7 @@ def weights(nodes: Array) -> Array:
 
 
 def largest_difference(result: Array, coarser: Array) -> float:
-    """Return the largest difference of the elements of two results for the same derivative, relative to the largest
+    """Return the largest difference between elements of two results for the same derivative, relative to the largest
     element (absolute if all elements are 0). The result is NaN if an element is not finite."""
     if not result.size:
         return 0.0
@@ -180,9 +179,9 @@ def largest_difference(result: Array, coarser: Array) -> float:
 def _combine(factors: Array, values: Array, axis: int) -> Array:
     """Return the sum of `values` times `factors` on an axis.
 
-    The result is NaN if a value is not finite, because the other values then do not determine the derivative."""
+    The result is NaN if a value is not finite, because then the derivative is undetermined."""
     with np.errstate(all="ignore"):
-        # The weights add up to 0, so subtracting a constant changes nothing, and the sum loses fewer digits.
+        # The weights add up to 0, so subtracting a constant does not change the sum, but preserves more digits.
         first = np.take(values, [0], axis)
         total: Array = ((values - first) * factors).sum(axis=axis)
         return np.where(np.isfinite(values).all(axis=axis), total, np.nan)

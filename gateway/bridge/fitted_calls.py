@@ -1,8 +1,7 @@
-"""Calls to a model, with requests and responses converted between client and model according to the model's signature.
+"""Calls a model, and converts requests and responses according to the model's signature.
 
 A model's tensors can change at any time, for example when a new version is deployed. If a call fails because of its
-tensors before the model computes anything, and the backend now reports another signature, the gateway repeats the call
-once.
+tensors before the model runs, and the backend now reports a different signature, the gateway repeats the call once.
 """
 
 from asyncio import to_thread
@@ -24,11 +23,11 @@ from gateway.core.spans import Repeated, Span, begin
 from gateway.core.types import Request, Response
 
 Find: TypeAlias = Callable[[Request, Key], Awaitable[Fitting]]
-"""Returns the Fitting of a request."""
+"""Returns the Fitting for a request."""
 
 
 class FittedCalls:
-    """Calls models of one backend, for one client protocol of a route."""
+    """Calls models of one backend for one client protocol of a route."""
 
     def __init__(
         self, settings: RouteSettings, backend: BackendSide, signatures: RouteSignatures, config_tensor: ConfigTensor
@@ -39,7 +38,7 @@ class FittedCalls:
         self._config_tensor = config_tensor
 
     async def response(self, request: Request, key: Key, fitting: Fitting) -> Response:
-        """Return the response to a request that is adapted to a model's signature."""
+        """Adapt a request to a model's signature, call the model, and return the response for the client."""
         record = request.record
         if record.events is not None:
             fitted = await self.fit(request, key, fitting)
@@ -55,16 +54,16 @@ class FittedCalls:
     async def again(
         self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
     ) -> Response:
-        """Call the model again after `error`, if its tensors have changed since `fitting`.
+        """Call the model again after `error` if its tensors have changed since `fitting`.
 
-        The request did not match the signature, or the backend refused it, so the model computed nothing.
+        The request did not match the signature, or the backend rejected it, so the model has not run.
 
         Raises:
-            DecodeError, GatewayError: `error`, if it has another cause or the model has the same tensors. Otherwise the
-                error of the second call.
+            DecodeError, GatewayError: `error` itself if it has another cause or if the tensors are unchanged; otherwise
+                the error of the second call.
         """
         if isinstance(error, GatewayError):
-            if error.reason is Reason.INVALID_OUTPUT:  # the call is not repeated, because the model has run
+            if error.reason is Reason.INVALID_OUTPUT:  # do not repeat the call, because the model has run
                 self._backend.signatures.doubt(key[0])
             if error.status is not Status.INVALID_ARGUMENT or isinstance(error, TransportError):
                 raise error
@@ -73,10 +72,11 @@ class FittedCalls:
     async def other_fitting(
         self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
     ) -> Fitting:
-        """Return the Fitting to the signature that the backend reports now. `error` occurred with the stored signature.
+        """Return the Fitting for the signature that the backend reports now. `error` occurred with the stored
+        signature.
 
         Raises:
-            DecodeError, GatewayError: `error`, if the signature is the same.
+            DecodeError, GatewayError: `error`, if the signature is unchanged.
         """
         if not await self._signatures.confirm(key) or await self._signatures.model(key) is fitting.of:
             raise error
@@ -86,7 +86,7 @@ class FittedCalls:
         return other
 
     async def fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
-        """Like `fit_request`. If spans are recorded, it records a span; an explanation gets the changes."""
+        """Call `fit_request`. If spans are recorded, record one, with the tensor changes for explanations."""
         record = request.record
         if record.events is None:
             if fitting.has_images:
@@ -105,14 +105,14 @@ class FittedCalls:
     async def fit_reply(
         self, response: Response, request: Request, fitted: FittedRequest, fitting: Fitting, work: Span | Repeated
     ) -> Response:
-        """Like `fit_response`, in the span `work`. An explanation gets the changes of the first response."""
+        """Call `fit_response` in the span `work`. Add the changes of the first response for explanations."""
         with work as span:
             if fitting.has_images:
                 reply = await to_thread(fit_response, response, request, fitted, fitting)
             else:
                 reply = fit_response(response, request, fitted, fitting)
             if request.record.explain is not None and "tensors" not in span.facts:
-                # From the backend to the client, the two names of a tensor are swapped.
+                # On the way from the backend to the client, the two names of a tensor are swapped.
                 back = [Renaming(each.backend, each.client) for each in self._settings.rename.outputs]
                 span.facts["tensors"] = compare(response.outputs, reply.outputs, back)
         return reply
@@ -133,5 +133,5 @@ class FittedCalls:
         return self._backend.infer(outgoing)
 
     def invalid_output(self, error: DecodeError) -> GatewayError:
-        """Return the error for a response that does not match the model, for the reason in `error`."""
+        """Return the error for a response that does not match the model's signature; `error` contains the reason."""
         return invalid_output(f"backend {self._backend.name!r}: {error}")

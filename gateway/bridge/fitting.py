@@ -1,23 +1,23 @@
-"""Adaptation of a request to a model's signature, and of its response back to the client.
+"""Determines how requests are adapted to a model's signature, and responses back to the client.
 
-The bridge matches the client's tensors with the signature's specifications, in this order:
+The Bridge matches the client's tensors with the signature's specifications in this order:
 
 1. Names. A named tensor has the client's name. `rename` determines the backend's name, `drop` removes inputs, and
-   `constants` adds inputs. Unnamed tensors take the names in `order`, or the remaining names, by position. (`names`)
+   `constants` adds inputs. Unnamed tensors get the names in `order`, or the remaining names, by position. (`names`)
 2. If the route has `images`, image files become pixels. (`images`)
-3. Shape. If a first dimension of -1 comes before other dimensions, it is the batch. A tensor that lacks it is one row,
-   and its response also lacks it. (`shapes`)
-4. Datatype. Datatypes must be equal, or are widened if every value is exact. Numbers without a datatype are checked by
-   value. All other conversions need `cast`. (`datatypes`)
-5. Rows. If the backend computes one row per call, each row becomes a call, and the results are stacked. (`rows`)
+3. Shape. A first dimension of -1 before other dimensions is the batch dimension. A tensor without it is one row, and
+   the response then has none either. (`shapes`)
+4. Datatype. Datatypes must be equal, or are widened if every value stays exact. Numbers without a datatype are checked
+   by value. All other conversions need `cast`. (`datatypes`)
+5. Rows. If the backend takes one row per call, each row becomes a call, and the results are stacked. (`rows`)
 
-The response goes back through the same steps in reverse. A mismatch in a request is a DecodeError, because it is the
-client's fault. A mismatch in a response becomes a GatewayError INTERNAL, because it is the backend's fault. An unknown
-signature has no tensors. In this case, tensors keep their datatypes and shapes.
+The response goes through the same steps in reverse. A mismatch in a request raises a DecodeError, because it is the
+client's fault. A mismatch in a response raises a GatewayError (INTERNAL), because it is the backend's fault. An unknown
+signature contains no tensors; in this case, tensors keep their datatypes and shapes.
 
-These invariants hold: the backend's inputs have the names, datatypes, rank and order of its signature. All inputs with
-a batch dimension have the same number of rows, and all outputs have the same number of rows. The client gets the
-outputs that it requested, in that order, in datatypes that its protocol has.
+Invariants: the backend's inputs have the names, datatypes, ranks and order of its signature. All inputs with a batch
+dimension have the same number of rows. The same holds for outputs. The client gets the outputs that it requested, in
+that order, in datatypes that its protocol supports.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Expected:
-    """An input or output of the signature, with precomputed values for all requests."""
+    """An input or output of the signature, with values that are precomputed for all requests."""
 
     name: str
     """The tensor's name for clients. The name in `spec` is the backend's name."""
@@ -50,33 +50,34 @@ class Expected:
     what: str
     """The tensor's name in errors."""
     is_batch: bool
-    """True if the first dimension is the batch."""
+    """True if the first dimension is the batch dimension."""
     row: Shape
     """The shape without the batch dimension."""
     is_column: bool = False
-    """True for an output `[-1]` that is declared, by the route or by the backend's protocol, for inputs in batches: it
-    has one element for each row, unless the model reduces rows to a vector of another length."""
+    """True for an output that the route or the backend's protocol declares as `[-1]` for inputs in batches. The output
+    has one element per row, unless the model reduces the rows to a vector of another length."""
 
     @classmethod
     def of(cls, role: str, name: str, spec: TensorSpec, *, is_batch: bool) -> "Expected":
-        """Return the value for this specification, whose `role` is input or output."""
+        """Return the ExpectedTensor for this specification, whose `role` is input or output."""
         called = name if role == "input" else spec.name
         return cls(name, spec, f"{role} {called!r}", is_batch, spec.shape[1:] if is_batch else spec.shape)
 
 
 @frozen
 class Fitting:
-    """The settings of a conversion: client side, upstream side, the route's settings and the model's signature."""
+    """How to convert tensors between one client protocol and one model: the client's protocol, the backend, the route's
+    settings, and the model's signature."""
 
     client: Protocol
     backend: BackendSide
     settings: RouteSettings
     decoders: "Mapping[str, ImageDecoder]"
-    """Decoders of the inputs that are image files, by the backend's names."""
+    """Decoders for the inputs that are image files, by the backend's names."""
     encoders: "Mapping[str, ImageEncoder]"
-    """Encoders of the outputs that are image files, by the backend's names."""
+    """Encoders for the outputs that are image files, by the backend's names."""
     of: Signature = Signature()
-    """The model's signature, as fetched or declared."""
+    """The model's signature as fetched or declared."""
     signature: Signature = Signature()
     """The model's tensors with the backend's names, and with the batch dimension that the conversion uses."""
     inputs: names.NamedSpecs = ()
@@ -84,31 +85,32 @@ class Fitting:
     expected: tuple[Expected, ...] = ()
     """`inputs` without index tensors (INDEX_TENSORS)."""
     orders: tuple[list[str], ...] = ()
-    """Lists of names for which the inputs are already in the order of `expected`: the clients' names, or only empty
-    names. Other inputs need a lookup by name."""
+    """If the list of input names is one of these (the clients' names, or only empty names), the inputs are already in
+    the order of `expected`. Otherwise they must be looked up by name."""
     outputs: Mapping[str, Expected] = field(default_factory=dict)
     """The outputs, by the backend's names."""
     output_names: list[str] = field(default_factory=list)
     """The backend's names of the outputs."""
     output_orders: tuple[list[str], ...] = ()
-    """Lists of names for which all outputs are in order: the backend's names, or only empty names."""
+    """If the list of output names is one of these (the backend's names, or only empty names), all outputs are in
+    order."""
     is_unknown: bool = True
     """True if the signature is unknown."""
     lacks_bytes: bool = False
-    """True if the signature has BYTES and the client's protocol does not."""
+    """True if the signature contains BYTES and the client's protocol does not support BYTES."""
     row_by_row: bool = False
-    """True if the gateway calls the backend once for each row of a batch."""
+    """True if the backend is called once for each row of a batch."""
     has_images: bool = False
     """True if images are decoded or encoded.
 
-    That runs in a thread, because a few bytes can become millions of pixels."""
+    This work runs in a thread, because a few bytes can become millions of pixels."""
 
     def to(self, signature: Signature) -> "Fitting":
         """Return the Fitting for a model with this signature."""
         of, backend = signature, self.backend.traits.wire.rows
         single = backend is Rows.ONE
-        # If the client or the backend counts rows on every tensor, a model without a batch dimension gets one. It is
-        # the backend's own dimension, or the gateway makes a call for each row.
+        # If the client's or the backend's protocol has rows in every tensor, a model without a batch dimension gets
+        # one: the dimension exists at the backend, or the gateway makes a call for each row.
         if (_counts_rows(self.client.traits.wire) or backend is Rows.FIRST) and self._is_one_row(signature):
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)
@@ -147,19 +149,19 @@ class Fitting:
 
     @property
     def _declares_outputs(self) -> bool:
-        """True if the outputs are declared. In a server's metadata `[-1]` can be a vector of any length as well."""
+        """True if the outputs are declared. In a server's metadata, `[-1]` can also mean a vector of any length."""
         declared = self.settings.signature
         return bool(declared and declared.outputs) or self.backend.traits.models.signature is not None
 
     def is_batch(self, spec: TensorSpec) -> bool:
-        """Return True if the first dimension of a tensor of the signature is the batch."""
+        """Return True if the first dimension of a tensor in the signature is the batch dimension."""
         return shapes.is_batch(spec.shape, scalars=self.backend.traits.wire.scalars_in_rows)
 
     def _is_one_row(self, signature: Signature) -> bool:
         return is_one_row(signature, scalars=self.backend.traits.wire.scalars_in_rows)
 
     def lacks_inputs(self, request: Request) -> bool:
-        """Return True if the request might have fewer inputs than the signature."""
+        """Return True if the request might contain fewer inputs than the signature."""
         if request.schemaless:
             given = {*request.parameters, *[each.name for each in request.inputs]}
             return any(each.name not in given for each in self.expected)
@@ -175,29 +177,29 @@ class Fitting:
 
 
 def _counts_rows(client: Wire) -> bool:
-    """Return True if the first dimension of a client's tensors always counts rows, for every model, even if it is
-    always 1."""
+    """Return True if the first dimension of a client's tensors always counts rows, for every model, even if it can only
+    be 1."""
     return client.rows is Rows.FIRST or (client.rows is Rows.ONE and not client.points)
 
 
 MOST_KEPT = 256
-"""Maximum number of Fittings in one Fittings."""
+"""Maximum number of cached Fittings per client protocol, backend and route."""
 
 
 class Fittings:
-    """The Fittings of one client protocol, backend and route."""
+    """A cache of the Fittings for one client protocol, backend and route."""
 
     def __init__(self, client: Protocol, backend: BackendSide, settings: RouteSettings) -> None:
         decoders: dict[str, ImageDecoder] = {}
         encoders: dict[str, ImageEncoder] = {}
         if settings.images is not None:
-            from gateway.bridge import images  # needs Pillow, which other routes do not need
+            from gateway.bridge import images  # imported here because it needs Pillow, which other routes do not need
 
             decoders = {image.name: images.ImageDecoder(image) for image in settings.images.inputs}
             encoders = {image.name: images.ImageEncoder(image) for image in settings.images.outputs}
         self._any_model = Fitting(client, backend, settings, decoders, encoders, has_images=bool(decoders or encoders))
         self._kept: dict[int, Fitting] = {}
-        """The Fittings by the identity of the signature, which the Fitting keeps alive as `of`."""
+        """The Fittings, by the identity of the signature, which the Fitting keeps alive as `of`."""
 
     def to(self, signature: Signature) -> Fitting:
         """Return the Fitting for a model with this signature."""
@@ -210,20 +212,20 @@ class Fittings:
 
 
 class FittedRequest(Struct, frozen=True):
-    """A request in the form for the backend."""
+    """A request, adapted for the backend."""
 
     request: Request
     rows: int | None
-    """The size of the batch; None without a batch dimension."""
+    """The number of rows in the batch; None without a batch dimension."""
     unbatched: bool
-    """True if the client sent one row without a batch dimension, and gets its outputs in the same form."""
+    """True if the client sent one row without a batch dimension. It then gets the outputs without one, too."""
     is_point: bool = False
-    """True if the request is one row for a backend of vectors, so the call has no batch dimension in inputs and
-    outputs."""
+    """True if the request is one row for a backend that takes vectors, so inputs and outputs of the call have no batch
+    dimension."""
 
 
 def is_one_row(signature: Signature, *, scalars: bool = False) -> bool:
-    """Return True if all tensors lack a batch dimension.
+    """Return True if no tensor has a batch dimension.
 
     Return False if a tensor has the shape [], because `[-1]` would then be a free dimension instead of a batch."""
     specs = (*signature.inputs, *signature.outputs)

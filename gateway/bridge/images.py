@@ -1,6 +1,6 @@
-"""Image files decoded to tensors of pixels, and pixels encoded to image files. This module does no I/O. Only this
-module needs Pillow. The gateway imports it if a route has `images`. The files come from clients, so the module checks
-the sizes in their headers before it allocates pixels.
+"""Decodes image files to tensors of pixels, and encodes pixels as image files. This module does no I/O. Only this
+module needs Pillow; it is imported if a route has `images`. The files come from clients, so it checks the sizes in the
+file headers before it allocates pixels.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
-from PIL import WebPImagePlugin as WebPImagePlugin  # this format registers itself; the others are registered already
+from PIL import WebPImagePlugin as WebPImagePlugin  # registers this format; the others are already registered
 
 from gateway.bridge.settings import ImageInput, ImageOutput
 from gateway.core import bytes_elements
@@ -21,7 +21,7 @@ from gateway.core.types import Shape, Tensor, tensor
 Array = np.ndarray[Any, Any]
 
 READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
-"""The formats that are decoded. Pillow's readers of other formats are less tested against hostile files, or start
+"""The formats to decode. Pillow's readers of other formats are less hardened against hostile files, or start other
 programs."""
 
 _MODES = {"rgb": "RGB", "bgr": "RGB", "rgba": "RGBA", "gray": "L"}
@@ -34,19 +34,21 @@ Image.MAX_IMAGE_PIXELS = None
 
 
 class ImageDecoder:
-    """Decodes the image files of one input: BYTES elements to UINT8 pixels, or to FP32 from 0 to 1 (`scale: unit`)."""
+    """Decodes the image files of one input from BYTES elements to UINT8 pixels, or to FP32 from 0 to 1 (`scale:
+    unit`)."""
 
     def __init__(self, image: ImageInput) -> None:
         self._image = image
 
     def decode(self, files: Tensor, rank: int, what: str, limit: int) -> Tensor:
-        """Return the pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`.
+        """Decode BYTES `[B]` to pixels `[B, H, W, C]` or `[B, C, H, W]`.
 
-        If `rank` is 3 and B is 1, the result has no B.
+        If `rank` is 3 and B is 1, the result has no dimension B.
 
         Raises:
-            DecodeError: an element is not an image, has too many pixels, differs in size from the first image, or is
-                transparent or too deep for `channels`. The text names the input and the number of the image.
+            DecodeError: an element is not an image, has too many pixels, differs in size from the first image, or has
+                transparency or a color depth that `channels` does not allow. The message says which input and which
+                image.
             GatewayError: RESOURCE_EXHAUSTED if the tensor would take more than `limit` bytes.
         """
         elements, left = _elements(files, what), self._image.max_pixels
@@ -83,13 +85,13 @@ class ImageDecoder:
         return np.empty(shape, dtype)
 
     def _converted(self, image: Image.Image, where: str) -> Image.Image:
-        """Return the decoded image, with the channels and the size of the settings."""
+        """Return the decoded image with the configured channels and size."""
         try:
             converted = _with_channels(image, self._image.channels)
             return converted if self._image.resize is None else _resized(converted, *self._image.resize)
         except DecodeError as error:
             raise DecodeError(f"{where} {error}") from error
-        except Exception as error:  # Pillow's readers raise many types of exceptions
+        except Exception as error:  # Pillow's readers raise many kinds of exceptions
             raise DecodeError(f"{where} cannot be decoded: {error}") from error
 
     def _write(self, image: Image.Image, place: Array) -> None:
@@ -107,7 +109,7 @@ class ImageEncoder:
         self._image = image
 
     def encode(self, pixels: Tensor, what: str) -> Tensor:
-        """Return pixels of shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`, or one image without B as BYTES
+        """Encode pixels of shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`, or one image without B as BYTES
         `[1]`.
 
         Raises:
@@ -135,7 +137,7 @@ class ImageEncoder:
             Image.fromarray(flipped[..., 0] if self._image.channels == "gray" else flipped).save(
                 file, **self._options()
             )
-        except Exception as error:  # the size is 0, or more than the format allows
+        except Exception as error:  # the size is 0, or exceeds what the format allows
             size = f"{pixels.shape[1]} x {pixels.shape[0]}"
             raise DecodeError(f"{what}: {size} pixels cannot be written as {self._image.format}: {error}") from error
         return file.getvalue()
@@ -164,18 +166,18 @@ def _is_list(shape: Shape) -> bool:
 
 
 def _opened(element: bytes, where: str) -> Image.Image:
-    """Return the image. This reads only the image's header."""
+    """Open an image. Reads only the header."""
     try:
         image = Image.open(BytesIO(element), formats=READ)
-        # A phone's JPEG can have additional pictures appended (MPO); that is not an animation.
+        # Phones can append more pictures to a JPEG (MPO); that is not an animation.
         animated = image.format != "MPO" and getattr(image, "is_animated", False)
     except UnidentifiedImageError as error:
         raise DecodeError(f"{where} is no image in a supported format: {', '.join(READ)}") from error
-    except Exception as error:  # Pillow's readers raise many types of exceptions
+    except Exception as error:  # Pillow's readers raise many kinds of exceptions
         raise DecodeError(f"{where} cannot be decoded: {error}") from error
     if animated:
         raise DecodeError(f"{where} is animated, expected a single picture")
-    # Pillow would silently cut PNG's 16 bits to 8. Byte 24 is the bit depth in IHDR.
+    # Pillow would silently reduce 16-bit PNG to 8 bits. Byte 24 is the bit depth in IHDR.
     if image.mode.startswith(_DEEP) or (image.format == "PNG" and element[24] == 16):
         raise DecodeError(f"{where} has more than 8 bits per channel")
     return image
@@ -203,5 +205,5 @@ def _resized(image: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def _flipped(pixels: Array, channels: str) -> Array:
-    """Return RGB as BGR, and BGR as RGB."""
+    """Swap RGB and BGR."""
     return pixels[..., ::-1] if channels == "bgr" else pixels

@@ -1,10 +1,10 @@
-"""Requests and responses whose tensors are members of one JSON object (V2's generate extension).
+"""Converts requests and responses whose tensors are members of one JSON object (V2's generate extension).
 
 This module does no I/O.
 
-The object does not show which of its members are tensors and which are parameters, or their datatypes and shapes. The
-codec reads lists as tensors and everything else as parameters, and marks the message `schemaless`. This module applies
-the model's signature. A parameter with the name of an input becomes that input, a flat list gets the shape of the
+The object does not show which members are tensors and which are parameters, or their datatypes and shapes. The codec
+reads lists as tensors and everything else as parameters, and marks the message `schemaless`. This module then applies
+the model's signature: a parameter with the name of an input becomes that input, a flat list gets the shape in the
 specification, and a nested list keeps its shape.
 """
 
@@ -31,12 +31,12 @@ from gateway.core.types import (
 
 
 def resolve_inputs(request: Request, signature: Signature, settings: RouteSettings) -> Request:
-    """Return a schemaless request with its inputs in the form of the signature.
+    """Convert the inputs of a schemaless request according to the signature.
 
-    Unknown lists stay among the inputs, and cause the same error as unknown inputs.
+    Unknown lists remain inputs, and later cause the same error as any unknown input.
 
     Raises:
-        DecodeError: the length of a list does not match.
+        DecodeError: the length of a list does not match the signature.
         GatewayError: UNIMPLEMENTED if the model's inputs are unknown.
     """
     if not signature.inputs:
@@ -67,14 +67,14 @@ def _fitted(given: Tensor, specs: dict[str, TensorSpec], settings: RouteSettings
     if not given.elements:
         given = replace(given, datatype=spec.datatype)  # an empty JSON list does not show a datatype
     if settings.images and any(image.name == spec.name for image in settings.images.inputs):
-        return replace(given, shape=(given.elements,))  # there is one file per element, for pixels of any shape
+        return replace(given, shape=(given.elements,))  # each element is one file, for pixels of any shape
     return replace(given, shape=_shape(given, spec.shape, f"input {given.name!r}"))
 
 
 def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
     """Return the shape of a list.
 
-    A nested list keeps its shape, or becomes the one row of a batch. A flat list takes the shape `wanted`."""
+    A nested list keeps its shape, or becomes the only row of a batch. A flat list gets the shape `wanted`."""
     shape = given.shape
     if shapes.is_lone_row(shape, wanted):
         return (1, *shape)
@@ -84,18 +84,19 @@ def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
 
 
 def _filled(wanted: Shape, elements: int, what: str) -> Shape:
-    # If the batch and another dimension are free, the batch is 1, as in Triton.
+    # If the batch dimension and another one are free, the batch has one row, as in Triton.
     if wanted.count(-1) > 1 and shapes.is_batch(wanted):
         return (1, *shapes.fill(wanted[1:], elements, what))
     return shapes.fill(wanted, elements, what)
 
 
 def resolve_outputs(response: Response, signature: Signature, requested: Sequence[RequestedOutput]) -> Response:
-    """Return a schemaless response with outputs in the datatypes and shapes of the signature: the requested outputs in
-    that order, or all outputs in the signature's order.
+    """Convert the outputs of a schemaless response to the datatypes and shapes in the signature. The result contains
+    the requested outputs in that order, or all outputs in the signature's order.
 
     Raises:
-        DecodeError: a list is not an output of the model or does not match it, or a requested output is missing.
+        DecodeError: a list is not an output of the model or does not match the output, or a requested output is
+            missing.
     """
     specs = {spec.name: spec for spec in signature.outputs}
     given = {each.name: each for each in (*response.outputs, *_scalars(response.parameters, specs))}

@@ -1,4 +1,4 @@
-"""Responses about a route's models: metadata and readiness, with the client's names and shapes."""
+"""Answers queries about a route's models: metadata and readiness, with the client's names and shapes."""
 
 from collections.abc import Container
 
@@ -20,7 +20,7 @@ from gateway.core.types import Request, Signature, TensorSpec
 class ModelMetadata:
     """Handles queries about one route's models.
 
-    `unchanged` is True if tensors are not adapted, so the route has the backend's metadata."""
+    `unchanged` is True if tensors are not adapted, so clients get the backend's metadata."""
 
     def __init__(self, client: Protocol, rewrite: Rewrite, signatures: RouteSignatures, unchanged: bool) -> None:
         self._settings = rewrite.settings
@@ -36,8 +36,7 @@ class ModelMetadata:
 
         Raises:
             GatewayError: the backend's error; FAILED_PRECONDITION if the client needs the model's inputs and they are
-                unknown; UNIMPLEMENTED if the client requests the sizes for a config and the backend cannot be queried
-                for a config.
+                unknown; UNIMPLEMENTED if the client requests the sizes for a config and the backend cannot report them.
         """
         key = self._rewrite.key(request)
         apart = self._client.traits.models.operations_part
@@ -49,7 +48,7 @@ class ModelMetadata:
         return replace(signature, operations=await self._operations(key))
 
     async def supports(self, request: Request) -> bool:
-        """Return True if the model has the operation of a call, or if the client cannot query a model's operations.
+        """Return True if the model has the operation of the call, or if the client's protocol cannot query operations.
 
         Raises:
             GatewayError: the backend's error.
@@ -59,9 +58,9 @@ class ModelMetadata:
         return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Return the operations that clients can use. By default, clients can use the operations that the model claims.
-        The route adds inference if it makes one response from a stream, and removes it if the client's protocol cannot
-        carry one of the model's tensors."""
+        """Return the operations that clients can use: the operations that the model claims. The route adds inference if
+        it combines a stream into one response, and removes it if the client's protocol cannot carry one of the model's
+        tensors."""
         claimed = await self._signatures.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:
             claimed |= {Operation.INFER}
@@ -85,8 +84,8 @@ class ModelMetadata:
         return self._renamed(request.model, await self._known(request, key), self._settings)
 
     def _check_config(self, request: Request) -> None:
-        """Raise UNIMPLEMENTED if the request asks for the sizes for a config, but metadata requests to the backend do
-        not include the config, and the route does not declare that the sizes are always the same."""
+        """Raise UNIMPLEMENTED if the request asks for the sizes for a config, but metadata requests to the backend
+        cannot include a config, and the route does not declare the sizes."""
         traits = self._backend.traits
         is_told = traits.wire.points or traits.models.fixed_sizes or self._signatures.are_declared
         if is_told or CONFIG not in request.parameters:
@@ -101,8 +100,8 @@ class ModelMetadata:
     async def _known(self, request: Request, key: Key) -> Signature:
         """Return the model's signature.
 
-        A client sees untrusted metadata only if its own protocol also has untrusted metadata, so the client does not
-        rely on it."""
+        A client gets untrusted metadata only if metadata in its own protocol is also untrusted, because it then does
+        not rely on it."""
         known = await self._signatures.described(key)
         if (
             not is_unknown(known)
@@ -113,9 +112,9 @@ class ModelMetadata:
         return await self._backend.metadata(self._rewrite.outgoing(request, key))
 
     def _with_version(self, signature: Signature) -> Signature:
-        """Return the signature with the versions that clients can request: the versions that routes name, and the
-        backend's versions if this route takes any version. If the route's `rewrite` sets a version, only this one of
-        the backend's versions remains."""
+        """Return the signature with the versions that clients can request: the versions that routes name and, if this
+        route accepts any version, the backend's versions. If the route's `rewrite` sets a version, only this version of
+        the backend remains."""
         settings = self._settings
         versions = (settings.version,) if settings.version else signature.versions
         if settings.routed_versions:
@@ -124,7 +123,7 @@ class ModelMetadata:
         return signature if versions == signature.versions else replace(signature, versions=versions)
 
     async def companion(self, request: Request, operation: Operation) -> Signature:
-        """Return the metadata of a derivative of the model that `request` names.
+        """Return the metadata of a derivative of the model in `request`.
 
         Raises:
             GatewayError: NOT_FOUND if the model does not exist; UNIMPLEMENTED if the model does not claim the
@@ -156,10 +155,10 @@ class ModelMetadata:
         return await self._signatures.described(key)
 
     async def ready(self, request: Request) -> bool:
-        """Return True if the model is ready.
+        """Return whether the model is ready.
 
         Raises:
-            GatewayError: the backend's error; NOT_FOUND if the backend does not have the model and the client's
+            GatewayError: the backend's error, or NOT_FOUND if the backend does not have the model and the client's
                 protocol can report that.
         """
         key = self._rewrite.key(request)
@@ -169,9 +168,9 @@ class ModelMetadata:
         return is_ready
 
     async def _check_known(self, key: Key) -> None:
-        """Raise NOT_FOUND if the model does not exist according to the backend's metadata.
+        """Raise NOT_FOUND if the backend's metadata shows that the model does not exist.
 
-        Other errors are ignored, because a server can refuse to describe a model that is not ready."""
+        Ignore other errors, because a server can refuse to describe a model that is not ready."""
         try:
             await self._signatures.described(key)
         except GatewayError as error:
@@ -179,7 +178,7 @@ class ModelMetadata:
                 raise
 
     async def companion_ready(self, request: Request, operation: Operation) -> bool:
-        """Return True if a derivative of the model is ready; False if the model does not claim it."""
+        """Return whether a derivative of the model is ready; False if the model does not claim it."""
         key = self._rewrite.key(request)
         if await self._signatures.is_estimated(key, operation):
             is_claimed = operation in await self._signatures.operations(key)
@@ -196,7 +195,7 @@ class ModelMetadata:
         try:
             return bool(await self._backend.handler(outgoing))
         except GatewayError as error:
-            # The server answers, but cannot report on its models. The route's `signature` declares this model.
+            # The server responds, but cannot report on its models. The route's `signature` declares this model.
             if error.status is not Status.UNIMPLEMENTED or not self._signatures.are_declared:
                 raise
             return True
@@ -217,7 +216,7 @@ class ModelMetadata:
         )
 
     def _as_vectors(self, signature: Signature) -> Signature:
-        """Return the signature for clients of a one-point protocol, in which every tensor is a vector."""
+        """Return the signature for clients of a one-point protocol, where every tensor is a vector."""
         if not self._client.traits.wire.points:
             return signature
         scalars = self._backend.traits.wire.scalars_in_rows
@@ -229,7 +228,7 @@ class ModelMetadata:
 
 
 def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpecs:
-    """Return the specifications with image files instead of pixels."""
+    """Replace pixels by image files in the specifications."""
     return [
         (name, TensorSpec(spec.name, Datatype.BYTES, (-1,), "image") if spec.name in images else spec)
         for name, spec in specs
@@ -237,9 +236,9 @@ def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpe
 
 
 def _vectors(specs: tuple[TensorSpec, ...], *, scalars: bool) -> tuple[TensorSpec, ...]:
-    """Return each tensor as a vector of FP64, with the length -1 if the signature leaves it open.
+    """Turn each tensor into a vector of FP64, with the length -1 if the signature leaves it open.
 
-    BYTES tensors stay BYTES."""
+    BYTES tensors remain BYTES."""
     return tuple(
         TensorSpec(
             spec.name,

@@ -1,11 +1,10 @@
-"""A model configuration (Triton's `model_configuration`) that the gateway derives from metadata, for models whose
-server has no configuration.
+"""Derives a model configuration (Triton's `model_configuration`) from metadata, for models whose server has none.
 
-Triton clients read the configuration before they call a model. PyTriton's ModelClient needs names, datatypes and
-`max_batch_size`, and perf_analyzer stops if it gets no response. The configuration has only members that follow from
-metadata. The bridge calls this module.
+Triton clients read the configuration before they call a model: PyTriton's ModelClient needs names, datatypes and
+`max_batch_size`, and perf_analyzer stops if it gets no response. The configuration contains only members that follow
+from metadata. `bridge` calls this module.
 
-Source: Triton's `model_config.proto`, in the JSON form of Triton's HTTP interface.
+Source: Triton's `model_config.proto`, in the JSON format of Triton's HTTP interface.
 """
 
 from collections.abc import Mapping
@@ -19,8 +18,8 @@ from gateway.core.types import Signature, TensorSpec
 def written(name: str, signature: Signature, max_rows: int) -> Mapping[str, object]:
     """Return the configuration of the model `name`.
 
-    If the first dimension of every tensor is the batch, `dims` are the other dimensions and `max_batch_size` is
-    `max_rows`. Otherwise `max_batch_size` is 0, and `dims` are all dimensions."""
+    If the first dimension of every tensor is the batch dimension, `dims` contains the other dimensions and
+    `max_batch_size` is `max_rows`. Otherwise `max_batch_size` is 0 and `dims` contains all dimensions."""
     specs = (*signature.inputs, *signature.outputs)
     batches = bool(specs) and all(shapes.is_batch(each.shape) for each in specs)
     return {

@@ -1,17 +1,17 @@
-"""The names of tensors. The module assigns a client's tensors to the backend's tensors.
+"""Assigns a client's tensors to the backend's tensors, by name.
 
 A tensor's client name is the backend's name, unless `rename` pairs it with another. A client sends every input of the
 signature that is not one of `constants`. Its inputs are resolved in this order:
 
-1. The name of a named input identifies it. `drop` removes inputs. 2. Unnamed inputs take the names in `order` if the
-   route has it, otherwise the remaining names, by position. If the number of unnamed inputs is the number of required
-   inputs, they take the names of the required inputs.
+1. A named input is identified by its name. `drop` removes inputs.
+2. Unnamed inputs get the names in the route's `order` or, without it, the remaining names, by position. If there are as
+   many unnamed inputs as required inputs, they get the names of the required inputs.
 3. Every input of the signature must be present exactly once, and there must be no other inputs. Optional inputs, and
    index tensors of derivatives, can be missing.
 
-The client gets the outputs that it requests, in that order. By default it gets the outputs in `select`, in that order,
-or all outputs if the route has no `select`. If the signature is unknown, unnamed inputs get the names `input0`,
-`input1`, ..., and outputs the names `output0`, `output1`, ...
+The client gets the outputs that it requests, in that order. By default, it gets the outputs in `select`, or all outputs
+if the route has no `select`. If the signature is unknown, unnamed inputs get the names `input0`, `input1`, ..., and
+outputs the names `output0`, `output1`, ...
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ from gateway.core.operations import INDEX_TENSORS
 from gateway.core.types import RequestedOutput, Signature, Tensor, TensorSpec
 
 NamedSpecs: TypeAlias = Sequence[tuple[str, TensorSpec]]
-"""Pairs of a tensor's client name and its specification, which has the backend's name."""
+"""Pairs of a tensor's client name and its specification, which contains the backend's name."""
 
 _LONGEST_COMPARED = 256
 
 
 def inputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """Return the inputs that a client sends: all except the route's constants."""
+    """Return the inputs that clients send: all except the route's constants."""
     constants = {tensor.name for tensor in settings.constants}
     specs = _with_names(signature.inputs, settings.rename.inputs)
     return [(name, spec) for name, spec in specs if spec.name not in constants] if constants else specs
@@ -43,7 +43,7 @@ def all_outputs(signature: Signature, settings: RouteSettings) -> NamedSpecs:
 
 
 def outputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """Return the outputs that a client can get: the outputs in `select`, in its order, or all outputs."""
+    """Return the outputs that clients can get: the outputs in `select`, in that order, or all outputs."""
     specs = all_outputs(signature, settings)
     if not settings.select:
         return specs
@@ -64,7 +64,7 @@ def _with_names(specs: Sequence[TensorSpec], renamings: Sequence[Renaming]) -> N
 
 
 def resolve_inputs(inputs: Sequence[Tensor], specs: NamedSpecs, settings: RouteSettings) -> dict[str, Tensor]:
-    """Return the client's inputs by client name, resolved by the rules in the module's docstring.
+    """Return the client's inputs by client name, resolved according to the rules in the module docstring.
 
     Raises:
         DecodeError: an input is repeated, unknown or missing.
@@ -112,8 +112,8 @@ def _check(given: Mapping[str, Tensor], specs: NamedSpecs) -> None:
 
 
 def unresolved_inputs(inputs: Sequence[Tensor], settings: RouteSettings, *, unnamed: bool = False) -> list[Tensor]:
-    """Return inputs for a model with an unknown signature, with the route's names and constants, in its `order`.
-    Unnamed inputs get a name by position, unless the backend accepts `unnamed` inputs."""
+    """Return inputs for a model with an unknown signature, with the route's names, constants and `order`. Unnamed
+    inputs get names by position, unless the backend accepts `unnamed` inputs."""
     backend = _backend_names(settings.rename.inputs)
     kept = [_renamed(tensor, backend) for tensor in inputs if not tensor.name or tensor.name not in settings.drop]
     named = [*(kept if unnamed and not settings.order else by_position(kept, settings.order, "input"))]
@@ -125,7 +125,7 @@ def unresolved_inputs(inputs: Sequence[Tensor], settings: RouteSettings, *, unna
 
 
 def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) -> Iterable[Tensor]:
-    """Return the tensors. An unnamed tensor gets the name in `names` at its position, or `prefix` and the position."""
+    """Give each unnamed tensor the name at its position in `names`, or `prefix` and the position."""
     for at, tensor in enumerate(tensors):
         yield tensor if tensor.name else replace(tensor, name=names[at] if at < len(names) else f"{prefix}{at}")
 
@@ -133,7 +133,7 @@ def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) ->
 def requested(
     outputs: Sequence[RequestedOutput], signature: Signature, settings: RouteSettings
 ) -> tuple[RequestedOutput, ...]:
-    """Return the outputs to request from the backend, with the backend's names; empty means all outputs.
+    """Return the outputs to request from the backend, by the backend's names; empty means all outputs.
 
     Raises:
         DecodeError: the model has no such output, or the route does not select it.
@@ -150,7 +150,7 @@ def requested(
 
 
 def for_client(outputs: Sequence[Tensor], settings: RouteSettings) -> Sequence[Tensor]:
-    """Return outputs with the client's names instead of the backend's names."""
+    """Replace the backend's names of outputs by the client's names."""
     client = _client_names(settings.rename.outputs)
     return [_renamed(tensor, client) for tensor in outputs]
 

@@ -1,5 +1,5 @@
-"""Refuses parameters that represent a part of one protocol's messages (`Wire.own_parameters`), such as an attachment of
-brpc, if the other side's protocol does not have that part. Between equal protocols it checks nothing."""
+"""Rejects parameters that represent a protocol-specific part of a message (`Wire.own_parameters`), such as a brpc
+attachment, if the other protocol has no such part. Between equal protocols, nothing is checked."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -13,9 +13,9 @@ from gateway.core.types import ATTACHMENT, Answer, Parameters, Request, Response
 
 
 def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:
-    """Return `backend` for clients of the protocol `client`.
+    """Wrap `backend` for clients of the protocol `client`.
 
-    A request or a response fails if it has parameters that the other side cannot carry."""
+    Requests and responses fail if they contain parameters that the other protocol cannot carry."""
     of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
     if sent := of_client - of_backend:
         stream = backend.responses and _checked_stream(backend.responses, sent, backend)
@@ -44,17 +44,17 @@ def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: Bac
 
 
 def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
-    """Raise GatewayError (INVALID_ARGUMENT) if the request has one of the parameters `own`, which the other side's
+    """Raise GatewayError (INVALID_ARGUMENT) if the request contains one of the parameters `own`, which the other
     `protocol` does not have."""
     for found in _found(request.parameters, request.inputs, own, "the request", "input"):
         raise invalid_input(f"{found}, which {protocol} cannot carry")
 
 
 def _checked_answers(handler: Handler, received: frozenset[str], backend: BackendSide, client: Protocol) -> Handler:
-    """Return `handler` with a check of its responses and its requests.
+    """Wrap `handler` to check its requests and responses.
 
-    A client's parameter that happens to have the same name is not a part of a message. Protocols with such parameters
-    have no streams."""
+    A client's parameter that happens to have the same name does not represent a part of the message. Protocols with
+    these parameters have no streams."""
 
     async def checked(request: Request) -> Answer:
         _refuse_sent(request, received, client.name)
@@ -70,7 +70,7 @@ def _checked_answers(handler: Handler, received: frozenset[str], backend: Backen
 def _found(
     parameters: Parameters, tensors: Sequence[Tensor], own: frozenset[str], what: str, role: str
 ) -> Iterator[str]:
-    """Yield the words of an error for each parameter that is one of `own`."""
+    """Yield a phrase for the error message for each parameter that is in `own`."""
     for name in own & parameters.keys() if parameters else ():
         size = f" of {len(str(parameters[name]))} bytes" if name == ATTACHMENT else ""
         yield f"{what} has a {name}{size}"

@@ -1,4 +1,4 @@
-"""A client's request, adapted to the backend's signature. This module does no I/O."""
+"""Adapts a client's request to the model's signature. This module does no I/O."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,13 +18,13 @@ from gateway.core.types import tensor as make_tensor
 
 
 def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
-    """Return the request to the backend, for the model with the backend's `key`.
+    """Return the request to the backend for the model with this `key`, which contains the backend's names.
 
     Raises:
-        DecodeError: a tensor does not match. The text names the tensor, its type and the expected type.
-        GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images take more than the backend's
-            `limits.message`; UNIMPLEMENTED if the client's protocol cannot carry a tensor of the model;
-            INVALID_ARGUMENT if a requested output has a parameter that the backend's protocol cannot carry.
+        DecodeError: a tensor does not match. The message says which, with its type and the expected type.
+        GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images exceed the backend's `limits.message`;
+            UNIMPLEMENTED if the client's protocol cannot carry a tensor of the model; INVALID_ARGUMENT if a requested
+            output has a parameter that the backend's protocol cannot carry.
     """
     backend, settings, signature = fitting.backend, fitting.settings, fitting.signature
     if fitting.lacks_bytes:
@@ -34,8 +34,8 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
     inputs = fit_inputs(request.inputs, fitting, request.record)
     outputs = names.requested(request.outputs, signature, settings)
     if not backend.traits.wire.selects:
-        # The backend returns all its outputs. If the names of the outputs are unknown, the gateway uses the route's
-        # names instead of the client's. Otherwise the client would get some output under any name that it requested.
+        # The backend always returns all outputs. If their names are unknown, use the route's names, not the client's.
+        # Otherwise the client would get some output under whatever name it requested.
         _refuse_output_parameters(request.outputs, backend.protocol)
         outputs = () if signature.outputs else names.requested((), signature, settings)
     outgoing = replace_struct(
@@ -66,7 +66,7 @@ def _refuse_output_parameters(outputs: Sequence[RequestedOutput], protocol: str)
 
 
 class FittedInputs(Struct, frozen=True):
-    """Inputs in the form for the backend. `rows` and `unbatched` are the same as in FittedRequest."""
+    """Inputs, adapted for the backend. For `rows` and `unbatched`, see FittedRequest."""
 
     tensors: tuple[Tensor, ...]
     rows: int | None
@@ -74,14 +74,13 @@ class FittedInputs(Struct, frozen=True):
 
 
 def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRECORDED) -> FittedInputs:
-    """Return inputs with the names, datatypes, shapes and order of the signature.
+    """Adapt inputs to the names, datatypes, shapes and order in the signature.
 
-    If the signature is unknown, inputs keep their datatypes and shapes. `record` notes casts that round.
+    If the signature is unknown, inputs keep their datatypes and shapes. Casts that round are noted in `record`.
 
     Raises:
-        DecodeError: an input does not match. The text names the input, its type and the expected type.
-        GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images take more than the backend's
-            `limits.message`.
+        DecodeError: an input does not match. The message says which, with its type and the expected type.
+        GatewayError: RESOURCE_EXHAUSTED if repeated tensors or decoded images exceed the backend's `limits.message`.
     """
     if fitting.is_unknown:
         return _without_signature(inputs, fitting)
@@ -104,7 +103,7 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRE
                 first, rows = expected.name, found.shape[0]
             elif rows != found.shape[0]:
                 raise _different_rows(expected.name, found.shape[0], first, rows)
-            # If JSON texts of rows became numbers, the number of texts was the number of rows.
+            # If JSON texts of rows were converted to numbers, the number of texts is the number of rows.
             was_text = tensor.datatype is Datatype.BYTES is not found.datatype
             added = added and found.shape[1:] == tensor.shape and not was_text
     wire = fitting.client.traits.wire
@@ -143,16 +142,16 @@ def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
         return shape
     if wire.rows is Rows.FIRST:
         return shapes.fit_rows(shapes.with_last_dimension(tensor, wanted), wanted, what)
-    # A list of numbers counts as one row and not as a column of scalars. For `[-1, -1]`, a `[3]` becomes `[1, 3]`.
+    # A list of numbers counts as one row, not as a column of scalars: for `[-1, -1]`, a `[3]` becomes `[1, 3]`.
     if expected.is_batch and shapes.matches(shape, expected.row):
         return (1, *shape)
     return shapes.fit_input(shapes.with_last_dimension(tensor, wanted), wanted, what)
 
 
 def _common_rows(batches: Sequence[tuple[str, int]]) -> int | None:
-    """Return the number of rows that all batches have, or None without batches.
+    """Return the number of rows that all batches have, or None if there are no batches.
 
-    Each batch comes with the name of its input."""
+    Each batch is a pair of the input's name and the number of rows."""
     if not batches:
         return None
     first, expected = batches[0]
@@ -185,7 +184,7 @@ def _completed(
 
 
 def _fit_constant(tensor: Tensor, spec: TensorSpec, rows: int | None, fitting: Fitting) -> Tensor:
-    """Return a constant of the route; one row is repeated for all rows."""
+    """Return a constant of the route. If it is one row, repeat it for all rows."""
     what = f"the route's constant {tensor.name!r}"
     shape = shapes.fit_input(tensor.shape, spec.shape, what)
     data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)
@@ -212,7 +211,7 @@ def _without_signature(inputs: Sequence[Tensor], fitting: Fitting) -> FittedInpu
 
 
 def _decoded(tensor: Tensor, expected: Expected, fitting: Fitting) -> Tensor:
-    """Return an input as pixels if it is an image file."""
+    """Convert an input to pixels if it is an image file."""
     decoder = fitting.decoders.get(expected.spec.name)
     if decoder is None:
         return tensor
@@ -234,7 +233,7 @@ def _first_dimension(tensor: Tensor, at: int) -> tuple[str, int]:
 
 
 def _typed(tensor: Tensor, numbers: Datatype | None) -> Tensor:
-    """Return a tensor without a datatype as a tensor of the datatype `numbers`.
+    """Give a tensor without a datatype the datatype `numbers`.
 
     If `numbers` is None, the tensor keeps the datatype of its literals."""
     if not tensor.untyped:

@@ -1,4 +1,4 @@
-"""A backend's response, adapted back for the client. This module does no I/O."""
+"""Adapts a backend's response back for the client. This module does no I/O."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -12,7 +12,7 @@ from gateway.core.types import CLASSIFICATION, Request, RequestedOutput, Respons
 
 
 def fit_response(response: Response, request: Request, fitted: FittedRequest, fitting: Fitting) -> Response:
-    """Return the response to the client's `request`, which the backend got as `fitted`.
+    """Return the response to the client's `request`, which was sent to the backend as `fitted`.
 
     Raises:
         GatewayError: INTERNAL (invalid-output) if the outputs do not match the signature or the request.
@@ -28,9 +28,8 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 
 
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
-    """Return the response with the names that the client uses for model and version, and with `outputs`, if given,
-    instead of its own outputs. If nothing changes, the result is `response` itself, because a Response is never
-    modified."""
+    """Return the response with the client's names for model and version and, if given, with `outputs` instead of its
+    own. If nothing changes, return `response` itself, because Responses are never modified."""
     if (
         outputs is None
         and response.model == request.model
@@ -51,7 +50,7 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
 
 
 def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitting) -> Sequence[Tensor]:
-    """Return a backend's outputs with the client's names, in the datatypes of the signature and the shapes that the
+    """Return a backend's outputs with the client's names, the datatypes in the signature, and the shapes that the
     client expects. If the signature is unknown, they keep their datatypes and shapes.
 
     Raises:
@@ -72,7 +71,7 @@ def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitti
 
 
 def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], fitting: Fitting) -> Iterable[Tensor]:
-    """Return outputs with names by position, or without names if the client and the route do not need names."""
+    """Name outputs by position, or leave them unnamed if neither the client nor the route needs names."""
     settings = fitting.settings
     needs_names = requested or settings.select or settings.rename.outputs or fitting.encoders
     if fitting.client.traits.wire.unnamed and not needs_names:
@@ -81,7 +80,7 @@ def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput],
 
 
 def _encoded(tensor: Tensor, name: str, fitting: Fitting) -> Tensor:
-    """Return the output that the backend calls `name`, as an image file if the route has that setting."""
+    """Return the output that the backend calls `name`, as an image file if the route's `images` contains it."""
     encoder = fitting.encoders.get(name)
     return tensor if encoder is None else encoder.encode(tensor, f"output {name!r}")
 
@@ -91,12 +90,12 @@ def paired(
 ) -> Iterable[tuple[Tensor, Expected]]:
     """Yield pairs of an output and its specification, matched by name, or by position if the output is unnamed.
 
-    Some servers (MLServer, some KServe models) send all outputs for any request. If all outputs have names, this skips
-    outputs that were not requested.
+    Some servers (MLServer, some KServe models) always send all outputs. If all outputs have names, skip outputs that
+    were not requested.
 
     Raises:
-        DecodeError: an output is not in the signature, a requested output is missing, or the number of unnamed outputs
-            is not the requested number.
+        DecodeError: an output is not in the signature, a requested output is missing, or there are more or fewer
+            unnamed outputs than requested.
     """
     expected = fitting.outputs
     given = [tensor.name for tensor in outputs]
@@ -136,7 +135,7 @@ def _fit(tensor: Tensor, expected: Expected, fitted: FittedRequest, fitting: Fit
             raise DecodeError(f"{what} has {shape[0]} rows for the {fitted.rows} that were sent")
         shape = shapes.without_batch(shape, what) if fitted.unbatched else shape
     elif expected.is_column and shape == (1,) and fitted.rows is not None and fitted.rows > 1:
-        # a server that takes single rows, or the first row only
+        # the server takes single rows, or only the first row
         raise DecodeError(f"{what} has 1 row, but the request had {fitted.rows}")
     if fitting.client.traits.wire.points and len(shape) != 1:
         shape = (prod(shape),)
@@ -151,7 +150,7 @@ def _fit(tensor: Tensor, expected: Expected, fitted: FittedRequest, fitting: Fit
 
 
 def _fit_classes(tensor: Tensor, expected: Expected, fitted: FittedRequest) -> Tensor:
-    """Return the result of V2's classification extension: BYTES instead of the output's numbers."""
+    """Return the result of the V2 classification extension: BYTES instead of the output's numbers."""
     if fitted.unbatched and expected.is_batch and len(tensor.shape) > 1:
         return replace(tensor, name=expected.name, shape=shapes.without_batch(tensor.shape, expected.what))
     return replace(tensor, name=expected.name)

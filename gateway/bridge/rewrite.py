@@ -1,5 +1,5 @@
-"""The key `rewrite` of a route, which sets the backend's names for the models, versions and derivatives that clients
-name.
+"""Implements the key `rewrite` of a route, which maps the clients' names of models, versions and derivatives to the
+backend's.
 """
 
 from gateway.bridge.backend import BackendSide
@@ -19,19 +19,19 @@ class Rewrite:
         self.backend = backend
         self._model, self._version = settings.model, settings.version
         self._has_one_version = bool(settings.version) and not settings.takes_one_version
-        """True if clients can request only the version of `rewrite`, or omit the version; the gateway refuses any other
+        """True if clients can only request the version in `rewrite`, or omit the version. The gateway rejects any other
         version."""
-        # Only one-point protocols can request the metadata for a config.
+        # Only one-point protocols can request metadata for a config.
         self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
-        """True if the model's name and the version, if any, stay unchanged."""
+        """True if the names of model and version stay unchanged."""
 
     def key(self, request: Request) -> Key:
-        """Return the model's name and version at the backend, and the config that its signature depends on.
+        """Return the backend's names for model and version, and the config on which the signature depends.
 
         Raises:
-            GatewayError: NOT_FOUND if the backend's protocol cannot have the version, or the client names a version
-                other than the route's; INVALID_ARGUMENT if the config is not text.
+            GatewayError: NOT_FOUND if the backend's protocol does not allow the version, or if the client requests a
+                version other than the route's; INVALID_ARGUMENT if the config is not text.
         """
         model, version = self._model, self._version
         if model is None:
@@ -58,18 +58,18 @@ class Rewrite:
         return model, version, config
 
     def renamed(self, request: Request) -> Request:
-        """Like `outgoing` with the `key` of `request`, for a caller that needs no key."""
+        """Return the same as `outgoing` with the `key` of `request`, for callers that do not need the key."""
         if self._leaves_names and not request.version:
             return replace_struct(request, translate=self.settings)
         return self.outgoing(request, self.key(request))
 
     def companion(self, key: Key, operation: Operation) -> Key:
-        """Return the key of the derivative model for `operation` of a model."""
+        """Return the key of a model's derivative model for `operation`."""
         model, version, config = key
         return self.settings.operations.get(operation) or f"{model}.{operation.value}", version, config
 
     def outgoing(self, request: Request, key: Key) -> Request:
-        """Return the request to the backend: with the names in `key` and the route's settings for codecs."""
+        """Return the request to the backend, with the names in `key` and the route's settings for codecs."""
         model, version, _ = key
         return replace_struct(request, model=model, version=version, translate=self.settings)
 

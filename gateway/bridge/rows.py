@@ -1,10 +1,9 @@
-"""A batch for a backend that computes one row per call.
+"""Handles batches for a backend that takes one row per call.
 
 The gateway makes one call for each row, and stacks the results.
 
-At most `window` calls are in flight. The first failing row ends the batch. The gateway then sends no more rows, and the
-error names the row. The outputs of each row get their datatypes before stacking, because JSON can have 1 in one row and
-1.5 in another.
+At most `window` calls are in flight. If a row fails, the gateway sends no more rows, and the error says which row
+failed. Outputs get their datatypes before stacking, because JSON can contain 1 in one row and 1.5 in another.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ T = TypeVar("T")
 async def infer_row_by_row(
     fitted: FittedRequest, fitting: Fitting, infer: Callable[[Request], Awaitable[Response]]
 ) -> Response:
-    """Return the responses to all rows, stacked.
+    """Call the model for each row, and return the stacked responses.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if the batch has more rows than `max_rows`; the error of the first failing row,
-            with its number if there are several rows.
+        GatewayError: INVALID_ARGUMENT if the batch has more than `max_rows` rows; otherwise the error of the first
+            failing row, with its number if there are several rows.
         DecodeError: a response does not match the signature.
     """
     signature, settings = fitting.signature, fitting.settings
@@ -56,11 +55,11 @@ async def infer_row_by_row(
 async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitting, infer: Handler) -> Response:
     """Call the model once for each row of a request whose rows differ in length, and return the joined responses.
 
-    Inputs without a batch dimension are the same in all calls.
+    Inputs without a batch dimension are sent with every call.
 
     Raises:
         DecodeError: the inputs have different numbers of rows, or a row does not match the model.
-        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output) if joining the rows' outputs failed.
+        GatewayError: same as `infer_row_by_row`; INTERNAL (invalid-output) if the rows' outputs cannot be joined.
     """
     count = max(map(len, rows.columns))
     _check_count(count, fitting.settings.max_rows)
@@ -80,8 +79,8 @@ async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitti
 
 
 def unequal_rows(inputs: Sequence[Tensor], signature: Signature) -> UnequalRows | None:
-    """Return the rows of inputs whose elements are JSON texts of rows (V1 sends rows that are not a tensor this way),
-    if they are numbers and differ in length. Return None if the model accepts texts, and for all other inputs."""
+    """Return the rows of inputs that contain JSON texts of rows with numbers, if the rows differ in length. (V1 sends
+    rows that do not form a tensor this way.) Return None for all other inputs, and if the model accepts texts."""
     texts = [each.content_type == "json" and len(each.shape) == 1 for each in inputs]
     if not any(texts) or not signature.inputs or any(spec.datatype is BYTES for spec in signature.inputs):
         return None
@@ -107,7 +106,7 @@ def _rows_of_texts(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def _column_of(column: Sequence[Tensor], at: int, count: int, fitting: Fitting) -> Sequence[Tensor]:
-    """Return input number `at` in each of `count` rows. `column` is the whole tensor, or the tensors of its rows."""
+    """Return input number `at` of each of `count` rows. `column` is the whole tensor, or the tensors of its rows."""
     if len(column) == count:
         return column
     whole = column[0]
@@ -137,7 +136,7 @@ def _common_parameters(answers: Sequence[Response]) -> Parameters:
 
 
 def as_point(request: Request) -> Request:
-    """Return the request of one row with its inputs as vectors."""
+    """Convert the inputs of a one-row request to vectors."""
     inputs = [replace_struct(each, shape=(each.elements,)) for each in request.inputs]
     return replace_struct(request, inputs=tuple(inputs))
 
@@ -146,7 +145,7 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
     """Return the results of `call` for all `rows`, in their order, with at most `window` calls in flight.
 
     Raises:
-        GatewayError, DecodeError: the first failure, with the number of its row. Calls in flight are cancelled.
+        GatewayError, DecodeError: the first failure, with its row number. Calls in flight are cancelled.
     """
     results: dict[int, T] = {}
     waits = PartWaits()
@@ -168,7 +167,7 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
 
 
 def _take(waiting: Iterable[S], count: int) -> list[S]:
-    # zip reads the range first, so it takes no item that it does not return.
+    # zip reads the range first, so it does not consume an item that it does not return.
     return [item for _, item in zip(range(count), waiting, strict=False)]
 
 
@@ -178,7 +177,7 @@ def _result(task: "asyncio.Task[T]", row: int, *, others_ran: bool) -> T:
     except GatewayError as error:
         text = f"row {row}: {error.message}"
         if others_ran or isinstance(error, TransportError):
-            # A caller that repeats the batch must know that rows of it might have been computed.
+            # A caller that repeats the batch must know that some of its rows might have been computed.
             sent = others_ran or getattr(error, "sent", True)
             raise TransportError(error.status, error.reason, text, sent=sent, retry_after=error.retry_after) from error
         raise GatewayError(error.status, error.reason, text, error.retry_after) from error
@@ -206,13 +205,13 @@ def _rows(fitted: FittedRequest, fitting: Fitting) -> list[tuple[Tensor, ...]]:
 
 
 def _column(tensor: Tensor, is_batch: bool, count: int, flat: bool) -> list[Tensor]:
-    """Return one input in each row, as a vector if `flat`."""
+    """Return one input of each row, as a vector if `flat` is True."""
     rows = shapes.split(tensor) if is_batch else [tensor] * count
     return [replace(row, shape=(row.elements,)) for row in rows] if flat else rows
 
 
 def _typed(outputs: Sequence[Tensor], fitting: Fitting, record: Record) -> tuple[Tensor, ...]:
-    """Return the outputs of one row in the signature's datatypes."""
+    """Convert the outputs of one row to the datatypes in the signature."""
     if not fitting.signature.outputs:
         return tuple(outputs)
     pairs = response.paired(outputs, (), fitting)
@@ -232,14 +231,14 @@ def _stacked(answers: Sequence[Sequence[Tensor]], fitting: Fitting, fitted: Fitt
 
 
 def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
-    """Return one output of all rows. If the output has no batch dimension, its only row stays unchanged."""
+    """Stack one output of all rows. If the output has no batch dimension, return its only row unchanged."""
     return shapes.stack(column) if len(column) > 1 or is_batch else column[0]
 
 
 def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
-    """Return the rows of an output that is not in a signature.
+    """Return the rows of an output that is in no signature, in a common datatype.
 
-    Untyped numbers get the datatype that can represent the numbers of all rows."""
+    Untyped numbers get a datatype that can represent the numbers of all rows."""
     found = {row.datatype for row in column}
     if len(found) == 1:
         return list(column)

@@ -1,8 +1,8 @@
-"""Shapes of tensors. The module finds the batch dimension, and converts a tensor's shape to a specification's shape.
+"""Handles tensor shapes: finds the batch dimension, and converts shapes to the shapes in specifications.
 
 In a specification, -1 is a free dimension. A first -1 before other dimensions is the batch dimension: `[-1, N]` is a
-batch of rows of N elements. `[-1]` alone is a vector of any length and not a batch, unless the backend's protocol has
-`scalars` in rows (`Wire.scalars_in_rows`).
+batch of rows of N elements. `[-1]` alone is a vector of any length, not a batch, unless rows can be scalars in the
+backend's protocol (`Wire.scalars_in_rows`).
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 
 
 def is_batch(shape: Shape, *, scalars: bool = False) -> bool:
-    """Return True if a specification's first dimension is the batch.
+    """Return True if a specification's first dimension is the batch dimension.
 
-    If `scalars` is True, a dimension that is the only one is also the batch."""
+    If `scalars` is True, a single free dimension is also the batch dimension."""
     return (len(shape) >= 2 or scalars) and shape[:1] == (-1,)
 
 
@@ -31,8 +31,8 @@ def of_row(shape: Shape, *, scalars: bool = False) -> Shape:
 
 
 def as_batches(signature: Signature) -> Signature:
-    """Return the signature of a model that computes one row per call, in the form for tensor protocols. Each shape gets
-    a leading batch dimension, and unnamed tensors get the names `input0`, `output0`, ..."""
+    """Convert the signature of a model that takes one row per call to the form for tensor protocols. Each shape gets a
+    leading batch dimension, and unnamed tensors get the names `input0`, `output0`, ..."""
     return replace(
         signature,
         inputs=_batched(signature.inputs, "input"),
@@ -47,7 +47,7 @@ def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ..
 
 
 def matches(shape: Shape, wanted: Shape) -> bool:
-    """Return True if `shape` has the rank and the fixed dimensions of the specification `wanted`."""
+    """Return True if `shape` has the same rank and fixed dimensions as the specification `wanted`."""
     if len(shape) != len(wanted):
         return False
     for have, want in zip(shape, wanted):  # noqa: B905, SIM110 - `strict`, or a generator, takes twice as long
@@ -62,15 +62,14 @@ def is_lone_row(shape: Shape, wanted: Shape) -> bool:
 
 
 def point_size(shape: Shape, *, scalars: bool = False) -> int:
-    """Return the length of a tensor's vector in a one-point protocol, which is the product of the dimensions after the
-    batch, or -1 if one of them is free."""
+    """Return the length of a tensor's vector in a one-point protocol: the product of the dimensions after the batch
+    dimension, or -1 if one of them is free."""
     dimensions = of_row(shape, scalars=scalars)
     return -1 if -1 in dimensions else prod(dimensions)
 
 
 def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """Return the shape of a tensor for the backend, which is its own shape, with or without a leading batch dimension
-    of 1.
+    """Return the shape of a tensor for the backend: its own shape, or that shape with a leading batch dimension of 1.
 
     Raises:
         DecodeError: neither shape matches `wanted`.
@@ -83,10 +82,10 @@ def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def fill(wanted: Shape, elements: int, what: str) -> Shape:
-    """Return `wanted` with the value for its free dimension that gives the shape `elements` elements.
+    """Replace the free dimension in `wanted` to get a shape with `elements` elements.
 
     Raises:
-        DecodeError: no size matches, or more than one dimension is free.
+        DecodeError: no size fits, or more than one dimension is free.
     """
     free = wanted.count(-1)
     if free > 1:
@@ -101,7 +100,7 @@ def fill(wanted: Shape, elements: int, what: str) -> Shape:
 
 
 def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """Return the shape of a tensor for the backend, if the first dimension of the client's tensors always counts rows.
+    """Return the shape of a tensor for the backend if the first dimension of the client's tensors always counts rows.
 
     Raises:
         DecodeError: the shape does not match `wanted`.
@@ -112,10 +111,10 @@ def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
-    """Return the tensor's shape, with an appended dimension of 1 if only that matches `wanted`.
+    """Return the tensor's shape. Append a dimension of 1 if only that matches `wanted`.
 
-    Only formats that do not distinguish a scalar from a vector of one element need the dimension: untyped JSON, and
-    BYTES elements with a content type."""
+    Only formats that do not distinguish a scalar from a vector of one element need this: untyped JSON, and BYTES
+    elements with a content type."""
     shape = tensor.shape
     if matches(shape, wanted) or not (tensor.untyped or tensor.content_type):
         return shape
@@ -123,12 +122,12 @@ def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
 
 
 def one_row(tensor: Tensor) -> Tensor:
-    """Return the tensor with a batch dimension of 1."""
+    """Add a batch dimension of 1 to the tensor."""
     return replace(tensor, shape=(1, *tensor.shape))
 
 
 def split(tensor: Tensor) -> list[Tensor]:
-    """Return the rows of a tensor of shape `[rows, ...]`: views for numbers, and copies for BYTES."""
+    """Split a tensor of shape `[rows, ...]` into rows: views for numbers, copies for BYTES."""
     count, shape = tensor.shape[0], tensor.shape[1:]
     if count == 1:
         return [replace(tensor, shape=shape)]
@@ -141,10 +140,10 @@ def split(tensor: Tensor) -> list[Tensor]:
 
 
 def stack(rows: Sequence[Tensor]) -> Tensor:
-    """Return rows of one datatype and shape as one tensor of shape `[rows, ...]`.
+    """Stack rows of the same datatype and shape into one tensor of shape `[rows, ...]`.
 
     Raises:
-        DecodeError: a row has another shape than the first.
+        DecodeError: a row differs in shape from the first one.
     """
     first = rows[0]
     for number, row in enumerate(rows):
@@ -156,9 +155,9 @@ def stack(rows: Sequence[Tensor]) -> Tensor:
 
 
 def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any, Any]":
-    """Return the array of `tensor`, whose first dimension is 1, repeated to `rows` rows.
+    """Repeat the array of `tensor`, whose first dimension is 1, to `rows` rows.
 
-    The limit protects the gateway's memory. With a shape such as `[4294967296, 0]`, a client can claim any number of
+    The limit protects the gateway's memory: with a shape such as `[4294967296, 0]`, a client can claim any number of
     rows without sending a byte.
 
     Raises:
@@ -172,7 +171,7 @@ def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any,
 
 
 def concatenate(pieces: Sequence[Tensor]) -> Tensor:
-    """Return the tensors concatenated on axis 0.
+    """Concatenate the tensors on axis 0.
 
     Raises:
         DecodeError: a tensor is a scalar, or differs from the first in name, datatype or another dimension.
@@ -190,12 +189,12 @@ def concatenate(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def empty(spec: TensorSpec) -> Tensor:
-    """Return a batch of 0 rows, in which other free dimensions are also 0."""
+    """Return a batch of 0 rows; other free dimensions are also 0."""
     return Tensor(spec.name, spec.datatype, (0, *(max(size, 0) for size in spec.shape[1:])), b"")
 
 
 def without_batch(shape: Shape, what: str) -> Shape:
-    """Return the shape `[1, ...]` without its batch dimension.
+    """Remove the batch dimension from the shape `[1, ...]`.
 
     Raises:
         DecodeError: the number of rows is not 1.

@@ -1,14 +1,14 @@
-"""A cache of model signatures.
+"""A cache of model signatures, one per backend.
 
-The gateway fetches a signature from the backend when it first needs it, and stores it for a minute.
+The gateway fetches a signature from the backend when it is first needed, and stores it for a minute.
 
-The gateway needs the model's signature for a request whose tensors need conversion. The first such request fetches the
-signature, and other requests for the same model wait for it. The cache drops a signature after SECONDS_KEPT, and also
-when an endpoint of the backend recovers, because it might have other models.
+A signature is needed if a request's tensors must be converted. The first such request fetches it, and other requests
+for the same model wait for it. The cache drops a signature after SECONDS_KEPT, and also when an endpoint of the backend
+recovers, because it might have different models.
 
-Another model can take over the name unnoticed, for example when a new version is deployed. The gateway therefore
-queries the signature again when a request does not match it (`confirm`), when the backend refuses a request or its
-response does not match (`doubt`), or when the backend reports another signature to a client (`reported`).
+A different model can take over the name unnoticed, for example when a new version is deployed. The gateway therefore
+queries the signature again when a request does not match it (`confirm`), when the backend rejects a request or its
+response does not match (`doubt`), or when the backend reports a different signature to a client (`reported`).
 """
 
 import asyncio
@@ -29,22 +29,24 @@ from gateway.core.types import Answer, Request, Signature, TensorSpec
 
 SECONDS_KEPT = 60.0
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two signature queries because of mismatched or refused requests, and the maximum time that such
-requests wait for the result. The limit ensures that clients that send wrong requests do not double the server's load.
+"""Minimum time between two signature queries because of mismatched or rejected requests, and the maximum time that
+these requests wait for the result, in seconds. Otherwise clients that send invalid requests would double the server's
+load.
 """
 MOST_KEPT = 1024
-"""Maximum number of stored signatures; limited because clients choose the `config` in the key."""
+"""Maximum number of stored signatures. Limited because clients choose the `config` in the key."""
 
 UNKNOWN = Signature()
 """The signature of every model if the backend's metadata is untrusted."""
 
 LONGEST_CONFIG = 256
-"""If a `config` has more characters (up to `limits.config`), the key contains its digest."""
+"""If a `config` has more characters than this (up to `limits.config`), the key contains its digest."""
 
 Key: TypeAlias = tuple[str, str, str]
-"""The key (model, version, config), with the backend's names.
+"""The key of a signature: model, version and config, with the backend's names.
 
-Only UM-Bridge's signatures depend on a config; for other protocols it is empty."""
+Only UM-Bridge signatures depend on a config; for other protocols, it is empty.
+"""
 
 
 def _uncounted(change: int) -> None:
@@ -53,7 +55,7 @@ def _uncounted(change: int) -> None:
 
 @frozen
 class _Kept:
-    """A signature, its expiry time, and the time of the last query.
+    """A stored signature, its expiry time, and the time of the last query.
 
     `knows_optional` is True if the cache has queried the model's configuration."""
 
@@ -66,11 +68,10 @@ class _Kept:
 class SignatureCache:
     """The signatures of one backend's models.
 
-    The tensors of a one-point protocol get a name and a batch dimension. Its vector of n elements becomes FP64 `[-1,
-    n]`.
+    Tensors of a one-point protocol get a name and a batch dimension: a vector of n elements becomes FP64 `[-1, n]`.
 
-    The cache calls `count_joined` with 1 for each caller that joins a running query for a signature, and with -1 when
-    that caller stops waiting. The backend sees one request for all of these callers."""
+    `count_joined` is called with 1 for each caller that joins a running query, and with -1 when that caller stops
+    waiting. The backend gets only one request for all of these callers."""
 
     def __init__(
         self,
@@ -86,16 +87,16 @@ class SignatureCache:
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._fetching: dict[Key, asyncio.Task[Signature]] = {}
         self._callers: Counter[asyncio.Task[Signature]] = Counter()
-        """Number of callers that wait for a signature that is being fetched."""
+        """The number of callers that wait for a signature that is being fetched."""
 
     def kept(self, key: Key) -> Signature | None:
-        """Return the signature if it is stored."""
+        """Return the signature if it is stored, without a query."""
         entry = self._kept.get(_compact(key))
         return entry.signature if entry is not None and entry.until > self._clock() else None
 
     async def get(self, key: Key) -> Signature:
-        """Return the signature of a model, from its protocol's declaration or from the backend. The result is empty if
-        the backend's metadata is untrusted.
+        """Return the signature of a model, as the protocol declares it or as the backend reports it. The result is
+        empty if the backend's metadata is untrusted.
 
         Raises:
             GatewayError: the backend's error.
@@ -109,9 +110,10 @@ class SignatureCache:
         return await self._fetched_by(key) if known is None else known
 
     async def confirm(self, key: Key) -> bool:
-        """Query the signature again, because a request did not match it, or the backend refused a request that matched.
+        """Query the signature again, because a request did not match it, or because the backend rejected a request that
+        matched.
 
-        Return True if the signature in the cache might now differ from the one that the request was converted for."""
+        Return True if the stored signature might now differ from the one that the request was converted for."""
         if self._traits.models.signature is not None or not self._traits.models.trusted_metadata:
             return False
         compact = _compact(key)
@@ -121,20 +123,20 @@ class SignatureCache:
                 return entry.until > self._clock()
             self._kept[compact] = replace(entry, asked=self._clock())
         try:
-            async with asyncio.timeout(SECONDS_CONFIRMED):  # the client already has an error to report
+            async with asyncio.timeout(SECONDS_CONFIRMED):  # there is already an error to report to the client
                 await self._fetched_by(key)
         except (GatewayError, TimeoutError):
             return False
         return True
 
     def doubt(self, model: str) -> None:
-        """Query the signatures of a model, in all versions, again before the next request. The backend has refused a
-        request, or its response does not match."""
+        """Before the next request, query the signatures of all versions of a model again, because the backend has
+        rejected a request, or its response did not match."""
         self._expire(key for key, entry in self._kept.items() if key[0] == model and not self._is_confirmed(entry))
 
     def reported(self, request: Request, signature: Signature) -> None:
-        """Compare this signature, or this part of one, with the stored signature. The backend sent it to a client that
-        requested metadata. If they differ, the stored signature expires."""
+        """Compare this signature, or part of a signature, which the backend has just reported to a client, with the
+        stored one. If they differ, the stored signature expires."""
         config = request.parameters.get("config", "") if self._traits.wire.points else ""
         key = _compact((request.model, request.version, str(config)))
         entry = self._kept.get(key)
@@ -153,7 +155,7 @@ class SignatureCache:
             self._kept[key] = replace(self._kept[key], until=-inf)
 
     async def _fetched_by(self, key: Key) -> Signature:
-        """Return the signature that the backend reports now. Concurrent callers share one query."""
+        """Query the backend and return the signature. Concurrent callers share one query."""
         fetch = self._fetching.get(key)
         if fetch is None:
             fetch = self._fetching[key] = spawn(self._fetch(key))
@@ -172,11 +174,11 @@ class SignatureCache:
             del fetch  # as in `outlived_by`
 
     async def streams_only(self, key: Key) -> bool:
-        """Return True if, by the model's configuration, each request has a stream of responses, so inference is not
-        possible. Return False if the server has no model configurations.
+        """Return True if, according to the model's configuration, each request gets a stream of responses, so inference
+        is not possible. Return False if the server has no model configurations.
 
-        The first query for the model's operations fetches the configuration, and stores its result with the signature.
-        If STREAM is among the operations, the configuration is known.
+        The first call for a model fetches the configuration, and stores the result with the signature. If STREAM is
+        among the operations, the configuration is already known.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -198,8 +200,8 @@ class SignatureCache:
         return Operation.INFER not in signature.operations
 
     async def ask_optional(self, key: Key) -> None:
-        """Fetch which model inputs are optional, if the server has model configurations, because metadata does not
-        report this. The cache calls this once, when a request lacks inputs.
+        """If the server has model configurations, fetch which of the model's inputs are optional, which metadata does
+        not report. The query is made once, when inputs are missing in a request.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -225,13 +227,13 @@ class SignatureCache:
         self._kept[_compact(key)] = replace(entry, knows_optional=True)
 
     def drop(self, model: str) -> None:
-        """Forget a model, in all versions."""
+        """Drop the signatures of all versions of a model."""
         self._expire(key for key in self._kept if key[0] == model)
         for key in [key for key in self._fetching if key[0] == model]:
             self._fetching.pop(key)
 
     def drop_all(self) -> None:
-        """Forget all models."""
+        """Drop all signatures."""
         self._kept.clear()
 
     async def _fetch(self, key: Key) -> Signature:
@@ -268,7 +270,7 @@ class SignatureCache:
 
 
 def are_same(one: Signature, other: Signature) -> bool:
-    """Return True if both signatures lead to the same conversion of requests. Optional inputs make no difference."""
+    """Return True if both signatures lead to the same conversion of requests. Ignores which inputs are optional."""
     return _are_same_tensors(one.inputs, other.inputs) and _are_same_tensors(one.outputs, other.outputs)
 
 
@@ -283,15 +285,15 @@ def _fitted_to(spec: TensorSpec) -> tuple[object, ...]:
 def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]) -> frozenset[Operation]:
     """Return the operations of a model with this configuration.
 
-    Only Triton has configurations. It streams the responses of every model, and runs inference on all models without
-    decoupled transactions."""
+    Only Triton has configurations. Triton can stream the responses of every model, and supports inference for all
+    models without decoupled transactions."""
     policy = config.get("model_transaction_policy")
     decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
     return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}
 
 
 def _with_optional(inputs: tuple[TensorSpec, ...], config: Mapping[str, object]) -> tuple[TensorSpec, ...]:
-    """Return a model's inputs with this configuration. The configuration specifies which inputs are optional."""
+    """Mark a model's inputs as optional according to its configuration."""
     entries = config.get("input")
     told = [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, list | tuple) else []
     optional = {each.get("name") for each in told if each.get("optional") is True}

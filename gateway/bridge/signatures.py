@@ -1,14 +1,14 @@
-"""The signatures of a route's models. Their sources, in this order:
+"""Determines the signatures of a route's models, from these sources, in this order:
 
-1. The route's `signature`. If it has both inputs and outputs, the gateway does not query the backend. If it has only
-   inputs or only outputs, these override the backend's metadata.
-2. The backend's metadata, through the SignatureCache, if its protocol's metadata is trusted (`Traits.trusted_metadata`,
-   or `trust_metadata` on the backend).
+1. The route's `signature`. If it declares both inputs and outputs, the gateway does not query the backend. If it
+   declares only one of them, this overrides the backend's metadata.
+2. The backend's metadata from the SignatureCache, if the protocol's metadata is trusted (`Traits.trusted_metadata`, or
+   `trust_metadata` on the backend).
 3. For a derivative: the metadata of the derivative model, or the rule in `derivatives`, applied to the base model's
    signature.
 
-An empty signature means that the model's tensors are unknown; the gateway then passes them on with their own datatypes
-and shapes. Signatures here have the backend's names.
+An empty signature means that the model's tensors are unknown; they then keep their own datatypes and shapes. All
+signatures in this module use the backend's names.
 """
 
 from collections import OrderedDict
@@ -28,7 +28,7 @@ from gateway.core.types import Parameters, Request, Signature
 MODEL_WITHOUT_METADATA = frozenset(
     {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
 )
-"""Statuses of responses to a metadata query, from servers that have the model but lack its metadata."""
+"""Statuses with which servers respond to a metadata query if they have the model but no metadata for it."""
 
 
 def is_unknown(signature: Signature) -> bool:
@@ -48,7 +48,7 @@ class RouteSignatures:
         """The fetched signatures, with the route's own tensors."""
         self._last_fetched: Signature | None = None
         self._last = Signature()
-        """The most recent signature; stored because most routes have one model."""
+        """The signature that was used last, because most routes have only one model."""
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
@@ -58,7 +58,7 @@ class RouteSignatures:
         return self._own is not None and bool(self._own.inputs and self._own.outputs)
 
     async def model(self, key: Key) -> Signature:
-        """Return a model's inputs and outputs.
+        """Return the inputs and outputs of a model.
 
         Raises:
             GatewayError: the backend's error.
@@ -74,13 +74,13 @@ class RouteSignatures:
         return self._last
 
     async def confirm(self, key: Key) -> bool:
-        """Query the backend again, like `SignatureCache.confirm`, unless the route declares all tensors."""
+        """Query the backend again (see `SignatureCache.confirm`), unless the route declares all tensors."""
         return not self.are_declared and await self._backend.signatures.confirm(key)
 
     async def with_optional(self, key: Key) -> Signature:
-        """Like `model`, with the optional inputs from the server's configuration of the model.
+        """Return the same as `model`, with inputs marked as optional according to the server's model configuration.
 
-        If the route's `signature` has the inputs, it declares which inputs are optional.
+        If the route's `signature` declares the inputs, it also determines which are optional.
 
         Raises:
             GatewayError: the backend's error.
@@ -90,12 +90,12 @@ class RouteSignatures:
         return await self.model(key)
 
     async def check_undeclared(self, parameters: Parameters, key: Key) -> None:
-        """Check that no member of a schemaless request is a model input that the route's `signature` lacks.
+        """Check that no member of a schemaless request is a model input that is missing in the route's `signature`.
 
-        The gateway would send it as a parameter, which the model does not see.
+        Otherwise it would be sent as a parameter, which the model ignores.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, with the input's name in the text.
+            GatewayError: INVALID_ARGUMENT; the message contains the input's name.
         """
         own, settings = self._own, self._rewrite.settings
         if own is None or not own.inputs:
@@ -115,11 +115,11 @@ class RouteSignatures:
                 raise invalid_input(f"{text}; add it there, with `optional: true` if it may be left out")
 
     async def described(self, key: Key) -> Signature:
-        """Return the signature with the facts that only the backend has: the model's versions, platform and operations.
-        If the route declares all tensors, a server without metadata for the model does not matter.
+        """Return the signature with the facts that only the backend knows: the model's versions, platform and
+        operations. If the route declares all tensors, the server does not need to have metadata for the model.
 
         Raises:
-            GatewayError: the backend's error; NOT_FOUND if the model does not exist.
+            GatewayError: the backend's error, or NOT_FOUND if the model does not exist.
         """
         if not self._backend.traits.models.trusted_metadata:
             return self._override(replace(await self._untrusted(key), inputs=(), outputs=()))
@@ -141,13 +141,13 @@ class RouteSignatures:
         """Check that the backend has the model.
 
         Raises:
-            GatewayError: NOT_FOUND if the backend reports that it does not exist; the backend's error if it cannot be
-                queried.
+            GatewayError: NOT_FOUND if the backend reports that it does not exist; the backend's error if the query
+                fails.
         """
         await self._untrusted(key)
 
     async def _untrusted(self, key: Key) -> Signature:
-        """Return metadata from a backend with untrusted metadata; empty if the backend has no metadata.
+        """Return metadata from a backend whose metadata is untrusted; empty if it has none.
 
         Raises:
             GatewayError: NOT_FOUND if the model or the version does not exist.
@@ -160,7 +160,7 @@ class RouteSignatures:
         except GatewayError as error:
             if error.status in MODEL_WITHOUT_METADATA:
                 return Signature()
-            # grps' C++ server has metadata only for its first model, but lists all models.
+            # The C++ server of grps has metadata only for its first model, but lists all models.
             if error.status is not Status.NOT_FOUND or not await self._lists(model, version):
                 raise
             return Signature()
@@ -173,7 +173,7 @@ class RouteSignatures:
         return metadata
 
     async def _lists(self, model: str, version: str) -> bool:
-        """Return True if the backend can list its models and the list has this model."""
+        """Return True if the backend can list its models and the list contains this model."""
         try:
             entries = await self._backend.handler(Request(Operation.MODELS))
         except GatewayError:
@@ -185,8 +185,8 @@ class RouteSignatures:
         """Return the inputs and outputs of a derivative of the model.
 
         Raises:
-            GatewayError: NOT_FOUND if the model does not exist, UNIMPLEMENTED if it does not claim the operation or
-                nothing shows that it has the derivative model.
+            GatewayError: NOT_FOUND if the model does not exist; UNIMPLEMENTED if it does not claim the operation, or if
+                nothing shows that the derivative model exists.
         """
         if self._backend.traits.wire.derivatives:
             await self._check_claimed(key, operation)
@@ -210,12 +210,12 @@ class RouteSignatures:
     async def check_companion(self, key: Key, operation: Operation) -> None:
         """Check that the derivative model exists.
 
-        If every request names a model, a server with trusted metadata checks that itself.
+        If every request contains a model name, a server with trusted metadata checks this itself.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if the server has one model, or nothing shows that it has the derivative model.
-                The server might then run the base model on the derivative's tensors. NOT_FOUND if the model does not
-                exist. For other errors, see `has_own`.
+            GatewayError: UNIMPLEMENTED if the server has only one model, or if nothing shows that it has the derivative
+                model, because it might then run the base model on the derivative's tensors; NOT_FOUND if the model does
+                not exist. For other errors, see `has_own`.
         """
         models = self._backend.traits.models
         if not models.companions:
@@ -231,14 +231,14 @@ class RouteSignatures:
 
     @property
     def knows_names(self) -> bool:
-        """True if the server runs the model that a request names, and no other model."""
+        """True if the server runs only the model that a request names, never a different one."""
         models = self._backend.traits.models
         return models.named and models.companions and models.trusted_metadata
 
     async def _check_claimed(self, key: Key, operation: Operation) -> None:
         """Raise UNIMPLEMENTED if the server reports that the model does not have the operation.
 
-        If the server does not report operations, the route's own signature is sufficient to request the operation."""
+        If the server does not report operations, a `signature` on the route is sufficient."""
         try:
             claimed = (await self.described(key)).operations
         except GatewayError:
@@ -250,10 +250,10 @@ class RouteSignatures:
             raise unsupported(f"{text}; `translate.derivatives` on the route estimates it")
 
     async def operations(self, key: Key) -> frozenset[Operation]:
-        """Return the operations that the model claims or has derivative models for.
+        """Return the operations that the model claims, or for which it has derivative models.
 
         Raises:
-            GatewayError: NOT_FOUND if the model does not exist; the backend's error if it cannot be queried.
+            GatewayError: NOT_FOUND if the model does not exist; the backend's error if the query fails.
         """
         own = await self._own_operations(key)
         if self._estimated is None or Operation.INFER not in own or not _is_smooth(await self.model(key)):
@@ -261,10 +261,10 @@ class RouteSignatures:
         return own | {*DERIVATIVES}
 
     async def is_estimated(self, key: Key, operation: Operation) -> bool:
-        """Return True if a derivative of the model is computed by finite differences.
+        """Return True if the gateway computes a derivative of the model by finite differences.
 
         Raises:
-            GatewayError: NOT_FOUND if the model does not exist; the backend's error if it cannot be queried.
+            GatewayError: NOT_FOUND if the model does not exist; the backend's error if the query fails.
         """
         settings = self._estimated
         if settings is None:
@@ -272,11 +272,11 @@ class RouteSignatures:
         return operation in settings.replace or not await self.has_own(key, operation)
 
     async def has_own(self, key: Key, operation: Operation) -> bool:
-        """Return True if the model itself claims a derivative, or has a derivative model for it. The result for a
-        derivative model is stored for the same time as signatures.
+        """Return True if the model claims a derivative itself, or has a derivative model for it. The result for a
+        derivative model is stored as long as signatures.
 
         Raises:
-            GatewayError: like `is_estimated`.
+            GatewayError: same as `is_estimated`.
         """
         if self._backend.traits.wire.derivatives:
             return operation in (await self.described(key)).operations
@@ -303,8 +303,8 @@ class RouteSignatures:
         return claimed & {Operation.INFER, Operation.STREAM} | {*offered}
 
     async def _has_companion(self, key: Key, operation: Operation) -> bool:
-        """Return True if the server has a derivative model for the operation, according to the route's settings or the
-        server's metadata."""
+        """Return True if, according to the route's settings or the server's metadata, the server has a derivative model
+        for the operation."""
         models = self._backend.traits.models
         if not models.companions:
             return False
@@ -320,9 +320,8 @@ class RouteSignatures:
         return not self._is_another(signature, companion, operation)
 
     async def _shows(self, companion: Key) -> bool:
-        """Return True if a server with untrusted metadata lists one of its models with the derivative model's name, in
-        the model's metadata or in its list. A response alone is not sufficient, because some servers respond for any
-        name."""
+        """Return True if a server with untrusted metadata reports the derivative model's name, in the model's metadata
+        or in its model list. A response alone is not sufficient, because some servers respond to any name."""
         model, version, _ = companion
         if not self._backend.traits.models.metadata_parts:
             return False
@@ -337,8 +336,8 @@ class RouteSignatures:
         return await self._lists(model, version)
 
     def _is_another(self, signature: Signature, companion: Key, operation: Operation) -> bool:
-        """Return True if the server describes a model other than the requested one, as a server with one model that
-        accepts any name does. A derivative model that the route names can have another name on its server."""
+        """Return True if the server describes a different model than the requested one, as servers do that have one
+        model and accept any name. A derivative model that the route names can have a different name on its server."""
         return signature.name not in ("", companion[0]) and operation not in self._companions
 
 
@@ -347,11 +346,11 @@ def _lacks(key: Key, operation: Operation, why: str) -> GatewayError:
 
 
 _NO_COMPANION = frozenset({Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT})
-"""The statuses of responses from servers without a derivative model."""
+"""The statuses with which servers respond if they do not have a derivative model."""
 
 
 def _is_smooth(signature: Signature) -> bool:
-    """Return True if an input and an output are floats, so differentiation is possible."""
+    """Return True if at least one input and one output are float tensors, so differentiation is possible."""
     return all(
         any(spec.datatype.kind is Kind.FLOAT for spec in specs) for specs in (signature.inputs, signature.outputs)
     )

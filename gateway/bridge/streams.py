@@ -1,4 +1,5 @@
-"""`translate: {stream: ...}` makes one response from a model's stream, for clients that expect one response."""
+"""Implements `translate: {stream: ...}`, which combines a model's stream into one response for clients that expect
+one."""
 
 from collections.abc import AsyncIterator
 
@@ -12,7 +13,7 @@ async def last(responses: AsyncIterator[Response], backend: str) -> Response:
     """Return the last response of a stream.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output) if the stream has no response.
+        GatewayError: INTERNAL (invalid-output) if the stream contains no response.
     """
     found: Response | None = None
     async for response in responses:
@@ -23,11 +24,11 @@ async def last(responses: AsyncIterator[Response], backend: str) -> Response:
 
 
 async def collect(responses: AsyncIterator[Response], backend: str, limit: int) -> Response:
-    """Return one response with the outputs of all responses, concatenated on axis 0.
+    """Return one response that contains the outputs of all responses, concatenated on axis 0.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output) if the stream has no response, or its outputs differ in more than axis
-            0; RESOURCE_EXHAUSTED if they have more than `limit` bytes together.
+        GatewayError: INTERNAL (invalid-output) if the stream contains no response, or if its outputs differ in more
+            than axis 0; RESOURCE_EXHAUSTED if the outputs have more than `limit` bytes in total.
     """
     found: list[Response] = []
     size = 0

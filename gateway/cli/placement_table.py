@@ -21,7 +21,7 @@ class PlacementTable:
 
 def placement_table(placed: Mapping[str, Any], calls: Mapping[str, float] | None) -> PlacementTable:
     """Return a table of a backend's placement, which is in the format of `/api/placement`. `calls` contains the calls
-    per second for each model. It is None if they are unknown, for example because no gateway runs."""
+    per second for each model, or is None if they are unknown, for example because no gateway runs."""
     servers: Sequence[Mapping[str, Any]] = placed["servers"]
     head = ["model", "versions", "copies"]
     if calls is not None:

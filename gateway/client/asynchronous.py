@@ -54,7 +54,7 @@ class AsyncClient:
 
     - `timeout`: Maximum duration of a call, in seconds, including the wait for a connection, but not the wait for its
       turn. For a stream, the maximum wait for each response. None: no limit. If the client sends this limit to the
-      server, it waits up to half a second longer, so that the server can explain a timeout.
+      server, it waits up to half a second longer, because the server can then explain a timeout.
     - `headers`: Headers of every request (gRPC: metadata). `key`: An API key. The client sends it as `Authorization:
       Bearer KEY`, or over brpc in brpc's field for credentials. MIP supports neither `headers` nor `key`.
     - `tls`: The CA, certificates and names for TLS. Setting it enables TLS. So does `+tls` in the address, with the

@@ -120,7 +120,7 @@ QUESTION_SECONDS = 2.0
 pings."""
 
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-"""Statuses of a gateway that is busy or starting; such a response does not identify it as a gateway."""
+"""Statuses of a gateway that is busy or starting; a response with one of them does not identify it as a gateway."""
 
 
 class ModelServer:

@@ -214,10 +214,10 @@ def seconds_until_next(error: ClientError, tries: int) -> float | None:
     """Return the seconds to wait before the next attempt, after `tries` attempts. Return None if another attempt would
     not help, or might run the model twice.
 
-    The server specifies the time. If it does not, the time doubles with each attempt. The client adds up to 10%, so
-    that calls which the server refused at the same time are not repeated at the same time. If a call waited for a free
-    slot until its deadline, the gateway's timeout error also specifies a time, because the gateway never sent the
-    call."""
+    The server specifies the time. If it does not, the time doubles with each attempt. The client adds up to 10%,
+    because calls that the server refused at the same time should not be repeated at the same time. If a call waited for
+    a free slot until its deadline, the gateway's timeout error also specifies a time, because the gateway never sent
+    the call."""
     named = error.retry_after
     if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):
         if error.sent or tries > MOST_CONNECTION_TRIES:

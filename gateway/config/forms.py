@@ -50,7 +50,7 @@ class ExchangeConfig(Keys):
     headers: Mapping[Name, JsonValue] = {}
     """Additional request headers, as templates."""
     query: Mapping[Name, JsonValue] = {}
-    """Query parameters of the request, as templates. They can contain tensors."""
+    """Query parameters of the request, as templates, which can contain tensors."""
     request_type: Name = "application/json"
     """Media type of the request body, which determines how the gateway serializes the body."""
     request: JsonValue = None

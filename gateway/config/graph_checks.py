@@ -147,7 +147,7 @@ def _always_taken(graph: Graph) -> Iterator[GraphStep]:
 
 
 def _graphs_called(graph: Graph, models: Mapping[str, Graph]) -> dict[str, Location]:
-    """Return the graphs that a graph calls, each with the location of a call."""
+    """Return the graphs that a graph calls, with the location of one call for each."""
     calls = ((graph_called(model, models), location) for location, _, model in _calls(graph))
     return {name: location for name, location in calls if name is not None}
 

@@ -709,7 +709,7 @@ class Config(Keys):
 
     @property
     def references(self) -> dict[str, str]:
-        """Values from files and environment variables, each with the reference in the configuration file that it
+        """Values from files and environment variables, and the reference in the configuration file that each value
         replaced."""
         return self._references
 

@@ -36,7 +36,7 @@ def load_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def unused_load_keys(location: Location, backend: BackendConfig) -> Iterator[tuple[Location, str]]:
-    """Return the keys without effect, each with the reason."""
+    """Return the keys without effect, with the reason for each."""
     load = backend.load
     if backend.balance != LEAST_LOAD:
         if load is not None:

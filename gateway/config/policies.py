@@ -1,4 +1,4 @@
-"""The key `policies`: an ordered list of maps, each with a single key, the policy's name. The value is the policy's
+"""The key `policies`: an ordered list of maps. Each map has a single key, the policy's name; the value is the policy's
 settings."""
 
 from collections.abc import Mapping

@@ -87,7 +87,7 @@ def _by_policies(route: RouteConfig, config: Config) -> Iterator[str]:
 
 
 def _by_payload_log(route: RouteConfig, config: Config) -> Iterator[str]:
-    """Yield the payload log's key for a logged route. All calls on such a route are decoded: if only the logged calls
+    """Yield the payload log's key for a logged route. All calls on a logged route are decoded: if only the logged calls
     were decoded, malformed calls would fail at random."""
     log = config.log.payloads
     if log is None:

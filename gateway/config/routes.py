@@ -159,7 +159,7 @@ class RouteConfig(Keys):
     same protocol. Use this key for HTTP interfaces that an operator defines (grps: `customized_predict_http`). The
     gateway checks only message sizes."""
     signature: RouteSignature | None = None
-    """The model's tensors, instead of those in the backend's metadata."""
+    """The model's tensors, which replace the backend's metadata."""
     translate: Annotated[TranslateSettings, Declared(TranslateSettings, _FORMS, _CHECKS)] = Field(
         default_factory=TranslateSettings
     )

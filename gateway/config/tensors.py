@@ -72,7 +72,7 @@ InputSpecs = Annotated[
 
 
 class SignatureConfig(Keys):
-    """The model's inputs and outputs, instead of those in the backend's metadata."""
+    """The model's inputs and outputs, which replace the backend's metadata."""
 
     inputs: InputSpecs = ()
     """Inputs, in order. Default: the inputs in the metadata."""

@@ -38,8 +38,8 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn about engines whose programs are missing. This is not an error, because users can check a configuration on a
-    machine without access to the cluster."""
+    """Warn about engines whose programs are missing. A missing program is not an error, because users can check a
+    configuration on a machine without access to the cluster."""
     for name, backend in config.backends.items():
         missing = backend.servers and catalog.why_not_engine(backend.servers.engine)
         if missing:

@@ -58,8 +58,8 @@ class Datatype(StrEnum):
 
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
-"""The members that the code compares every tensor with. They are constants because in Python 3.11 a lookup in the class
-takes ten times as long."""
+"""The members that the code compares every tensor with. The members are constants because in Python 3.11 a lookup in
+the class takes ten times as long."""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 

@@ -134,8 +134,8 @@ class Deadlines:
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
-"""The Deadlines that were used last, and their event loop. They are one value because several threads can each have a
-loop."""
+"""The Deadlines that were used last, and their event loop, as one value because several threads can each have a loop.
+"""
 
 
 def deadlines() -> Deadlines:

@@ -38,8 +38,8 @@ WORDS = {each: each.value for each in Operation}
 takes."""
 
 INFER, STREAM = Operation.INFER, Operation.STREAM
-"""The members that the code compares every request with. They are constants because in Python 3.11 a lookup in the
-class takes ten times as long."""
+"""The members that the code compares every request with. The members are constants because in Python 3.11 a lookup in
+the class takes ten times as long."""
 
 SERVER_OPERATIONS = frozenset(
     {
@@ -104,6 +104,5 @@ CONFIG_FROM_METADATA = "gateway_from_metadata"
 """The parameter that marks a model's configuration (Operation.CONFIG) as written by a gateway, from the model's
 metadata.
 
-In such a configuration, `max_batch_size` means that first dimensions are batches. In contrast to a Triton
-configuration, it does not mean that rows are independent.
-"""
+In this configuration, `max_batch_size` means that first dimensions are batches. In contrast to a Triton configuration,
+it does not mean that rows are independent."""

@@ -96,7 +96,7 @@ ANY_ORIGIN = "*"
 
 @frozen
 class CrossOrigin:
-    """The web pages that can read a listener's HTTP responses in a browser: pages from `origins`. They can send
+    """The web pages that can read a listener's HTTP responses in a browser: pages from `origins`. These pages can send
     `headers` (lower case) and, if `credentials` is True, certificates and cookies. Browsers cache these permissions for
     `max_age` seconds."""
 
@@ -184,8 +184,8 @@ class Wire:
     """True if a parameter can be any JSON value (`core.types.NestedJson`)."""
     own_parameters: frozenset[str] = frozenset()
     """Parameters of requests, responses and tensors for message content that other protocols cannot represent, such as
-    `core.types.ATTACHMENT`. If only one of the two protocols of a call supports such a parameter, the gateway refuses
-    the message."""
+    `core.types.ATTACHMENT`. If only one of the two protocols of a call supports the parameter, the gateway refuses the
+    message."""
     rows: Rows = Rows.FREE
     points: bool = False
     """True if one call is one point, so every tensor is a vector. In this case, `rows` is ONE."""
@@ -218,7 +218,7 @@ class Models:
     False for a protocol without INT64, because derivative models accept tensor positions as INT64."""
     one_at: Callable[[str], bool] | None = None
     """Returns whether the server at an endpoint (its address as configured) has a single model and ignores the model
-    names in requests. Backends with such a server have no `companions`."""
+    names in requests. Backends with a server of this kind have no `companions`."""
     ready_as_a_whole: bool = False
     """True if a server reports readiness only for the server as a whole.
 
@@ -331,8 +331,8 @@ class Framing:
     """Returns the size of the message's own head, which follows the header, limited by `limits.headers`.
 
     If a message is larger than `limits.message`, the transport passes only the head to the codec, and drops the rest on
-    arrival. The codec refuses the message, and the stream continues. If this function is None, such a message ends the
-    stream."""
+    arrival. The codec refuses the message, and the stream continues. If this function is None, a message above the
+    limit ends the stream."""
     stopping: Callable[[Message], GatewayError | None] | None = None
     """Returns the error if a reply says that the server is stopping and did not run the request; None for other
     replies. If there is an error, the gateway sends the request to another endpoint, and does not use the connection
@@ -401,7 +401,7 @@ class HttpBinding:
     stream_framing: StreamFraming | None = None
     """Finds where messages start and end in a streamed body; None if the protocol does not stream bodies."""
     passthrough: "Protocol | None" = None
-    """The variant of the protocol for `passthrough` routes. It does not decode content, and treats requests as
+    """The variant of the protocol for `passthrough` routes, which does not decode content, and treats requests as
     streams."""
     is_passthrough: bool = False
     """True if this is the `passthrough` of another protocol."""
@@ -545,16 +545,15 @@ class Protocol:
     The version is empty unless the traits have `versions` and not `joined_versions`. Raises GatewayError if the
     protocol cannot represent the name."""
     encode_end: Callable[[Request], Message | None] | None = None
-    """Returns the message that ends a stream of responses, if the protocol has such a message and the client requested
-    it."""
+    """Returns the message that ends a stream of responses, if the protocol defines one and the client requested it."""
     parsed_size: Callable[[Message], int] | None = None
     """Returns the number of bytes of a message that the decoder parses, without raw tensor data, which it only
     references.
 
     The gateway decodes a message in a thread only if this number is large. If it is None, all bytes are parsed."""
     emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
-    """The values that a listener's key `flavor` can have, each with the variant of the protocol that emulates this
-    server for clients.
+    """The values that a listener's key `flavor` can have, and for each value, the variant of the protocol that emulates
+    this server for clients.
 
     A listener without `flavor` uses the protocol itself."""
 
@@ -601,8 +600,8 @@ class Protocol:
 def without_codec(
     name: str, binding: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
-    """Return a Protocol whose five functions raise NotImplementedError. It is for the gateway's internal requests,
-    which have no message, and for listeners that respond without creating a Request."""
+    """Return a Protocol whose five functions raise NotImplementedError, for the gateway's internal requests, which have
+    no message, and for listeners that respond without creating a Request."""
 
     def refuse(*_: object) -> Any:
         raise NotImplementedError(f"{name} has no codec")

@@ -309,7 +309,7 @@ class Record(Struct, gc=False, eq=False):
             self.cache, self.cache_age = outcome, max(self.cache_age, age)
 
     def of_batch(self) -> "Record":
-        """Return a record for the batch that starts with this request. It has the same id, but no observers and no
+        """Return a record for the batch that starts with this request, with the same id, but without observers and
         trace."""
         of_listener = replace(self.of_listener, observers=())
         return Record(self.listener, self.in_protocol, received=monotonic(), id=self.id, of_listener=of_listener)

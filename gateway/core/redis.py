@@ -1,5 +1,5 @@
-"""Check the URL of a Redis or Valkey server, and create a pool of connections to it. This module opens no connection.
-It imports the package `redis` only if the configuration contains such a URL."""
+"""Check the URL of a Redis or Valkey server, and create a pool of connections to it. This module opens no connection,
+and imports the package `redis` only if the configuration contains the URL of a server."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING

@@ -108,7 +108,7 @@ class Message(Struct, frozen=True):
     - `joinable`: True if the request in this message can be part of a batch; False if the message contains call options
       that the batch would lose.
     - `further`: Additional headers for a backend that differ in each request: the request id and the trace context.
-      They are separate because connectors cache the encoded `headers`, which many requests share.
+      These headers are separate because connectors cache the encoded `headers`, which many requests share.
     """
 
     method: str = ""
@@ -161,7 +161,7 @@ def bytes_of(message: Message) -> int:
 
 
 class ReplyMessage(Message, frozen=True):
-    """A reply from an endpoint. `close` closes the connection of the reply. It is None if the connection closes anyway,
+    """A reply from an endpoint. `close` closes the connection of the reply, or is None if the connection closes anyway,
     or is shared with other exchanges."""
 
     close: Callable[[], None] | None = None

@@ -1,7 +1,7 @@
 """Replies that come from a web server or a proxy instead of a model server: error pages, redirects, and errors without
 a message.
 
-Their bodies do not help clients, and do not identify the server. `exchange.ask` reports such a reply with a message
+Their bodies do not help clients, and do not identify the server. `exchange.ask` reports these replies with a message
 from this module, after the backend's name and address.
 """
 

@@ -216,8 +216,8 @@ class Counters:
 
 
 def _is_listed(kind: RequestKind) -> bool:
-    """Return True if the list of errors includes requests of this kind. It includes a failed step, because only that
-    entry contains the backend and the endpoint. It does not include a step that was cancelled with its graph."""
+    """Return True if the list of errors includes requests of this kind. The list includes a failed step, because only
+    that entry contains the backend and the endpoint, but not a step that was cancelled with its graph."""
     return kind.status != OK and bool(kind.listener or kind.status != Status.CANCELLED.name)
 
 

@@ -39,8 +39,8 @@ class FinishedRecords:
         """The RequestKind of each request, and its fields in OWN, one request after the other; None for requests in
         `_failed`."""
         self._failed: list[tuple[int, Record]] = []
-        """Failed requests, with their positions. They are read later, because if the client disconnects, the duration
-        of its call is recorded after the call's end."""
+        """Failed requests, with their positions. The requests are read later, because if the client disconnects, the
+        duration of its call is recorded after the call's end."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
         """The unread batches with the readers that have not read them, in order."""
         self._is_timed = False

@@ -60,8 +60,8 @@ class RecentRequest(Struct, frozen=True):
 
 
 class RecentRequests:
-    """The last MOST_RECENT requests, and separately the last MOST_RECENT failed requests, so that successful requests
-    do not push out failed ones. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored
+    """The last MOST_RECENT requests, and separately the last MOST_RECENT failed requests, which successful requests
+    therefore do not push out. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored
     separately."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A budget for the additional calls that a policy makes."""
+"""A budget for the additional calls that a policy makes, such as retries."""
 
 from collections.abc import Callable
 
@@ -6,15 +6,15 @@ SECONDS = 10.0
 """The length of one interval, in seconds. The calls of the current and the previous interval count."""
 
 _LOOK = 8
-"""Number of calls after which the budget reads the clock. The budget also reads the clock before it allows an
-additional call."""
+"""Number of calls after which the budget reads the clock. It also reads the clock before it allows an additional
+call."""
 
 
 class Budget:
-    """The number of additional calls that a policy can make: at most `share` for each client call of the last 10 to 20
-    s, plus `least`.
+    """Limits the additional calls that a policy makes: at most `share` for each client call of the last 10 to 20 s,
+    plus `least`.
 
-    If there were no budget, a server that fails because it is overloaded would get several times as many calls."""
+    Without a budget, a server that fails because it is overloaded would get several times as many calls."""
 
     __slots__ = ("_begin", "_calls", "_clock", "_earlier", "_share", "_spent", "least")
 
@@ -25,7 +25,7 @@ class Budget:
         self._begin = clock()
         self._calls = self._spent = 0
         self._earlier = 0.0
-        """The unused part of the previous interval's share; negative if more was used."""
+        """The unused part of the previous interval's share. Negative if more was used."""
 
     def add_call(self) -> None:
         """Count one client call."""

@@ -8,9 +8,9 @@ The policy needs `safe: true` on the backend. Calls of sequences, streams, and m
 not stored.
 
 A call without a stored response runs in its own task, a SharedCall. The task continues while at least one caller waits
-for the response, even if the first caller has left. The first call sets the deadline, which is sent to servers that
-accept deadlines. If that deadline ends the call, or if the server refused the first caller, the next waiting call
-starts it again.
+for the response, even if the first caller has disconnected. The first caller's deadline applies, and is sent to servers
+that accept deadlines. If that deadline ends the call, or if the server has rejected the first caller, the next waiting
+caller repeats the call.
 """
 
 import asyncio
@@ -53,13 +53,13 @@ METRICS = (
 )  # fmt: skip
 
 LARGE = 2**20
-"""Size of tensors, in bytes, above which a thread hashes or copies them. Hashing this size takes 0.6 ms, or 3 ms on a
-processor without instructions for SHA-256."""
+"""Size of tensors, in bytes, above which they are hashed or copied in a thread. Hashing this size takes 0.6 ms, or 3 ms
+on a processor without SHA-256 instructions."""
 SLACK = 0.1
-"""Seconds by which a server that received a deadline can end the call early."""
+"""How early, in seconds, a server that knows the deadline might end the call."""
 
 _OF_CLIENT = frozenset({Reason.RATE_LIMITED, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED})
-"""Reasons for which a server can refuse one client but not another."""
+"""Reasons for which a server can reject one client but not another."""
 
 _CACHED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 _CACHE_CONTROL = b"cache-control"
@@ -98,11 +98,11 @@ class Settings(Documented):
 
 
 class SharedCall:
-    """A call in flight that a cache shares between all equal calls (single-flight).
+    """A call in flight that a cache shares among all equal calls (single-flight).
 
-    - `leader`: the request of the call.
-    - `waiting`: the futures of the calls that wait for the response, or for the error as a value, in their order of
-      arrival. Each call has its own future, because this costs less than `asyncio.shield`.
+    - `leader`: the request that is sent.
+    - `waiting`: the futures of the calls that wait for the response, or for the error as a value, in order of arrival.
+      Each call has its own future, which costs less than `asyncio.shield`.
     - `waits`: the times that calls spend in queues.
     """
 
@@ -117,37 +117,37 @@ class SharedCall:
 
     @property
     def is_awaited(self) -> bool:
-        """True if a call waits for the response."""
+        """True if a call is still waiting for the response."""
         return any(not each.done() for each in self.waiting)
 
     def tell(self, found: Answer | Exception) -> None:
-        """Give all waiting calls the response or the error."""
+        """Give the response or the error to all waiting calls."""
         for each in self.waiting:
             if not each.done():
                 each.set_result(found)
 
     def ended(self, task: "asyncio.Task[None]") -> None:
-        """Handle the end of the task. If the task was cancelled from outside, for example because the gateway stops,
+        """Handle the end of the task. If it was cancelled from outside, for example because the gateway is stopping,
         cancel all waiting calls."""
         if task.cancelled():
             for each in self.waiting:
                 each.cancel()
 
     def is_ended_by_leader(self, error: Exception) -> bool:
-        """Return True if the call failed only because the deadline of `leader` passed."""
+        """Return True if the call failed only because the deadline of `leader` has passed."""
         if not isinstance(error, GatewayError) or error.status is not Status.DEADLINE_EXCEEDED:
             return False
         deadline = self.leader.deadline
         return deadline is not None and asyncio.get_running_loop().time() >= deadline - SLACK
 
     def is_refused_to_leader(self, error: Exception, request: Request) -> bool:
-        """Return True if the call failed because of its caller, and `request` has another caller."""
+        """Return True if the call failed because of its caller, and `request` comes from a different caller."""
         is_of_client = isinstance(error, GatewayError) and error.reason in _OF_CLIENT
         return is_of_client and request.client != self.leader.client
 
 
 class Cache(PolicyState):
-    """The responses that a policy `cache` stores for equal calls, and its calls in flight."""
+    """The state of a policy `cache`: stored responses, and calls in flight."""
 
     keeps_answers = True
 
@@ -170,15 +170,15 @@ class Cache(PolicyState):
             self.store, self.outcomes = before.store, before.outcomes
 
     def clear(self) -> None:
-        """Remove all responses, because the servers might have different models now. Calls in flight continue for their
-        waiting callers, and their responses are not stored."""
+        """Remove all responses, because the servers might now have different models. Calls in flight continue for their
+        waiting callers, but their responses are not stored."""
         self.store.clear()
         self._flights.clear()
         if self._redis:
             self._redis.forget()
 
     async def call(self, handler: Handler, request: Request, reach: MessageReach) -> Answer:
-        """Return the response of `handler`, a stored response, or the response of an equal call in flight."""
+        """Return a stored response, the response of an equal call in flight, or the response of `handler`."""
         control = request.headers.first.get(_CACHE_CONTROL)
         if control is not None and b"no-store" in control.lower():
             return await handler(request)
@@ -217,7 +217,7 @@ class Cache(PolicyState):
         flight.task.add_done_callback(flight.ended)
         answer = await self._wait(key, flight)
         if isinstance(answer, Exception):
-            raise _copy(answer)  # text that is added for one client is not for the others
+            raise _copy(answer)  # text that is added for one client must not reach the others
         return answer
 
     async def _wait(self, key: bytes, flight: SharedCall) -> Answer | Exception:
@@ -230,11 +230,11 @@ class Cache(PolicyState):
             del flight.waiting[future]
             flight.waits.note(joined, go_on=flight.is_awaited)
             if not flight.waiting and not flight.task.done():
-                self._land(key, flight)  # an equal call that arrives now starts another flight
+                self._land(key, flight)  # an equal call that arrives now starts a new SharedCall
                 flight.task.cancel()
 
     async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
-        """Make the call, and give the result to the waiting calls."""
+        """Run the call, and give the result to the waiting calls."""
         try:
             found = await self._asked(key, handler, request)
         finally:
@@ -242,8 +242,8 @@ class Cache(PolicyState):
         flight.tell(found)
 
     async def _asked(self, key: bytes, handler: Handler, request: Request) -> Answer | Exception:
-        """Return the response, or the error as a value, because possibly all callers have left and cannot retrieve an
-        exception."""
+        """Return the response, or the error as a value. If all callers have disconnected, an exception would never be
+        retrieved."""
         generation, epoch = self.store.generation, None
         try:
             if self._redis is not None:
@@ -280,8 +280,8 @@ class Cache(PolicyState):
         record.cached(outcome, age)
 
     def status(self) -> Mapping[str, object]:
-        """Return the cache's content, the outcomes of calls, the reasons for removed responses, and whether Redis
-        responds, if it is used."""
+        """Return the size of the content, the outcomes of calls, the reasons for removed responses and, if Redis is
+        used, whether it responds."""
         store = self.store
         shown: dict[str, object] = {
             "answers": len(store),
@@ -305,7 +305,7 @@ class Cache(PolicyState):
 
 
 def _key(request: Request, reach: MessageReach) -> bytes:
-    """Return the cache key, including the parts of the client's message that reach the servers."""
+    """Return the key of a request in the cache, including the parts of the client's message that reach the servers."""
     more: tuple[object, ...] = ()
     if reach.is_unfitted:
         more = (request.protocol,)
@@ -317,8 +317,8 @@ def _key(request: Request, reach: MessageReach) -> bytes:
 
 
 def _copy(error: Exception) -> Exception:
-    """Return a copy of a call's error for another waiting call, because an exception that is raised several times in
-    parallel would share one traceback."""
+    """Return a copy of a call's error for another waiting call. If one exception were raised by several calls in
+    parallel, their tracebacks would be mixed."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.args = error.args
@@ -329,7 +329,7 @@ state = ShownStates(Cache)
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """Return `handler`: streams pass through."""
+    """Return `handler` itself, because streams pass through."""
     return handler
 
 
@@ -337,9 +337,10 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Return a Handler that calls `handler` once for equal calls.
 
     The Handler raises:
-        GatewayError: the error of `handler`."""
+        GatewayError: raised by `handler`.
+    """
     cache = state(settings)
-    # Done once for all Handlers of the entry.
+    # Do this once for all Handlers of the entry.
     context.hidden_state(settings, lambda: context.on_new_models(cache.clear))
     may_repeat, reach = context.may_repeat, context.reach
 

@@ -1,4 +1,4 @@
-"""The request keys of a `cache`, and its store of responses, with limits in bytes and in seconds."""
+"""The request keys of a `cache`, and its store of responses, which is limited in bytes and in seconds."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -10,27 +10,27 @@ from gateway.core.frozen import field_names, frozen, replace
 from gateway.core.types import NO_HEADERS, Buffer, Message, Parameters, Request, Response
 
 LARGEST_SHARE = 8
-"""A response can take at most this part of the store: 1/8."""
+"""A response can use at most 1/8 of the store."""
 
 ENTRY_BYTES = 1200
-"""Bytes that an entry takes in addition to its tensors and texts, as measured in
+"""Bytes that an entry uses in addition to its tensors and texts, as measured in
 tests/policies/test_cached_answers.py."""
 TENSOR_BYTES = 500
-"""Bytes that a tensor of an entry takes in addition to its data and texts."""
+"""Bytes that a tensor in an entry uses in addition to its data and texts."""
 
 _OF_MESSAGE = frozenset(field_names(Message))
 
 
 def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
-    """Return the digest (SHA-256) of everything in `request` that a server gets, and of `more`. Two requests have the
-    same key only if a server could not distinguish them.
+    """Return the SHA-256 digest of everything in `request` that a server gets, and of `more`. Two requests have the
+    same key only if a server cannot distinguish them.
 
     Tensors are compared as bytes: 0.0 and -0.0 differ, as do two NaNs with different payloads. The key excludes the
-    caller, the time, the id and the deadline. On most processors, which have instructions for SHA-256, it is the
-    fastest strong hash (1.9 GB/s; BLAKE2b: 1.3 GB/s)."""
+    caller, the time, the id and the deadline. SHA-256 is the fastest strong hash on most processors, which have
+    instructions for it (1.9 GB/s; BLAKE2b: 1.3 GB/s)."""
     inputs, translate = request.inputs, request.translate
-    # `repr` of texts and numbers in tuples is unambiguous and fast. It includes the size of each tensor, so bytes of
-    # one tensor cannot pass for bytes of the next.
+    # `repr` of tuples of texts and numbers is unambiguous and fast. It includes the size of each tensor, so bytes of
+    # one tensor cannot be mistaken for bytes of the next.
     head = repr(
         (
             request.operation.value,
@@ -63,8 +63,8 @@ def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
 
 
 def form_of_message(origin: Message | None) -> tuple[object, ...]:
-    """Return the codec's notes about a client message that are not in the message itself, such as the payload of grps,
-    which a grps server also gets."""
+    """Return the codec's notes about a client message that reach the server but are not in the canonical request, such
+    as the payload format of grps."""
     if origin is None or type(origin) is Message:
         return ()
     noted = [name for name in field_names(type(origin)) if name not in _OF_MESSAGE]
@@ -77,7 +77,7 @@ def _sorted(parameters: Parameters) -> list[tuple[str, object]]:
 
 def own_copy(response: Response) -> Response:
     """Return `response` with its own copy of the data. Views of a received body would keep the whole body in memory,
-    and the memory budget would count the body as in flight."""
+    and the memory limit would count the body as in flight."""
     origin = response.origin
     if origin is not None and origin.parts:
         origin = replace(origin, parts=(), headers=NO_HEADERS)  # a codec's notes, without the message
@@ -86,12 +86,12 @@ def own_copy(response: Response) -> Response:
 
 
 def _copied(data: Buffer) -> Buffer:
-    # numpy, and not bytes(), which blocks other threads while it copies much data.
+    # Use numpy, because bytes() blocks other threads while it copies large data.
     return data if type(data) is bytes else np.frombuffer(data, np.uint8).copy().data
 
 
 def size_of(response: Response) -> int:
-    """Return the bytes that `response`, an `own_copy`, takes in a store."""
+    """Return the number of bytes that `response`, an `own_copy`, uses in a store."""
     size = ENTRY_BYTES + _text_sizes((response.model, response.version)) + _size_of_parameters(response.parameters)
     if response.origin is not None:
         size += sum(len(each) for each in map(repr, form_of_message(response.origin))) + TENSOR_BYTES
@@ -110,7 +110,7 @@ def _text_sizes(texts: Iterable[str]) -> int:
 
 @frozen
 class CachedAnswer:
-    """A response, its `size` in the store, and the time when it was `made`, in seconds on the store's clock."""
+    """A response, its `size` in the store, and the time when it was `made`, on the store's clock."""
 
     response: Response
     size: int
@@ -118,8 +118,8 @@ class CachedAnswer:
 
 
 class AnswerStore:
-    """Responses by the keys of their requests. If the responses would take more than `capacity` bytes, the least
-    recently used responses are evicted (LRU). Responses older than `seconds` are not returned."""
+    """Responses by request key. If they would use more than `capacity` bytes, the least recently used ones are evicted
+    (LRU). Responses older than `seconds` are not returned."""
 
     def __init__(self, capacity: int, seconds: float, clock: Callable[[], float]) -> None:
         self.capacity = capacity
@@ -127,11 +127,10 @@ class AnswerStore:
         self.bytes = 0
         self.evicted = self.expired = self.too_large = self.cleared = 0
         self.generation = 0
-        """Number of times that the store was cleared. A response whose request started in an earlier generation is not
-        stored."""
+        """How often the store was cleared. A response whose request started in an earlier generation is not stored."""
         self._clock = clock
         self._answers: OrderedDict[bytes, CachedAnswer] = OrderedDict()
-        """The most recently used response is last."""
+        """The entries; the most recently used one is last."""
         self._by_age: OrderedDict[bytes, None] = OrderedDict()
         """The keys in order of insertion; the oldest is first."""
 
@@ -139,7 +138,7 @@ class AnswerStore:
         return len(self._answers)
 
     def get(self, key: bytes) -> tuple[Response, float] | None:
-        """Return the response and its age in seconds, or None if the store has no response."""
+        """Return the response and its age in seconds, or None if the store does not contain it."""
         found = self._answers.get(key)
         if found is None:
             return None
@@ -170,7 +169,7 @@ class AnswerStore:
         self.bytes += size
 
     def clear(self) -> None:
-        """Remove all responses, and do not store responses of calls that are in flight now."""
+        """Remove all responses. Responses to calls that are in flight now are not stored."""
         self.generation += 1
         self.cleared += 1
         self._answers.clear()

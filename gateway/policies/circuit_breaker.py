@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 FAIR_SECONDS = 1.0
 """Minimum time, in seconds, that a call must have run to count as failed if the client's own deadline ended it.
-Otherwise clients with short deadlines could make a model unavailable for other clients."""
+Otherwise clients with short deadlines could make a model unavailable for others."""
 _SLACK = 0.005
 _LONGEST_SHOWN_NAME = 100
 
@@ -54,7 +54,7 @@ class Settings(Documented):
 
 
 class CircuitBreaker(PolicyState):
-    """The circuits of one entry of `policies:`."""
+    """The circuits of one `circuit_breaker` entry under `policies:`."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         self.place = "circuit_breaker"
@@ -78,8 +78,8 @@ class CircuitBreaker(PolicyState):
         return answer
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses of `handler`, unless the circuit is open. A trial succeeds at its first response; any
-        other stream succeeds when it ends."""
+        """Yield the responses of `handler`, unless the circuit is open. A trial succeeds with its first response, any
+        other stream when it ends."""
         model = request.model, request.version
         epoch, began = self._admit(model), self._clock()
         is_first = True
@@ -90,7 +90,7 @@ class CircuitBreaker(PolicyState):
                         epoch, is_first = self._circuits.responded(model, epoch), False
                     yield response
                     began = self._clock()
-        except GeneratorExit:  # the client has left
+        except GeneratorExit:  # the client has disconnected
             self._circuits.succeeded(model, epoch)
             raise
         except BaseException as error:
@@ -106,7 +106,7 @@ class CircuitBreaker(PolicyState):
         return epoch
 
     def _note(self, model: tuple[str, str], epoch: int, request: Request, began: float, error: BaseException) -> None:
-        """Note the result of a call that ended with `error`."""
+        """Record the result of a call that failed with `error`."""
         if self._is_fault(request, began, error):
             self._circuits.failed(model, epoch)
         else:
@@ -117,7 +117,7 @@ class CircuitBreaker(PolicyState):
             if error.status is Status.DEADLINE_EXCEEDED and self._is_deadline_of_client(request):
                 return error.status in self._faults and self._had_fair_time(request, began)
             return error.status in self._faults
-        if isinstance(error, asyncio.CancelledError):  # by an outer policy, or because the client left
+        if isinstance(error, asyncio.CancelledError):  # by an outer policy, or because the client disconnected
             is_over = self._is_deadline_of_client(request) and self._had_fair_time(request, began)
             return is_over and Status.DEADLINE_EXCEEDED in self._faults
         return False
@@ -127,7 +127,7 @@ class CircuitBreaker(PolicyState):
         return request.deadline is not None and self._clock() >= request.deadline - _SLACK
 
     def _had_fair_time(self, request: Request, began: float) -> bool:
-        """Return True if the call ran for half of the limit of the outer policy `timeout`, or, without a limit, for
+        """Return True if the call ran for half of the limit of an outer policy `timeout` or, without a limit, for
         FAIR_SECONDS."""
         limit = request.time_limit
         return self._clock() - began >= (FAIR_SECONDS if limit is None else limit / 2)
@@ -170,7 +170,7 @@ state = ShownStates(CircuitBreaker)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """Return a Handler that refuses calls to models that keep failing.
+    """Return a Handler that rejects calls to models that keep failing.
 
     The Handler raises:
         GatewayError: UNAVAILABLE (circuit-open)."""
@@ -183,7 +183,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """Like `wrap`, for streams."""
+    """Return a StreamHandler that rejects calls to models that keep failing. See `wrap`."""
     breaker = state(settings)
 
     def with_breaker(request: Request) -> AsyncGenerator[Response, None]:

@@ -1,4 +1,4 @@
-"""Circuits: the models of an owner that get no calls for some seconds because they failed too often."""
+"""Circuits, which stop calls to a model for some seconds after it has failed too often. `circuit_breaker` uses them."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
@@ -10,9 +10,9 @@ MOST_CIRCUITS = 1000
 """Maximum number of models whose failures are stored, because clients choose model names. Above this number, the models
 with the oldest last failure are forgotten."""
 LONGEST = 8
-"""A circuit is open for at most this many times its `seconds`."""
+"""A circuit stays open for at most this many times its `seconds`."""
 TRIAL_SECONDS = 1.0
-"""Delay before another attempt, in seconds, in the errors for calls that the circuit refuses during a trial."""
+"""Retry delay, in seconds, in the errors for calls that are rejected during a trial."""
 
 
 class CircuitState(Enum):
@@ -23,7 +23,7 @@ class CircuitState(Enum):
     OPEN = "open"
     """The model gets no calls."""
     HALF_OPEN = "half-open"
-    """The model gets one call, the trial, which decides the next state."""
+    """The model gets one call, the trial, whose result determines the next state."""
 
 
 @frozen
@@ -38,10 +38,9 @@ class CircuitRules:
 
 
 class Circuit:
-    """The state of one model under `circuit_breaker`: it gets all calls (closed), no calls (open), or one trial call
-    (half-open).
+    """The circuit of one model, which gets all calls (closed), no calls (open), or one trial call (half-open).
 
-    `epoch` counts the changes of state. The result of a call that began before the last change is ignored."""
+    `epoch` counts the state changes. The result of a call that began before the last change is ignored."""
 
     __slots__ = ("_openings", "_recent", "_row", "_rules", "epoch", "state", "until")
 
@@ -61,18 +60,18 @@ class Circuit:
         return self.state is CircuitState.CLOSED and not self._row and not any(self._recent)
 
     def admits(self, now: float) -> bool:
-        """Return True if a call can go to the model. The first call after the open period is the trial."""
+        """Return True if a call can go to the model now. The first call after the open period is the trial."""
         if self.state is CircuitState.OPEN and now >= self.until:
             self._become(CircuitState.HALF_OPEN)
             return True
         return self.state is CircuitState.CLOSED
 
     def wait(self, now: float) -> float:
-        """Return the seconds after which a refused call could be admitted."""
+        """Return the number of seconds after which a rejected call might be accepted."""
         return self.until - now if self.state is CircuitState.OPEN else TRIAL_SECONDS
 
     def succeeded(self) -> None:
-        """Note that a call succeeded."""
+        """Record a successful call."""
         if self.state is CircuitState.HALF_OPEN:
             self._openings = 0
             self._recent.clear()
@@ -82,7 +81,7 @@ class Circuit:
             self._recent.append(False)
 
     def failed(self, now: float) -> None:
-        """Note that a call failed."""
+        """Record a failed call."""
         self._row += 1
         if self._rules.share is not None:
             self._recent.append(True)
@@ -92,8 +91,8 @@ class Circuit:
             self._become(CircuitState.OPEN)
 
     def abandoned(self, now: float) -> None:
-        """Note that a call ended without a result that shows whether the model works."""
-        if self.state is CircuitState.HALF_OPEN:  # the next call is the trial
+        """Record a call whose result does not show whether the model works."""
+        if self.state is CircuitState.HALF_OPEN:  # so the next call is the trial
             self.until = now
             self._become(CircuitState.OPEN)
 
@@ -107,7 +106,7 @@ class Circuit:
 
 
 class Circuits:
-    """The circuits of the models that failed recently. A model without failures has no circuit, so a call to it costs
+    """The circuits of models that have failed recently. A model without failures has no circuit, so a call to it costs
     only one lookup.
 
     `changed` is called with the model and its Circuit when a circuit opens or closes."""
@@ -122,8 +121,8 @@ class Circuits:
         """The circuit with the oldest last failure is first."""
 
     def admit(self, model: Hashable) -> tuple[int, float]:
-        """Return the epoch of a call to `model` that begins now, and 0.0; pass the epoch when you note the result. If
-        the call is refused, the second value is the number of seconds before the next call could be admitted."""
+        """For a call to `model` that begins now, return its epoch, to be passed with the call's result, and 0.0. If the
+        call is rejected, the second value is the number of seconds after which a call might be accepted."""
         circuit = self.known.get(model)
         if circuit is None:
             return 0, 0.0
@@ -132,7 +131,7 @@ class Circuits:
         return circuit.epoch, wait
 
     def succeeded(self, model: Hashable, epoch: int) -> None:
-        """Note that a call of this epoch succeeded."""
+        """Record a successful call of this epoch."""
         circuit = self.known.get(model)
         if circuit is None or circuit.epoch != epoch:
             return
@@ -143,7 +142,7 @@ class Circuits:
             self._changed(model, circuit)
 
     def responded(self, model: Hashable, epoch: int) -> int:
-        """Note the first response of a stream, which ends a trial with success. Return the epoch to pass with the
+        """Record the first response of a stream, with which a trial succeeds. Return the epoch to pass with the
         stream's result."""
         circuit = self.known.get(model)
         if circuit is None or circuit.epoch != epoch or circuit.state is not CircuitState.HALF_OPEN:
@@ -152,7 +151,7 @@ class Circuits:
         return 0
 
     def failed(self, model: Hashable, epoch: int) -> None:
-        """Note that a call of this epoch failed."""
+        """Record a failed call of this epoch."""
         circuit = self.known.get(model)
         if circuit is None:
             circuit = self.known[model] = Circuit(self._rules)
@@ -166,8 +165,8 @@ class Circuits:
             self._changed(model, circuit)
 
     def abandoned(self, model: Hashable, epoch: int) -> None:
-        """Note that a call of this epoch ended without a result that shows whether the model works, because the client
-        left or the request was wrong."""
+        """Record a call of this epoch whose result does not show whether the model works, because the client
+        disconnected or the request was invalid."""
         circuit = self.known.get(model)
         if circuit is not None and circuit.epoch == epoch:
             circuit.abandoned(self._clock())

@@ -1,4 +1,4 @@
-"""The policy `concurrency_limit: {calls: 64}`: the gateway immediately refuses calls above a number of calls in
+"""The policy `concurrency_limit: {calls: 64}`: the gateway immediately rejects calls that exceed a number of calls in
 flight."""
 
 import asyncio
@@ -23,7 +23,7 @@ from gateway.policies.places import PolicyState, ShownStates
 log = logging.getLogger(__name__)
 
 _SMOOTHING = 0.1
-"""The weight of a call's duration in the average."""
+"""The weight of each new call in the average duration."""
 
 
 class Settings(Documented):
@@ -62,7 +62,7 @@ class Settings(Documented):
 
 
 class Concurrency(PolicyState):
-    """The calls in flight of one entry of `policies:`."""
+    """The calls in flight of one `concurrency_limit` entry under `policies:`."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         self.place = "concurrency_limit"
@@ -70,11 +70,11 @@ class Concurrency(PolicyState):
         self._calls = settings.calls or 0
         self._gradient = Gradient(settings.min_calls, settings.max_calls) if settings.adaptive else None
         self.unmeasured = self._calls // 2
-        """Number of calls in flight below which durations are not measured: half of a fixed limit."""
+        """If fewer calls than this (half of a fixed limit) are in flight, durations are not measured."""
         self.in_flight = 0
         self._refused = 0
         self._duration = 0.0
-        """Average duration, in seconds, of the calls that began when at least half of the limit was in flight."""
+        """Average duration, in seconds, of calls that began while at least half of the limit was in flight."""
         self._lines = LogLimit(log)
 
     async def call(self, handler: Handler, request: Request) -> Answer:
@@ -92,7 +92,7 @@ class Concurrency(PolicyState):
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
         """Yield the responses of `handler`, unless too many calls are in flight. The latency of a stream is the time
-        until its first response, because its total duration depends on the model and the client."""
+        until its first response, because its total duration also depends on the client."""
         began = self._enter()
         is_first = True
         try:
@@ -110,7 +110,7 @@ class Concurrency(PolicyState):
             self.in_flight -= 1
 
     def _enter(self) -> float:
-        """Count a call that begins now. Return the time.
+        """Count a call that begins now. Return the current time.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if too many calls are in flight.
@@ -131,21 +131,21 @@ class Concurrency(PolicyState):
         return refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=self._duration or 1.0)
 
     def _answered(self, began: float) -> None:
-        """Note a call that got its response now."""
+        """Record a call that has just got its response."""
         now = self._clock()
         self._duration += (now - began - self._duration) * (_SMOOTHING if self._duration else 1)
         if self._gradient:
             self._gradient.ended(began, now, self.in_flight)
 
     def _failed(self, began: float, error: BaseException) -> None:
-        """Note a call that ended with `error`. The call's duration counts only if the call timed out or the client
-        left, because other calls fail immediately."""
+        """Record a call that failed with `error`. Its duration counts only if it timed out or the client disconnected,
+        because other calls fail immediately."""
         is_timeout = isinstance(error, GatewayError) and error.status is Status.DEADLINE_EXCEEDED
         if self._gradient and (is_timeout or isinstance(error, asyncio.CancelledError)):
             self._gradient.given_up(began, self._clock(), self.in_flight)
 
     def status(self) -> Mapping[str, object]:
-        """Return the number of calls in flight, and the limit."""
+        """Return the number of calls in flight and the limit."""
         return {"in_flight": self.in_flight, "limit": self._limit, "refused": self._refused}
 
 
@@ -153,7 +153,7 @@ state = ShownStates(Concurrency)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """Return `handler` with a limit on the calls in flight.
+    """Wrap `handler` to limit the number of calls in flight.
 
     The Handler raises:
         GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
@@ -174,7 +174,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """Like `wrap`, for streams."""
+    """Wrap `handler`, for streams. See `wrap`."""
     concurrency = state(settings)
 
     def with_limit(request: Request) -> AsyncGenerator[Response, None]:

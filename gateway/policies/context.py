@@ -1,4 +1,5 @@
-"""The data that a policy has about its owner (a backend or a route), and the state that the policy's Handlers share."""
+"""The data that a policy gets about its owner (a backend or a route), and the state that its Handlers share.
+`assembly.policing` creates it."""
 
 from collections.abc import Awaitable, Callable
 from copy import copy
@@ -32,11 +33,11 @@ class OtherBackend:
 class MessageReach:
     """The parts of a client's message that reach the servers in addition to the canonical request.
 
-    - `headers`: the names of the forwarded headers.
-    - `forms`: the client protocols in which tensors have several formats (payloads), and in which the servers get the
-      client's format.
-    - `is_unfitted`: requests are unchanged client requests and responses have the client's format, so the client's
-      protocol matters.
+    - `headers`: the names of headers that are forwarded.
+    - `forms`: the client protocols in which tensors have several formats (payloads) and servers get the client's
+      format.
+    - `is_unfitted`: the policy sees client requests and responses before they are translated, so the client's protocol
+      matters.
     """
 
     headers: tuple[str, ...] = ()
@@ -45,11 +46,11 @@ class MessageReach:
 
 
 Beside: TypeAlias = Callable[[OtherBackend], Handler]
-"""Makes a Handler that sends requests to another backend, and adapts them to that backend like a route's requests."""
+"""Returns a Handler that sends requests to another backend, adapted to that backend like the route's own requests."""
 
 
 def _never(watcher: Callable[[], None]) -> None:
-    """Do nothing with `watcher`, for servers that always have the same models."""
+    """Ignore `watcher`, because the servers always have the same models."""
 
 
 def _nothing_beside(backend: OtherBackend) -> Handler:
@@ -62,13 +63,13 @@ async def _unknown(model: str, version: str) -> Signature:
 
 @frozen
 class KnownModels:
-    """Data about a backend's models, and about the format of their requests, for the backend's policies.
+    """Data about a backend's models and the format of their requests, for the backend's policies.
 
-    - `signature`: returns the signature of a model and version, with the backend's names, and without tensors if they
-      are unknown. The gateway stores signatures for some time. Raises GatewayError like the backend.
+    - `signature`: returns the signature of a model and version, by the backend's names; empty if it is unknown.
+      Signatures are cached. Raises GatewayError like the backend.
     - `rows`: how the tensors in a call contain the rows of a batch.
     - `have_config`: the backend's servers might report a model's configuration (Operation.CONFIG).
-    - `forward_headers`: names, in lower case, of the forwarded client headers.
+    - `forward_headers`: names, in lower case, of the client headers that are forwarded.
     """
 
     signature: Callable[[str, str], Awaitable[Signature]] = _unknown
@@ -79,16 +80,16 @@ class KnownModels:
 
 
 class PolicyContext:
-    """The place of a list of `policies`: a backend or a route.
+    """Describes the backend or route to which a list of `policies` belongs.
 
     - `owner`: the owner's name in log lines, such as `backend 'triton'`.
     - `safe`: calls that run a model have no side effects (are idempotent), so the gateway can repeat them.
-    - `endpoints`: the number of endpoints that a call can go to.
+    - `endpoints`: returns the number of endpoints that a call can go to.
     - `clock`: returns the time in seconds, for intervals.
     - `reach`: the parts of a client's message that reach the servers in addition to the canonical request.
     - `on_new_models`: registers a function to call when the servers might have different models.
-    - `beside`: access to other backends, for the clients of the wrapped Handler; only routes have it.
-    - `models`: data about the models; only backends use it.
+    - `beside`: gives access to other backends, for the clients of the wrapped Handler. Only for policies of routes.
+    - `models`: data about the models. Only for policies of backends.
     """
 
     def __init__(
@@ -112,19 +113,19 @@ class PolicyContext:
         self._hidden_states: dict[int, tuple[object, Any]] = {}
 
     def hidden_state(self, settings: object, make: Callable[[], T]) -> T:
-        """Return the state of one item of the list, which only the item's Handlers use. (For a state that `/status`
-        shows, see ShownStates.) `make` makes the state for the first Handler. The state ends with this context.
+        """Return the state of one item in the list of policies, which only the item's Handlers use. `make` creates it
+        for the first Handler. The state ends with this context. For a state that `/status` shows, see ShownStates.
 
-        A route has many Handlers (for each client protocol, for streams, ...), and `wrap` runs for each. `settings`
-        identifies the item."""
+        A route has many Handlers (for each client protocol, for streams, ...), and `wrap` runs for each of them.
+        `settings` identifies the item."""
         if id(settings) not in self._hidden_states:
             self._hidden_states[id(settings)] = settings, make()
         made: T = self._hidden_states[id(settings)][1]
         return made
 
     def with_beside(self, beside: Beside) -> "PolicyContext":
-        """Return a copy of this context for the Handler of some clients, in which `beside` sends their requests to
-        other backends."""
+        """Return a copy of this context for the Handler of some clients, whose requests `beside` can send to other
+        backends."""
         context = copy(self)
         context.beside = beside
         return context
@@ -132,8 +133,9 @@ class PolicyContext:
     def may_repeat(self, request: Request) -> bool:
         """Return True if the gateway can send `request` again after a server might have seen it.
 
-        Calls that run a model need `safe`, and must not belong to a sequence, whose state they change. Queries, for
-        example for metadata, are always repeatable; changes of a server (CONTROL_OPERATIONS) never are."""
+        Calls that run a model are repeatable only if `safe` is True and they do not belong to a sequence, whose state
+        they change. Queries, for example for metadata, are always repeatable; operations that change a server
+        (CONTROL_OPERATIONS) never are."""
         if request.operation in CALLS:
             has_sequence = request.unread is None and request.parameters.get("sequence_id")
             return self.safe and not has_sequence

@@ -1,20 +1,20 @@
-"""The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching, which combines requests that arrive while others are
-computed into one batch.
+"""The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching, which combines requests into one batch if they arrive
+while others are running.
 
-The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait. The
-gateway sends them as one batch when the calls in flight have ended, when the first waiting request has waited `wait`
-seconds, or when the waiting requests have `rows` rows, whichever comes first. A lone client therefore never waits.
+The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait, and are
+sent as one batch when the calls in flight have ended, the first request has waited `wait` seconds, or they have `rows`
+rows in total, whichever comes first. A single client therefore never waits.
 
-Requests are similar if everything that the backend gets is equal, except the rows (`joining.key_of`). The policy
-combines only inferences, for models that take batches, and does not combine streams, requests that belong to a
-sequence, repeated attempts, or requests for models that are still unknown.
+Requests are similar if everything that the backend gets is equal except the rows (`joining.key_of`). The policy
+combines only inference requests for models that take batches. The policy does not combine streams, requests that belong
+to a sequence, repeated attempts, or requests for models that are still unknown.
 
-If a batch fails, the gateway sends the halves of the batch, then their halves, until it has found the failing requests,
-which get their own errors. The gateway divides a batch only if the calls can be repeated and a row could have caused
-the error. A Budget limits these calls. For the next SECONDS_APART, the gateway batches the requests from the affected
-clients separately.
+If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests, which get
+their own errors. The gateway splits a batch only if the calls can be repeated and a row could have caused the error. A
+Budget limits these calls. For the next SECONDS_APART, the gateway batches requests from the affected clients
+separately.
 
-A server's error text for a batch can quote any of its rows, so principals that share a batch do not see it.
+A server's error message for a batch can quote any of its rows, so principals that share a batch do not see the message.
 """
 
 import asyncio
@@ -49,25 +49,25 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 SHARE, LEAST = 0.25, 32
-"""Budget of additional calls after failed batches: the maximum ratio to combined requests, and a number that is always
-allowed."""
+"""Budget for additional calls after failed batches: the maximum ratio to combined requests, and the number that is
+always allowed."""
 SECONDS_KNOWN = 60.0
-"""Seconds for which the gateway stores whether a model takes batches, and the model's maximum batch size."""
+"""How long the gateway stores whether a model takes batches, and its maximum batch size, in seconds."""
 SECONDS_APART = 60.0
-"""Seconds for which the gateway batches a client's requests separately after one of them made a batch fail."""
+"""How long the gateway batches a client's requests separately after one of them made a batch fail, in seconds."""
 SECONDS_PAUSED = 10.0
-"""Seconds for which the gateway sends the requests for a model one by one. This happens after a failed batch that
-cannot be repeated in parts, or after the server did not respond to a query about the model."""
+"""How long the gateway sends the requests for a model one by one, in seconds, after a failed batch that cannot be
+repeated in parts, or after the server did not respond to a query about the model."""
 SECONDS_ASKED = 10.0
-"""Time limit for the server's responses about a model, in seconds."""
+"""Timeout for queries about a model, in seconds."""
 MOST_KNOWN = 1000
 """Maximum number of stored models, and of stored clients."""
 MOST_QUESTIONS = 16
 """Maximum number of parallel queries about models."""
 MOST_BYTES = 2**20
-"""Maximum size of a batch's tensors, in bytes. Copying more takes longer than another call."""
+"""Maximum size of a batch's tensors, in bytes. Copying more would take longer than another call."""
 _TEXT_BYTES = 8
-"""Maximum ratio of the text form of a message to the size of its tensors."""
+"""Maximum ratio between the size of a message in text form and the size of its tensors."""
 
 METRICS = (
     StateMetric(
@@ -104,13 +104,13 @@ _OF_ROWS = frozenset(
         Status.ABORTED, Status.DATA_LOSS,
     }
 )  # fmt: skip
-"""Errors that one of the rows could have caused. After other errors, the parts of a batch would also fail."""
+"""Errors that a single row could have caused. After any other error, the parts of a batch would also fail."""
 
 _NOT_NOW = frozenset(
     {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.ABORTED, Status.CANCELLED}
 )
-"""Errors after which a server might still report a model's configuration later. After any other error, the server is
-assumed not to report it."""
+"""Errors after which a server might still report a model's configuration later. After any other error, the gateway
+assumes that it never does."""
 
 
 class Settings(Documented):
@@ -139,24 +139,23 @@ class Settings(Documented):
 
 
 class GatherCounts:
-    """Counts since the start. The thread that renders metrics reads the counts; only the event loop's thread changes
-    them."""
+    """Counts since the start. Only the event loop's thread changes them; the thread that renders metrics reads them."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
-        """Requests by outcome: `joined` with others, or sent `alone`."""
+        """Number of requests by outcome: `joined` with others, or sent `alone`."""
         self.batches = 0
         self.batched_rows = 0
         self.failed = 0
-        """Batches that failed."""
+        """Number of failed batches."""
         self.unsplittable = 0
-        """Batches whose response could not be split."""
+        """Number of batches whose response could not be split."""
         self.further = 0
-        """Additional calls after failed batches, for their parts."""
+        """Number of additional calls for parts of failed batches."""
         self.waited = 0.0
-        """Total seconds that joined requests waited."""
+        """Total waiting time of joined requests, in seconds."""
         self.largest = 0
-        """Rows of the largest batch."""
+        """Number of rows in the largest batch."""
 
     def shown(self) -> dict[str, object]:
         """Return the counts as JSON."""
@@ -178,7 +177,7 @@ class GatherCounts:
 
 
 class Gather(PolicyState):
-    """The counts of one entry of `policies:`, for `/status` and the metrics."""
+    """The counts of one `gather` entry under `policies:`, for `/status` and metrics."""
 
     def __init__(self, settings: Settings) -> None:
         self.place = "gather"
@@ -186,11 +185,11 @@ class Gather(PolicyState):
         self.counts = GatherCounts()
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Keep the counts."""
+        """Take over the counts. See PolicyState."""
         self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
-        """Return the state as JSON."""
+        """Return the counts as JSON. See PolicyState."""
         return self.counts.shown()
 
 
@@ -198,7 +197,7 @@ state = ShownStates(Gather)
 
 
 class _Marks:
-    """At most MOST_KNOWN values, each stored for some time."""
+    """Stores up to MOST_KNOWN values, each for some time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -221,8 +220,8 @@ class _Marks:
 
 
 class _Model:
-    """A model's batching limits: the maximum number of `rows` in a batch (0 if the model takes no batches), and the
-    names of its `outputs`."""
+    """The data about a model: the maximum number of `rows` in a batch (0 if it takes no batches), and the names of its
+    `outputs`."""
 
     __slots__ = ("outputs", "rows", "until")
 
@@ -235,13 +234,13 @@ class _Model:
 
 @frozen
 class _Failure:
-    """A GatewayError as a value, because asyncio logs futures whose exceptions are never retrieved."""
+    """Contains a GatewayError as a value, because asyncio logs futures whose exceptions are never retrieved."""
 
     error: Exception
 
 
 class _Member:
-    """A request that waits for its batch, or that the gateway has sent."""
+    """A request that is waiting for its batch, or that was sent."""
 
     __slots__ = ("began", "bytes", "reply", "request", "rows", "task", "was_sent")
 
@@ -252,18 +251,18 @@ class _Member:
         self.began = loop.time()
         self.reply: asyncio.Future[Answer | _Failure] = loop.create_future()
         self.task: asyncio.Task[Any] | None = None
-        """The task that sends the request separately, after its batch has failed."""
+        """The task that sends the request separately after its batch has failed."""
         self.was_sent = False
-        """True if the request's batch has been sent. The batch can still be waiting for a slot."""
+        """True if the request's batch was sent. The batch might still wait for a slot."""
 
     def answer(self, reply: Answer | _Failure) -> None:
-        """Give the request its response, unless its client has left."""
+        """Give the request its response, unless its client has disconnected."""
         if not self.reply.done():
             self.reply.set_result(reply)
 
 
 class _Batch:
-    """Members that are sent together. `waits` has the queue waits of the calls that send them."""
+    """Members that are sent together. `waits` contains the queue waits of the calls that send them."""
 
     __slots__ = ("members", "task", "waits")
 
@@ -274,11 +273,11 @@ class _Batch:
 
     @property
     def is_over(self) -> bool:
-        """True if no client still waits for the batch."""
+        """True if no client is waiting for the batch any longer."""
         return all(each.reply.done() for each in self.members)
 
     def left(self, member: _Member) -> None:
-        """Handle a client that stopped waiting. When the last client leaves, cancel the batch."""
+        """Handle a client that has stopped waiting. After the last one, cancel the batch."""
         if member.task is not None:
             member.task.cancel()
         if self.task is not None and self.is_over:
@@ -286,7 +285,7 @@ class _Batch:
 
 
 class _Kind:
-    """The requests of one key: the number of calls `in_flight`, and the waiting requests."""
+    """The requests with one key: the number of calls `in_flight`, and the waiting requests."""
 
     __slots__ = ("apart", "bytes", "in_flight", "key", "model", "rows", "timer", "waiting")
 
@@ -294,7 +293,7 @@ class _Kind:
         self.key = key
         self.model = model
         self.apart = apart
-        """The only client of these requests, if it is batched separately."""
+        """The only client of these requests if it is batched separately."""
         self.in_flight = 0
         self.waiting: dict[_Member, _Batch] = {}
         self.rows = self.bytes = 0
@@ -303,7 +302,7 @@ class _Kind:
 
 
 class Gathering:
-    """One item of `policies`. Its method `answer` is the Handler."""
+    """One item under `policies:`. Its method `answer` is the Handler."""
 
     def __init__(
         self, handler: Handler, settings: Settings, context: PolicyContext, counts: Callable[[], GatherCounts]
@@ -320,10 +319,10 @@ class Gathering:
         self._paused = _Marks(context.clock)
         self._budgets = {apart: Budget(SHARE, LEAST, context.clock) for apart in (False, True)}
 
-    # Selection of requests
+    # Selecting requests
 
     async def answer(self, request: Request) -> Answer:
-        """Return the response to the request, which the gateway sends alone or in a batch."""
+        """Send the request alone or in a batch, and return its response."""
         rows = joining.rows_of(request)
         if rows is None:
             return await self._handler(request)
@@ -370,8 +369,8 @@ class Gathering:
     # Data about models
 
     async def _answer_and_learn(self, request: Request) -> Answer:
-        """Return the response to a request for an unknown model. The gateway queries data about a model only after the
-        model has responded, because clients can send any name."""
+        """Return the response to a request for an unknown model. Query data about the model only after it has
+        responded, because clients can send any name."""
         self._counts().requests["alone"] += 1
         answer = await self._handler(request)
         self._ask_about((request.model, request.version))
@@ -395,8 +394,8 @@ class Gathering:
             self._models.popitem(last=False)
 
     async def _found(self, model: str, version: str) -> tuple[int, tuple[str, ...], float]:
-        """Return the maximum number of rows in a batch, the names of the outputs, and the seconds for which to store
-        this data."""
+        """Return the maximum number of rows in a batch, the names of the outputs, and how long to store this data, in
+        seconds."""
         known, names = self._context.models, self._settings.models
         if known.rows is Rows.ONE or (names and not any(fnmatchcase(model, each) for each in names)):
             return 0, (), SECONDS_KNOWN
@@ -415,7 +414,7 @@ class Gathering:
         """Return the `max_batch_size` that the server reports, or None.
 
         Raises:
-            GatewayError: the server is unreachable, or cannot respond now.
+            GatewayError: the server is unreachable or cannot respond now.
         """
         try:
             config = await self._handler(Request(Operation.CONFIG, model, version))
@@ -426,7 +425,7 @@ class Gathering:
         return max_batch_size(config) if isinstance(config, Mapping) else None
 
     async def _signature(self, model: str, version: str) -> tuple[Signature, float]:
-        """Return the signature (without tensors if it is unavailable) and the seconds for which to store it."""
+        """Return the signature (empty if it is unavailable) and how long to store it, in seconds."""
         try:
             return await self._context.models.signature(model, version), SECONDS_KNOWN
         except GatewayError:
@@ -435,7 +434,7 @@ class Gathering:
     # Waiting requests
 
     async def _wait(self, kind: _Kind, member: _Member) -> Answer:
-        """Return the response to a request that waits for others."""
+        """Let a request wait for others, and return its response."""
         if kind.rows + member.rows > kind.model.rows or kind.bytes + member.bytes > self._most_bytes:
             self._send(kind)
         if not kind.waiting:
@@ -464,7 +463,7 @@ class Gathering:
             batch.waits.note(member.began, go_on=not batch.is_over)
 
     def _left(self, kind: _Kind, member: _Member, batch: _Batch) -> None:
-        """Handle a client that stopped waiting: do not send its request, or discard its response."""
+        """Handle a client that has stopped waiting: do not send its request, or discard its response."""
         if kind.waiting.pop(member, None) is None:
             batch.left(member)
             return
@@ -496,7 +495,7 @@ class Gathering:
         batch.task.add_done_callback(lambda _: self._ended(kind))
 
     def _ended(self, kind: _Kind) -> None:
-        """Handle the end of a call."""
+        """Handle the end of a call in flight."""
         kind.in_flight -= 1
         if not kind.in_flight:
             if kind.waiting:
@@ -507,10 +506,10 @@ class Gathering:
     # Batches
 
     async def _run(self, kind: _Kind, batch: _Batch) -> None:
-        """Give all members their response."""
+        """Send the members and give each its response."""
         try:
             await self._compute(kind, batch.members, batch.waits)
-        except Exception as error:  # an error of the gateway itself, which each request reports
+        except Exception as error:  # an error in the gateway itself, which each request reports
             for member in batch.members:
                 member.answer(_Failure(error))
         finally:
@@ -518,8 +517,8 @@ class Gathering:
                 member.reply.cancel()
 
     async def _compute(self, kind: _Kind, members: Sequence[_Member], waits: PartWaits) -> bool:
-        """Answer the members, as one batch if possible. Return True if all of them succeeded. `waits` is the same as in
-        `_Batch`."""
+        """Give the members their responses, with one batch if possible. Return True if all of them succeeded. For
+        `waits`, see `_Batch`."""
         members = [each for each in members if not each.reply.done()]
         if not members:
             return True
@@ -552,7 +551,7 @@ class Gathering:
         return True
 
     async def _by_itself(self, member: _Member) -> bool:
-        """Give one member its response with a separate call. Return whether that was possible."""
+        """Give one member its response with a separate call. Return True if the call succeeded."""
         member.task = asyncio.current_task()
         try:
             member.answer(await self._handler(member.request))
@@ -564,7 +563,8 @@ class Gathering:
         return True
 
     async def _failed(self, kind: _Kind, members: Sequence[_Member], error: GatewayError, waits: PartWaits) -> bool:
-        """Answer the members of a batch that failed. Return True if all of them succeeded in smaller parts."""
+        """Give the members of a failed batch their responses or errors. Return True if all of them succeeded in smaller
+        parts."""
         request = members[0].request
         of_rows = error.status in _OF_ROWS or error.reason is Reason.TOO_LARGE
         is_unsent = isinstance(error, TransportError) and not error.sent
@@ -585,13 +585,13 @@ class Gathering:
             if len(part) == 1 and not was_answered:
                 self._apart.add(part[0].request.client, SECONDS_APART)
         if all(ended):
-            # No request failed, so the cause was the batch: the model takes only smaller batches.
+            # No single request failed, so the batch was the cause: the model takes only smaller batches.
             largest = max(sum(each.rows for each in part) for part in parts)
             kind.model.rows = min(kind.model.rows, largest if largest > 1 else 0)
         return all(ended)
 
     def _for_all(self, error: GatewayError, members: Sequence[_Member]) -> GatewayError:
-        """Return the error with a text that all clients of the batch are allowed to see."""
+        """Return the error with a message that all clients of the batch can see."""
         principals = {None if each.request.principal is None else each.request.principal.name for each in members}
         if len(principals) == 1 or not _may_quote_rows(error):
             return error
@@ -610,7 +610,7 @@ class Gathering:
         self._paused.add((request.model, request.version, kind.apart), SECONDS_PAUSED)
 
     async def _not_splittable(self, kind: _Kind, members: Sequence[_Member], why: str, waits: PartWaits) -> bool:
-        """Answer the members of a batch one after the other, because the batch's response cannot be split. Returns
+        """Send the members of a batch one after the other, because the batch's response cannot be split. Returns
         False."""
         kind.model.rows = 0
         kind.model.until = self._clock() + SECONDS_KNOWN
@@ -635,7 +635,8 @@ def _halves(members: Sequence[_Member]) -> list[Sequence[_Member]]:
 
 
 async def _all(parts: Iterable[Coroutine[Any, Any, bool]], waits: PartWaits) -> list[bool]:
-    """Return the results of all parts. A part that was cancelled because its client has left counts as a success."""
+    """Return the results of all parts. A part that was cancelled because its client has disconnected counts as a
+    success."""
     tasks = [waits.spawn(part) for part in parts]
     try:
         await asyncio.wait(tasks)
@@ -654,8 +655,8 @@ def _too_late(member: _Member) -> GatewayError:
 
 
 def _may_quote_rows(error: GatewayError) -> bool:
-    """Return True if the text might come from a server: from a response, or from its output. The text is the gateway's
-    own if it did not call a server, or if the server is unreachable or did not respond in time."""
+    """Return True if the error message might come from a server: from a response or its output. Otherwise it is the
+    gateway's own, because no server was called, or because the server was unreachable or did not respond in time."""
     if not error.endpoint:
         return isinstance(error, DetailedError)
     own = isinstance(error, TransportError) and error.reason in (Reason.UNREACHABLE, Reason.TIMEOUT)
@@ -679,23 +680,23 @@ def _record(members: Sequence[_Member]) -> Record:
 
 
 def _note(batch: Record, members: Sequence[_Member], rows: int) -> None:
-    """Note the result of a batch in the records of its requests."""
+    """Add the result of a batch to the records of its requests."""
     now = asyncio.get_running_loop().time()
     for member in members:
         member.request.record.gathered(batch, now - member.began, len(members), rows)
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """Return `handler`: streams are not combined."""
+    """Return `handler` itself, because streams are not combined."""
     return handler
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Return `handler` with requests combined into batches.
+    """Wrap `handler` to combine requests into batches.
 
     The Handler raises:
-        GatewayError: the request's own error, or its batch's error if the batch cannot be repeated in parts;
-            DEADLINE_EXCEEDED, the request's deadline has passed; INTERNAL (invalid-output), the response to a batch
+        GatewayError: the request's own error, or the error of its batch if the batch cannot be repeated in parts;
+            DEADLINE_EXCEEDED if the request's deadline has passed; INTERNAL (invalid-output) if the response to a batch
             cannot be split."""
     shown = state(settings)
     return Gathering(handler, settings, context, lambda: shown.counts).answer

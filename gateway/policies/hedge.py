@@ -1,10 +1,10 @@
 """The policy `hedge: {percentile: 95}`: a slow call gets a second attempt at another endpoint.
 The gateway uses the first response and cancels the other attempt.
 
-The policy needs `safe: true` on the backend, because both endpoints might compute the call. The policy does not hedge
-streams, metadata queries, or calls that belong to a sequence. It also does not hedge a call if
+The policy needs `safe: true` on the backend, because both endpoints might run the call. Streams, metadata queries, and
+calls that belong to a sequence are not hedged. A call is also not hedged if
 
-- fewer than `LEAST_KNOWN` durations of the model are known,
+- fewer than `LEAST_KNOWN` durations of the model's calls are known,
 - no other endpoint is free, or
 - the budget (`SHARE`) is spent.
 """
@@ -33,7 +33,7 @@ LEAST_KNOWN = 20
 MOST_KNOWN = 1000
 """Maximum number of durations stored for one model."""
 MOST_MODELS = 1000
-"""Maximum number of models with stored durations. The gateway stores them for the most recently called models."""
+"""Maximum number of models with stored durations. The most recently called models are kept."""
 
 _HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 
@@ -62,20 +62,20 @@ class Durations:
         self._in_order: list[float] = []
 
     def add(self, seconds: float) -> None:
-        """Add a duration, and drop the oldest duration."""
+        """Add a duration, and drop the oldest one if necessary."""
         if len(self._last) == MOST_KNOWN:
             del self._in_order[bisect_left(self._in_order, self._last.popleft())]
         self._last.append(seconds)
         insort(self._in_order, seconds)
 
     def percentile(self, percent: float) -> float | None:
-        """Return the duration that `percent` of the calls did not exceed, or None if too few durations are known."""
+        """Return the duration that `percent` of the calls did not exceed, or None if too few are known."""
         count = len(self._in_order)
         return None if count < LEAST_KNOWN else self._in_order[min(int(count * percent / 100), count - 1)]
 
 
 class Hedges:
-    """The rules for second attempts, for all Handlers of one item of `policies`."""
+    """Decides about second attempts, for all Handlers of one item under `policies:`."""
 
     def __init__(self, settings: Settings, context: PolicyContext) -> None:
         self.budget = Budget(SHARE, 0, context.clock)
@@ -84,17 +84,17 @@ class Hedges:
         self._models: OrderedDict[tuple[str, Operation], Durations] = OrderedDict()
 
     def is_possible(self, request: Request) -> bool:
-        """Return True if a second attempt of `request` makes sense."""
+        """Return True if a second attempt of `request` is possible and useful."""
         return request.operation in _HEDGED and self._context.may_repeat(request) and self._context.endpoints() > 1
 
     def wait(self, request: Request) -> float | None:
-        """Return the seconds after which a second attempt begins, or None for no attempt."""
+        """Return the seconds after which a second attempt begins, or None if there must be none."""
         known = self._models.get((request.model, request.operation))
         seconds = known.percentile(self._settings.percentile) if known else None
         return None if seconds is None else max(seconds, self._settings.min_delay)
 
     def note(self, request: Request, seconds: float) -> None:
-        """Note that `request` got its response after `seconds`."""
+        """Record that `request` got its response after `seconds`."""
         key = request.model, request.operation
         if key not in self._models:
             self._models[key] = Durations()
@@ -105,15 +105,16 @@ class Hedges:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """Return `handler`: streams are not hedged."""
+    """Return `handler` itself, because streams are not hedged."""
     return handler
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Return `handler` with a second attempt of slow calls.
+    """Wrap `handler` to start a second attempt for slow calls.
 
     The Handler raises:
-        GatewayError: the error of the first attempt, if the second attempt also failed."""
+        GatewayError: the error of the first attempt if the second one also failed.
+    """
     hedges = context.hidden_state(settings, lambda: Hedges(settings, context))
 
     async def with_hedges(request: Request) -> Answer:
@@ -160,8 +161,8 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
 
 
 async def _call(handler: Handler, request: Request) -> Answer | GatewayError:
-    """Return the response, or the error as a value, because possibly all callers have left and cannot retrieve the
-    slower attempt's exception."""
+    """Return the response, or the error as a value. If the caller has disconnected, the slower attempt's exception
+    would never be retrieved."""
     try:
         return await handler(request)
     except GatewayError as error:

@@ -1,7 +1,7 @@
-"""Join requests into a batch, and split the batch's response.
+"""Joins requests into a batch, and splits the batch's response, for `gather`.
 
-The gateway concatenates the requests' tensors along the first dimension, which counts rows. This copies the tensors'
-data once. The rows of the response are views of the response's data.
+The requests' tensors are concatenated along the first dimension, which counts rows. This copies their data once. The
+rows of the response are views of its data.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -23,14 +23,15 @@ _NOT_JOINED = SEQUENCE | {ATTACHMENT}
 
 
 class NotSplittableError(Exception):
-    """The response to a batch cannot be split into the responses to the requests. The text has the reason."""
+    """The response to a batch cannot be split into responses to the requests. The message contains the reason."""
 
 
 def rows_of(request: Request) -> int | None:
-    """Return the number of rows in a request that is joinable, or None for other requests.
+    """Return the number of rows in a joinable request, or None if the request is not joinable.
 
-    A joinable request is an inference outside of sequences, without attachments, and not a repeated attempt. Its
-    message is joinable, and the first dimension of all its tensors counts rows."""
+    A request is joinable if it is an inference request that is not part of a sequence, has no attachments and is not a
+    repeated attempt. In addition, its message must be joinable, and the first dimension of all its tensors must count
+    rows."""
     inputs = request.inputs
     if request.operation is not Operation.INFER or not inputs or request.schemaless:
         return None
@@ -51,8 +52,7 @@ def rows_of(request: Request) -> int | None:
 
 
 def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
-    """Return the key that joinable requests share: everything that the backend gets, except the rows and the request's
-    id."""
+    """Return the key of joinable requests: everything that the backend gets except the rows and the request's id."""
     translate, tries = request.translate, request.tries
     return (
         request.model,
@@ -67,8 +67,8 @@ def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
 
 
 def _kind(tensor: Tensor) -> Hashable:
-    """Return the key that all inputs to join have in common. The position that a derivative is for (INDEX_TENSORS)
-    counts as a parameter."""
+    """Return the key that an input must share with inputs to join. The position in an index tensor of a derivative
+    (INDEX_TENSORS) counts as a parameter."""
     index = bytes(memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]) if tensor.name in INDEX_TENSORS else 0
     return tensor.name, tensor.datatype, tensor.shape[1:], tensor.content_type, _hashable(tensor.parameters), index
 
@@ -80,20 +80,20 @@ def _is_one_index(tensor: Tensor) -> bool:
 
 
 def _hashable(parameters: Parameters) -> Hashable:
-    """Return a hashable text of the parameters and the types of their values, in which True differs from 1."""
+    """Return a string that represents the parameters and the types of their values, so True differs from 1."""
     return tuple((key, type(value), value) for key, value in sorted(parameters.items())) if parameters else ()
 
 
 def bytes_of(request: Request) -> int:
-    """Return the bytes of the request's tensors."""
+    """Return the number of bytes in the request's tensors."""
     return sum(len(tensor.data) for tensor in request.inputs)
 
 
 def join(requests: Sequence[Request], record: Record = UNRECORDED) -> Request:
     """Join requests with the same key into one: the rows of the first request, then the rows of the second, and so on.
 
-    The joined request has no id, and has the latest of the deadlines. The joined request has a client only if all
-    requests come from the same client. `record` notes the result of the joined request."""
+    The joined request has no id, the latest of the deadlines, and a client only if all requests come from the same
+    client. `record` records its result."""
     first = requests[0]
     client = first.client
     of_one = all(each.client == client for each in requests)
@@ -129,7 +129,7 @@ def _latest(times: Iterable[float | None]) -> float | None:
 
 
 class _AllPlaces(list[str]):
-    """The endpoints of a batch's attempts, noted for each of its requests."""
+    """The endpoints of a batch's attempts, which are also recorded for each of its requests."""
 
     def __init__(self, each: Sequence[list[str]]) -> None:
         super().__init__()
@@ -153,11 +153,11 @@ def _tries(requests: Sequence[Request]) -> Tries | None:
 
 
 def split(response: Response, rows: Sequence[int], wanted: Sequence[str]) -> list[Response]:
-    """Split a response into the responses to requests of `rows` rows. `wanted` has the names of the required outputs
-    (empty if they are unknown); other outputs are left out.
+    """Split a response into responses to requests with `rows` rows each. `wanted` contains the names of the required
+    outputs (empty if they are unknown); other outputs are dropped.
 
     Raises:
-        NotSplittableError: an output is missing, or its first dimension is not the number of all rows.
+        NotSplittableError: an output is missing, or its first dimension is not the total number of rows.
     """
     outputs = _wanted(response.outputs, wanted)
     if not outputs:

@@ -1,15 +1,15 @@
-"""The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: also sends a share of the calls to a
-second backend, and compares the two responses (traffic mirroring).
+"""The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: also sends a sample of the calls to a
+second backend, and compares both responses (traffic mirroring).
 
 The client gets its response first. Only then does a separate task send the request to the mirror's backend, adapted to
 that backend in the same way as to the route's own. The mirror's backend cannot affect clients: the gateway compares and
 discards its responses, counts its errors and timeouts, and drops and counts requests above the limits of calls and
 memory.
 
-The choice of calls is random. A choice by a hash would take time for large tensors, and would select either all or none
-of the requests of a client that repeats one request. The policy does not mirror calls of sequences, because the state
-of a sequence needs all of its calls. It also skips streams and metadata queries. A call without a response from the
-route's own backend (`NO_ANSWER`) is not mirrored, because there is nothing to compare with.
+The sample is random. Selection by hash would take time for large tensors, and would select all or none of the requests
+of a client that repeats one request. The policy does not mirror calls of sequences, because the state of a sequence
+needs all of its calls. It also skips streams and metadata queries. A call without a response from the route's own
+backend (`NO_ANSWER`) is not mirrored, because there is nothing to compare.
 """
 
 import asyncio
@@ -132,9 +132,9 @@ class Settings(Documented):
 
 
 class MirrorRecord(Record, gc=False, eq=False):
-    """The record of a mirrored call. Metrics and the access log cover only client requests, so this record has no
-    observers, unless the client's request is sampled. If it is, the call is a span of that request, named `mirror`,
-    with its own child spans. The call has the header MARK, and, if backends get ids, the id of the client's request.
+    """The Record of a mirrored call. Metrics and the access log cover only client requests, so it has no observers,
+    unless the client's request is traced. In that case, the call is a span of that request, named `mirror`, with its
+    own child spans. The call has the header MARK and, if ids are forwarded to backends, the id of the client's request.
 
     - `client_id`: the id of the client's request.
     - `told`: the attributes of the call's span.
@@ -144,19 +144,19 @@ class MirrorRecord(Record, gc=False, eq=False):
     told: dict[str, object] = field(default_factory=dict)
 
     def ended_as(self, outcome: str, **why: str) -> None:
-        """Note the result of the call, and the kinds of differences or the reason for the failure. Spans do not contain
-        values of tensors."""
+        """Record the result of the call, and the kinds of differences or the reason for the failure. Spans do not
+        contain tensor values."""
         self.told |= {"outcome": outcome, **why}
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the header fields of any record, and the mark. Without an id, the id header is left out."""
+        """Return the header fields of any Record, and the mark. Without an id, omit the id header."""
         fields = super().forwarded_fields(span)
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
 
 
 def mirror_record(client: Record, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
-    """Return the record of a mirrored call that begins. `client` is the record of the client's request, `backend` the
-    name of the mirror's backend."""
+    """Return the Record of a mirrored call that begins now. `client` is the Record of the client's request, `backend`
+    the name of the mirror's backend."""
     record = MirrorRecord("", of_listener=ListenerRecords(telling=RecordDisclosure(forwards=True), forwards=True))
     record.client_id = client.id
     if client.telling.forwards:
@@ -176,7 +176,8 @@ def mirror_record(client: Record, backend: str = "", operation: str = "", model:
 
 
 class Mirror(PolicyState):
-    """The mirrored calls of one entry of `policies:`. `random` returns numbers from 0 to 1, excluding 1."""
+    """The mirrored calls of one `mirror` entry under `policies:`. `random` returns numbers from 0 (inclusive) to 1
+    (exclusive)."""
 
     def __init__(self, settings: Settings, random: Callable[[], float] = random) -> None:
         self.place = "mirror"
@@ -195,7 +196,7 @@ class Mirror(PolicyState):
         return self.place.rpartition(" ")[0]
 
     def takes(self, request: Request) -> bool:
-        """Return True if this request is mirrored."""
+        """Return True if this request must be mirrored."""
         return (
             request.operation in _MIRRORED
             and self._random() < self.settings.sample
@@ -204,13 +205,13 @@ class Mirror(PolicyState):
         )
 
     async def call(self, handler: Handler, beside: Handler, request: Request) -> Answer:
-        """Return the response of `handler`. Afterwards, `beside` also gets the request."""
+        """Return the response of `handler`. Afterward, also send the request to `beside`."""
         began = monotonic()
         try:
             answer = await handler(request)
         except GatewayError as error:
             if error.status not in NO_ANSWER:
-                # a copy without the traceback, which holds the request
+                # a copy without the traceback, which refers to the request
                 self._begin(beside, request, GatewayError(error.status, error.reason, ""), began)
             raise
         except DecodeError:
@@ -238,8 +239,8 @@ class Mirror(PolicyState):
             task.add_done_callback(self._tasks.discard)
 
     def _copy(self, request: Request) -> Request:
-        """Return the request for the mirror's backend, with a separate deadline, and with a message without its bytes.
-        No backend codec reads the bytes, so leaving them out saves memory."""
+        """Return the request for the mirror's backend, with its own deadline and without the bytes of the message,
+        which no backend codec reads. This saves memory."""
         seconds, origin = self.settings.seconds, request.origin
         return replace(
             request,
@@ -302,7 +303,7 @@ class Mirror(PolicyState):
         self._lines.write("failed", logging.WARNING, text, self.place, self.settings.backend, error.message)
 
     async def _compare(self, expected: Outcome, actual: Outcome, request: Request, record: MirrorRecord) -> None:
-        """Compare the two responses; compare large responses in a thread."""
+        """Compare both responses. Use a thread for large ones."""
         outputs = (*_outputs(expected), *_outputs(actual))
         if are_large(outputs):
             loop = asyncio.get_running_loop()
@@ -330,7 +331,7 @@ class Mirror(PolicyState):
         return compare(expected, actual, self._tolerance, by_position=by_position, shown=self.settings.values)
 
     async def ended(self) -> None:
-        """Return when no mirrored call is in flight."""
+        """Return when no mirrored calls are in flight."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -340,7 +341,7 @@ class Mirror(PolicyState):
             self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
-        """Return the mirror's current results, as JSON."""
+        """Return the mirror's current results as JSON."""
         return {"backend": self.settings.backend, "sample": self.settings.sample, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:
@@ -385,7 +386,7 @@ METRICS = (
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Return `handler`; a share of its calls is also sent to the mirror's backend.
+    """Wrap `handler` to also send a sample of its calls to the mirror's backend.
 
     The Handler raises the errors of `handler`."""
     mirror = state(settings)
@@ -402,7 +403,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """Return `handler`: streams are not mirrored."""
+    """Return `handler` itself, because streams are not mirrored."""
     return handler
 
 

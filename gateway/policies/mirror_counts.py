@@ -15,7 +15,7 @@ MOST_KEPT = 10
 LONGEST_MODEL = 100
 """Maximum number of stored characters of a model's name."""
 LONGEST_ERROR = 500
-"""Maximum number of stored characters of an error of the mirror's backend."""
+"""Maximum number of stored characters of an error from the mirror's backend."""
 
 
 class MirrorOutcome(StrEnum):
@@ -24,13 +24,13 @@ class MirrorOutcome(StrEnum):
     EQUAL = "equal"
     DIFFERENT = "different"
     FAILED = "failed"
-    """The mirror's backend did not respond: it was unreachable, took too long, or refused the call."""
+    """The mirror's backend did not give a response: it was unreachable, took too long, or rejected the call."""
     DROPPED = "dropped"
     """The request was not mirrored because too many mirrored calls were in flight, or used too much memory."""
 
 
 class DropCause(StrEnum):
-    """The reason why the mirror's backend did not get a request."""
+    """Why the mirror's backend did not get a request."""
 
     CALLS = "calls"
     MEMORY = "memory"
@@ -39,7 +39,7 @@ class DropCause(StrEnum):
 
 @frozen
 class KeptDifference:
-    """A difference, the request that caused it, and a `text` that describes it."""
+    """A difference, the request that caused it, and a `text` that describes the difference."""
 
     at: datetime
     request_id: str
@@ -63,28 +63,27 @@ class KeptDifference:
 
 
 class MirrorCounts:
-    """Counts since the start. The thread that renders metrics reads the counts; only the event loop's thread changes
-    them."""
+    """Counts since the start. Only the event loop's thread changes them; the thread that renders metrics reads them."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[MirrorOutcome] = Counter()
         self.differences: Counter[str] = Counter()
-        """Requests by the differing part of their responses; one request can count several times."""
+        """Number of requests by the part in which their responses differ. A request can count several times."""
         self.failures: Counter[str] = Counter()
-        """Requests without a response of the mirror's backend, by reason."""
+        """Number of requests without a response from the mirror's backend, by reason."""
         self.drops: Counter[DropCause] = Counter()
         self.in_flight = 0
         self.bytes = 0
-        """Bytes of the requests and responses in flight."""
+        """Number of bytes in requests and responses in flight."""
         self.seconds = 0.0
-        """Total seconds of the successful calls at the mirror's backend. `expected_seconds` is the same for the route's
-        backend."""
+        """Total duration of the successful calls to the mirror's backend, in seconds. `expected_seconds` is the same
+        for the route's backend."""
         self.expected_seconds = 0.0
         self.last: deque[KeptDifference] = deque(maxlen=MOST_KEPT)
 
     @property
     def compared(self) -> int:
-        """Requests whose responses were compared."""
+        """Number of requests whose responses were compared."""
         return self.outcomes[MirrorOutcome.EQUAL] + self.outcomes[MirrorOutcome.DIFFERENT]
 
     def dropped(self, cause: DropCause) -> None:
@@ -93,12 +92,12 @@ class MirrorCounts:
         self.drops[cause] += 1
 
     def failed(self, error: GatewayError) -> None:
-        """Count a request that the mirror's backend did not respond to."""
+        """Count a request to which the mirror's backend did not respond."""
         self.outcomes[MirrorOutcome.FAILED] += 1
         self.failures[error.reason.value] += 1
 
     def answered(self, expected_seconds: float, seconds: float) -> None:
-        """Note that both backends responded, and how long they took."""
+        """Record that both backends responded, and how long they took."""
         self.expected_seconds += expected_seconds
         self.seconds += seconds
 

@@ -1,6 +1,6 @@
-"""The state of a policy for each place in the configuration that uses it.
+"""The states of policies: one for each entry of a policy in the configuration.
 
-One entry of `policies:` wraps several handlers: a backend's calls and its streams, or a route's clients of each
+One entry under `policies:` wraps several Handlers: for a backend's calls and streams, or for a route's clients of each
 protocol. All of them share one state.
 """
 
@@ -18,78 +18,78 @@ T = TypeVar("T", bound="PolicyState")
 
 
 class PolicyState:
-    """The state of one entry of `policies:`. A policy with such states has a function `state(settings)` that returns
-    the state for these settings."""
+    """The state of one entry under `policies:`. The policy's function `state(settings)` returns the state for these
+    settings."""
 
     place: str
-    """The place of the entry in log lines: `NAME POLICY` on a route, or `backends.NAME POLICY`."""
+    """The entry's location in log lines: `NAME POLICY` on a route, or `backends.NAME POLICY`."""
     keeps_answers: ClassVar[bool] = False
     """True if the state stores responses that `clear` removes."""
 
     def status(self) -> Mapping[str, object]:
-        """Return the part of this state that `/status` shows, as JSON. The policy's METRICS also read it, in another
+        """Return the part of this state that `/status` shows, as JSON. METRICS are also computed from it, in another
         thread."""
         raise NotImplementedError
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
-        """Return the part of this state that is about one principal, as JSON, or None."""
+        """Return the part of this state that concerns one principal, as JSON, or None."""
         return None
 
     async def close(self, seconds: float) -> None:
-        """Close the state's connections, if it has any. Work outside of requests can continue for at most `seconds`."""
+        """Close the state's connections, if any. Work outside of requests can continue for at most `seconds`."""
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Take over the counts or the stored data that the state at this place had before a reload. `is_unchanged` is
-        True if the configuration that the stored responses depend on is unchanged."""
+        """After a reload, take over counts or stored data from the previous state of this entry. `is_unchanged` is True
+        if the configuration on which stored responses depend is unchanged."""
 
     def clear(self) -> None:
-        """Remove all responses."""
+        """Remove all stored responses."""
 
 
 class SharedState(PolicyState):
-    """A state that all workers share. Each worker queries the supervisor's state (`gateway/runtime/workers`)."""
+    """A state that all workers share. Each worker uses the supervisor's state (`gateway/runtime/workers`)."""
 
     settings: BaseModel
 
     def take(self, client: str) -> float:
-        """Take a request of `client` for another process of this gateway, and return 0. If the client has used up the
-        limit, take nothing, and return the seconds until a request is allowed."""
+        """Take permission for one request of `client`, for another process of this gateway, and return 0. If the client
+        has reached the limit, return the seconds until a request is allowed."""
         raise NotImplementedError
 
     def share(self, shared: "Shared") -> None:
-        """Take requests from `shared` instead. While `shared` does not respond, this process uses its own state."""
+        """Use the state `shared` instead. While it does not respond, this process uses its own state."""
         raise NotImplementedError
 
 
 class Shared(Protocol):
-    """A state that several processes share."""
+    """The state that several processes share."""
 
     async def take(self, client: str) -> float | None:
-        """Same as in SharedState; None while the shared state does not respond."""
+        """See SharedState. Returns None while the shared state does not respond."""
 
 
 PlacedState: TypeAlias = tuple[str, str, PolicyState]
-"""Place, policy and state of an entry of `policies:`."""
+"""The location, the policy and the state of an entry under `policies:`."""
 ReportedStates: TypeAlias = Sequence[tuple[str, str, Mapping[str, object]]]
-"""Place, name and state of policies, in the form for `/status`."""
+"""The location, name and state of policies, in the form for `/status`."""
 
 
 def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[str, str, Mapping[str, object]]]:
-    """Return the place, the policy, and the part about one principal, for each state that has this part."""
+    """For each state that contains data about the principal, return its location, its policy, and this data."""
     found = ((place, policy, state.of_principal(name)) for place, policy, state in states)
     return [(place, policy, part) for place, policy, part in found if part is not None]
 
 
 @frozen
 class StateMetric:
-    """A metric of a policy, read from the JSON of its states. A policy's module lists its metrics in METRICS.
+    """A metric of a policy, computed from the JSON of its states. The policy's module lists its metrics in METRICS.
 
-    `keys` maps each value of the last label to the key in `status()`. The value is an empty text if `labels` has only
-    labels of the place, or if the label's values are the keys of a mapping in the JSON. Numbers with the same labels,
-    for example from several workers, are added.
+    `keys` maps each value of the last label to the key in `status()`. The label value is an empty string if `labels`
+    contains only labels of the location, or if the label's values are the keys of a mapping in the JSON. Numbers with
+    the same labels, for example from several workers, are added.
 
-    The labels of a place are `place` and `route` (the route's name, or `backends.NAME`), and `backend`, which is the
-    `backend` in the state's JSON, or otherwise the backend that has the policy."""
+    The labels of a location are `place` and `route` (the route's name, or `backends.NAME`), and `backend`: the
+    `backend` in the state's JSON or, without it, the backend to which the policy belongs."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -98,7 +98,7 @@ class StateMetric:
     keys: Mapping[str, str]
 
     def values(self, place: str, state: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], float]]:
-        """Yield the numbers of the state at `place`, with their labels."""
+        """Yield the values from the state at `place`, with their labels."""
         of_place = {"owner": place, "route": place, "backend": state.get("backend", place.removeprefix("backends."))}
         own = tuple(of_place[each] for each in self.labels if each in of_place)
         for label, key in self.keys.items():
@@ -110,14 +110,14 @@ class StateMetric:
 
 
 Numbers: TypeAlias = dict[str, Counter[tuple[str, ...]]]
-"""The numbers of metrics, by name and then by labels."""
+"""The values of metrics, by name and then by labels."""
 
 
 def numbers(
     states: Iterable[tuple[str, str, Mapping[str, Any]]], metrics: Mapping[str, Sequence[StateMetric]]
 ) -> Numbers:
-    """Return the numbers of all `metrics`, which are grouped by the name of their policy, in `states`: place, policy
-    and the state's JSON."""
+    """Return the values of all `metrics`, which are grouped by policy name. `states` contains locations, policies and
+    the JSON of states."""
     found: Numbers = {each.name: Counter() for some in metrics.values() for each in some}
     for place, policy, state in states:
         for metric in metrics.get(policy, ()):
@@ -126,9 +126,9 @@ def numbers(
 
 
 class ShownStates(Generic[S, T]):
-    """The states of one policy, one for each entry of `policies:`, which `/status` shows. A state is closed when its
-    entry is no longer in effect. The class makes a state when it is first needed, and keeps the state with the entry's
-    settings. (For a state that only the Handlers use, see `hidden_state` of PolicyContext.)
+    """The states of one policy that `/status` shows, one for each entry under `policies:`. A state is created at first
+    use, exists as long as the settings of its entry, and is closed when the entry is no longer in effect. For a state
+    that only Handlers use, see `PolicyContext.hidden_state`.
 
     Entries are distinguished by identity, so two entries with equal settings have two states."""
 
@@ -141,7 +141,7 @@ class ShownStates(Generic[S, T]):
         key = id(settings)
         state = self._states.get(key)
         if state is None:
-            # Made from a copy, because a state that references the settings would keep the settings and itself alive
+            # Create the state from a copy, because a state that refers to the settings would keep them and itself alive
             # forever.
             state = self._states[key] = self._make(settings.model_copy())
             weakref.finalize(settings, self._states.pop, key, None)

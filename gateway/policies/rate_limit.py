@@ -1,4 +1,4 @@
-"""The policy `rate_limit: {requests: 100, seconds: 1}`: the gateway refuses requests from clients that exceed this
+"""The policy `rate_limit: {requests: 100, seconds: 1}`: the gateway rejects requests from clients that exceed this
 rate."""
 
 import re
@@ -74,7 +74,7 @@ class Settings(Documented):
 
 
 class RateLimit(SharedState):
-    """The buckets of one entry of `policies:`."""
+    """The buckets of one `rate_limit` entry under `policies:`."""
 
     settings: Settings
 
@@ -99,17 +99,17 @@ class RateLimit(SharedState):
             self._shared = SharedAllowances(self._redis, prefix, interval, burst)
 
     def share(self, shared: Shared) -> None:
-        """Apply the limit of `shared`, which other processes of this gateway also use, unless Redis has the limit.
+        """Apply the limit of `shared`, which other processes of this gateway also use, unless the limit is in Redis.
         While `shared` does not respond, this process applies the limit separately."""
         if self._redis is None:
             self._shared = shared
 
     def take(self, client: str) -> float:
-        """Same as in SharedState; `by` distinguishes clients."""
+        """See SharedState. The setting `by` distinguishes clients."""
         return self._local.take(client, self._clock())
 
     async def call(self, handler: Handler, request: Request) -> Answer:
-        """Return the response of `handler`, unless the client sent too many requests."""
+        """Return the response of `handler`, unless the client has sent too many requests."""
         client = self._client(request, self._header)
         if self._shared:
             await self._take_shared(self._shared, client)
@@ -118,7 +118,8 @@ class RateLimit(SharedState):
         return await handler(request)
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses of `handler`, unless the client sent too many requests. A stream is one request."""
+        """Yield the responses of `handler`, unless the client has sent too many requests. A stream counts as one
+        request."""
         client = self._client(request, self._header)
         if self._shared:
             await self._take_shared(self._shared, client)
@@ -149,13 +150,13 @@ class RateLimit(SharedState):
         raise refusal(Reason.RATE_LIMITED, f"{self._text}; try again in {round(wait, 3):g} s", retry_after=wait)
 
     def status(self) -> Mapping[str, object]:
-        """Return the number of stored clients and of refused requests, and whether Redis responds."""
+        """Return the number of stored clients and of rejected requests, and whether Redis responds."""
         shown: dict[str, object] = {"clients": len(self._local), "refused": self._refused}
         return {**shown, "redis": "up" if self._redis.is_reached else "down"} if self._redis else shown
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
         """If `by` is `principal`, return the limit, the number of remaining requests (`left`), and the seconds until
-        all requests are available (`full_in`). `left` and `full_in` are null if Redis counts the requests."""
+        the full limit is available again (`full_in`). `left` and `full_in` are null if Redis counts the requests."""
         settings = self.settings
         if settings.by != "principal":
             return None
@@ -193,7 +194,7 @@ def _by_principal(request: Request, header: str) -> str:
 
 
 def _principal_key(name: str) -> str:
-    # The NUL distinguishes the text from an empty address and from a client without a principal.
+    # The NUL distinguishes this text from an empty address and from a client without a principal.
     return f"\0{_short(name)}"
 
 
@@ -203,7 +204,7 @@ def _by_model(request: Request, header: str) -> str:
 
 def _by_header(request: Request, header: str) -> str:
     text = request.headers.get(header)
-    # The value might be a client's key, so only a digest of it is stored and sent to Redis.
+    # The value might be a client's key, so store only a digest and send only that to Redis.
     return blake2b(text.encode("latin-1", "replace"), digest_size=16).hexdigest() if text else ""
 
 
@@ -212,7 +213,7 @@ def _all(request: Request, header: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Return `text`, or a digest if it is long, because clients choose the texts and many are stored."""
+    """Return `text`, or a digest if it is long, because clients choose the texts and many of them are stored."""
     if len(text) <= _LONGEST_KEY:
         return text
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -225,13 +226,13 @@ _KEYS: dict[str, Callable[[Request, str], str]] = {
     "header": _by_header,
     "all": _all,
 }
-"""Functions that return the key of a bucket, by the setting `by`."""
+"""By value of `by`, the function that returns the key of a request's bucket."""
 
 state = ShownStates(RateLimit)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """Return `handler` with a limit on the requests of each client.
+    """Wrap `handler` to limit each client's requests.
 
     The Handler raises:
         GatewayError: RESOURCE_EXHAUSTED (rate-limited); UNAVAILABLE (not-ready) with `without_redis: refuse`."""
@@ -244,7 +245,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """Like `wrap`, for streams."""
+    """Wrap `handler`, for streams. See `wrap`."""
     limit = state(settings)
 
     def with_limit(request: Request) -> AsyncGenerator[Response, None]:

@@ -2,11 +2,11 @@
 
 The gateway makes another attempt if all of these conditions hold:
 
-- Nothing was sent to a server. Or the call can be repeated (`PolicyContext.may_repeat`), and the error has one of the
-  `statuses` or the attempt took longer than `timeout.per_try`.
-- The call had fewer than `attempts` attempts.
-- The wait before the attempt ends before the call's deadline, and not before the server or the policy that refused the
-  call accepts calls again.
+- Nothing was sent to a server, or the call can be repeated (`PolicyContext.may_repeat`) and either the error has one of
+  the `statuses` or the attempt took longer than `timeout.per_try`.
+- The call has had fewer than `attempts` attempts.
+- The delay before the attempt ends before the call's deadline, and is long enough for the server or policy that
+  rejected the call to accept calls again.
 - The budget allows another attempt.
 """
 
@@ -70,7 +70,8 @@ class Settings(Documented):
 
 
 class Retries:
-    """The rules for another attempt, for all Handlers of one item of `policies`. `random` returns numbers in [0, 1)."""
+    """Decides about more attempts, for all Handlers of one item under `policies:`. `random` returns numbers in [0,
+    1)."""
 
     def __init__(self, settings: Settings, context: PolicyContext, random: Callable[[], float] = random) -> None:
         self.budget = Budget(settings.budget, LEAST_RETRIES, context.clock)
@@ -80,8 +81,8 @@ class Retries:
         self._random = random
 
     def wait_after(self, error: GatewayError, request: Request, attempt: int, now: float) -> float | None:
-        """Return the seconds until the next attempt of `request`, after attempt number `attempt` (from 1) failed.
-        Return None if no more attempts are allowed."""
+        """After attempt number `attempt` (counted from 1) of `request` has failed, return the seconds until the next
+        attempt, or None if no more attempts are allowed."""
         settings = self._settings
         if attempt >= settings.attempts or not self._is_retryable(error, request):
             return None
@@ -109,14 +110,14 @@ class Retries:
 
 
 def _is_end_of_try(error: GatewayError, request: Request) -> bool:
-    """Return True if the attempt, and not the call, might have timed out. A server that received the attempt's time
-    limit can report the timeout just before the gateway does."""
+    """Return True if the attempt, not the call, might have timed out. A server that received the attempt's time limit
+    can report the timeout just before the gateway does."""
     has_limit = request.tries is not None and request.tries.seconds is not None
     return error.status is Status.DEADLINE_EXCEEDED and (has_limit or isinstance(error, TransportError))
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """Return `handler` with more attempts if a stream fails before its first response.
+    """Wrap `handler` to repeat streams that fail before their first response.
 
     The stream raises:
         GatewayError: the error of the last attempt."""
@@ -148,7 +149,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Return `handler` with more attempts if a call fails.
+    """Wrap `handler` to repeat calls that fail.
 
     The Handler raises:
         GatewayError: the error of the last attempt."""
@@ -177,7 +178,8 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
 
 def _one_try(request: Request, places: list[str]) -> Request:
-    """Return `request` with instructions to avoid the endpoints in `places`, and to add the chosen endpoint to it."""
+    """Return a copy of `request` whose attempt avoids the endpoints in `places`, and adds the chosen endpoint to
+    them."""
     tries = request.tries
     if tries is None:
         return replace(request, tries=Tries(None, frozenset(places), False, places))
@@ -185,8 +187,8 @@ def _one_try(request: Request, places: list[str]) -> Request:
 
 
 def _with_attempts(error: GatewayError, attempts: int) -> GatewayError:
-    """Return `error` with the number of attempts in its text. The result is a copy, because calls that waited for the
-    same connection share their error."""
+    """Return a copy of `error` whose message contains the number of attempts. It must be a copy, because calls that
+    waited for the same connection share their error."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.message = f"{error.message} (after {attempts} attempts)"

@@ -1,6 +1,6 @@
-"""Token buckets of clients, stored in Redis or Valkey, that several gateways share.
+"""Token buckets of clients in Redis or Valkey, which several gateways share, for `rate_limit`.
 
-Each request is one script on the server. The script is atomic and uses the server's clock, so the gateways' clocks do
+Each request runs one script on the server. The script is atomic and uses the server's clock, so the gateways' clocks do
 not matter.
 """
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.policies.shared_server import SharedServer
 
-# The same bucket as `Allowances`: the value is the time at which the bucket is full.
+# Stores a bucket like `Allowances`: the value is the time at which the bucket is full.
 _SCRIPT = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -33,8 +33,8 @@ class SharedAllowances:
         self._script: Any = None
 
     async def take(self, client: str) -> float | None:
-        """Take a token of `client`, and return 0.0. If the bucket is empty, take nothing, and return the seconds until
-        the bucket has a token. Return None if the server does not respond."""
+        """Take a token of `client` and return 0.0. If the bucket is empty, return the seconds until it contains a
+        token. Return None if the server does not respond."""
         return await self._server.ask(lambda redis: self._take(redis, client))
 
     async def _take(self, redis: Any, client: str) -> float:

@@ -1,13 +1,13 @@
 """The second tier of a `cache`: responses in Redis or Valkey, which several gateways share.
 
-The cache also works without the server. If the server does not respond in time, or has bytes that another version
-wrote, the gateway continues without the server's responses. A response is stored as
+The cache also works without the server: if the server does not respond in time, or contains data in the format of a
+different version, the gateway continues without the server's responses. A response is stored as
 
     VERSION, 16 bytes of a checksum over the key and all following bytes, the length of a JSON head, the head, the data
     of each tensor
 
-The responses have an epoch, so all of them can be removed in one step. The epoch is a number in one key of the server,
-and a removal increments it. Each response has the epoch in which its request started; a response of an earlier epoch is
+An epoch, which is a number in one key on the server, makes it possible to remove all responses in one step: a removal
+increments the number. Each response contains the epoch in which its request started; a response of an earlier epoch is
 ignored.
 """
 
@@ -25,19 +25,20 @@ from gateway.core.types import NestedJson, Response, Tensor, tensor_bytes
 from gateway.policies.shared_server import SharedServer
 
 VERSION = b"gateway-cache-1\n"
-"""Version of the format of stored responses. Change it when you change the format, or the meaning of `request_key`."""
+"""Version of the format of stored responses. Change it when you change the format or the meaning of `request_key`."""
 MOST_WRITES = 32
-"""Maximum number of responses that are being sent to the server. Additional responses are not stored there."""
+"""Maximum number of responses that are being sent to the server in parallel. Additional responses are not stored
+there."""
 
 _MOST_BESIDE = 2**16
-"""Maximum bytes of a stored response in addition to the data of its tensors."""
+"""Maximum size of a stored response in addition to its tensor data, in bytes."""
 
 _HEAD = Struct("<16sI")
 
 
 def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes | None:
-    """Return the stored form of a response that was `made` at this Unix time, or None if the response cannot be stored
-    in this format."""
+    """Serialize a response that was `made` at this Unix time. Return None if this format cannot represent the
+    response."""
     if response.origin is not None:
         return None  # only the codec that wrote a note about a message can read it
     parameters = (response.parameters, *[each.parameters for each in response.outputs])
@@ -63,15 +64,15 @@ def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes |
             for each in response.outputs
         ],
     }
-    # json instead of orjson, because json writes and reads NaN and integers of any size.
+    # Use json instead of orjson, because json writes and reads NaN and integers of any size.
     head = json.dumps(described).encode()
     body = b"".join([head, *(each.data for each in response.outputs)])
     return b"".join((VERSION, _HEAD.pack(_checksum(key, len(head), body), len(head)), body))
 
 
 def unpacked(key: bytes, stored: bytes, epoch: bytes) -> tuple[Response, float] | None:
-    """Return the response in `stored` and the Unix time of its creation, or None if it is not a complete, unchanged
-    response to the request of this key, in this format and epoch."""
+    """Return the response in `stored` and the Unix time when it was made. Return None if `stored` is not a complete,
+    intact response to the request with this key, in this format and epoch."""
     start = len(VERSION) + _HEAD.size
     if len(stored) < start or not stored.startswith(VERSION):
         return None
@@ -95,7 +96,7 @@ def unpacked(key: bytes, stored: bytes, epoch: bytes) -> tuple[Response, float] 
             tuple(outputs), head["model"], head["version"], None, head["parameters"], None, head["schemaless"]
         )
         return response, float(head["made"])
-    except (ValueError, KeyError, TypeError, AttributeError):  # another format with the same VERSION
+    except (ValueError, KeyError, TypeError, AttributeError):  # a different format with the same VERSION
         return None
 
 
@@ -106,7 +107,7 @@ def _checksum(key: bytes, length: int, body: bytes | memoryview) -> bytes:
 
 
 class SharedAnswers:
-    """The responses of one cache on a Redis server. `largest` is the maximum size of a stored response, in bytes."""
+    """The responses of one cache on a Redis server. `largest` is the maximum size of a response, in bytes."""
 
     def __init__(
         self,
@@ -123,12 +124,12 @@ class SharedAnswers:
         self._largest = largest
         self._now = now
         self._has_to_forget = False
-        """True from a request to remove all responses until the server has removed them."""
+        """True from the moment when all responses must be removed until the server has removed them."""
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:
-        """Return two values: the response with its age in seconds, or None; and the epoch for `put`, or None if the
-        server does not respond."""
+        """Return the response with its age in seconds, or None, and the epoch for `put`, which is None if the server
+        does not respond."""
         found = await self.server.ask(lambda redis: self._get(redis, key))
         if found is None:
             return None, None
@@ -145,7 +146,7 @@ class SharedAnswers:
     async def _get(self, redis: Any, key: bytes) -> tuple[bytes | None, bytes]:
         if self._has_to_forget:
             await self._forget(redis)
-        # Reads at most the size that could have been stored. If the value is longer, the checksum is wrong.
+        # Read at most the maximum size of a stored response. If the value is longer, the checksum does not match.
         async with redis.pipeline(transaction=False) as questions:
             questions.getrange(self._key(key), 0, self._largest + _MOST_BESIDE)
             questions.get(f"{self._prefix}epoch")
@@ -153,8 +154,8 @@ class SharedAnswers:
         return stored, epoch or b"0"
 
     def put(self, key: bytes, response: Response, epoch: bytes) -> None:
-        """Start to store a response whose request started in `epoch`, and return immediately. If the server does not
-        accept the response, it is not stored."""
+        """Start storing a response whose request started in `epoch`, and return immediately. The response is not stored
+        if the server does not accept it."""
         size = tensor_bytes(response.outputs)
         if size > self._largest or not self.server.is_reached or len(self._writes) >= MOST_WRITES:
             return
@@ -169,8 +170,8 @@ class SharedAnswers:
             await self.server.ask(lambda redis: redis.set(self._key(key), stored, px=milliseconds))
 
     def forget(self) -> None:
-        """Remove all responses of this name, for all gateways. Until the server has removed them, the gateway does not
-        query it for responses."""
+        """Remove all responses of this cache name, for all gateways. Until the server has done this, the gateway does
+        not query it for responses."""
         self._has_to_forget = True
         task = spawn(self.server.ask(self._forget))
         self._writes.add(task)

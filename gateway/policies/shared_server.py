@@ -1,4 +1,6 @@
-"""The Redis or Valkey server that several gateways share. The package `redis` is imported with the first query."""
+"""Queries a Redis or Valkey server that several gateways share, for `cache` and `rate_limit`. The package `redis` is
+imported at the first query.
+"""
 
 import asyncio
 import logging
@@ -19,11 +21,11 @@ log = logging.getLogger(__name__)
 SECONDS = 0.1
 """Maximum time that a request waits for the server, in seconds."""
 PAUSE = 1.0
-"""Seconds for which the gateway sends no queries to a server that did not respond."""
+"""How long the gateway sends no queries to a server that did not respond, in seconds."""
 
 
 class SharedServer:
-    """The server at `url`. `place` is the place in the configuration that names the server, for log lines."""
+    """The server at `url`. `place` is the configuration entry that contains the URL, for log lines."""
 
     def __init__(self, url: str, place: Callable[[], str], clock: Callable[[], float] = monotonic) -> None:
         self._url = url
@@ -32,13 +34,13 @@ class SharedServer:
         self._pool: BlockingConnectionPool | None = None
         self._client: Any = None
         self._asks_from = 0.0
-        """The time before which the gateway sends no query."""
+        """The gateway sends no queries before this time."""
         self.is_reached = True
         """True if the server responded to the last query."""
         self._lines = LogLimit(log)
 
     async def ask(self, question: Callable[[Any], Awaitable[T]]) -> T | None:
-        """Return the result of `question`, which is called with a `redis.asyncio.Redis`, or None if the server does not
+        """Call `question` with a `redis.asyncio.Redis` and return the result, or None if the server does not
         respond."""
         now = self._clock()
         if now < self._asks_from:
@@ -48,7 +50,7 @@ class SharedServer:
         try:
             async with asyncio.timeout(SECONDS):
                 found = await question(self._connected())
-        except Exception as error:  # redis raises its own errors, and the socket and the timeout raise others
+        except Exception as error:  # redis raises its own errors; others come from the socket and the timeout
             self._failed(error)
             return None
         if not self.is_reached:
@@ -66,7 +68,7 @@ class SharedServer:
 
     def _failed(self, error: Exception) -> None:
         self.is_reached, self._asks_from = False, self._clock() + PAUSE
-        # The texts of the package's errors contain hosts and ports, but not passwords.
+        # The package's error messages contain hosts and ports, but no passwords.
         text = (
             f"no response within {SECONDS:g} s"
             if isinstance(error, TimeoutError)

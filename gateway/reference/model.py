@@ -27,7 +27,7 @@ Outputs: TypeAlias = tuple[Tensor, ...]
 Function: TypeAlias = Callable[[Arguments, Config], Outputs | Awaitable[Outputs]]
 """A function that computes one operation.
 
-The arguments have been checked against the Signature. They are the inputs in the Signature's order, followed by the
+The arguments, which have been checked against the Signature, are the inputs in the Signature's order, followed by the
 tensors that DERIVATIVES lists for the operation. The function raises GatewayError for values that it refuses. Any other
 exception becomes a model error."""
 

@@ -39,7 +39,7 @@ def tensors(results: object, expected: Specs, model: str) -> Outputs:
 
 
 def expected_outputs(operation: Operation, arguments: Arguments, signature: Signature) -> Specs:
-    """Return the outputs that `operation` must return for `arguments`. They have as many rows as the arguments."""
+    """Return the outputs that `operation` must return for `arguments`, with as many rows as the arguments."""
     rows = _rows(arguments, signature)
     if operation is Operation.INFER:
         return tuple(TensorSpec(spec.name, spec.datatype, _with_rows(rows, spec.shape)) for spec in signature.outputs)

@@ -5,5 +5,5 @@
       version_names       sequences
       unknown_models      targets
 
-`listing`, `extensions` and `readiness` respond to requests about the gateway as a whole.
+`listing`, `extensions` and `readiness` handle requests about the gateway as a whole.
 """

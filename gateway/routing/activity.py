@@ -1,4 +1,4 @@
-"""Calls of one backend that wait or are in flight. The autoscaler that starts and stops its servers reads them."""
+"""Counts the waiting and running calls of one backend for the external scaler, which starts and stops its servers."""
 
 import asyncio
 import math
@@ -11,20 +11,20 @@ from gateway.core.types import Answer, Request, Response
 
 
 class Activity:
-    """The calls of one backend that wait or are in flight, and the time when the last call ended. Requests of an
-    operation that does not start a server (not in `WAKING`) do not count."""
+    """The number of waiting and running calls of one backend, and the time when the last call ended. Operations that do
+    not start a server (not in `WAKING`) do not count."""
 
     __slots__ = ("_clock", "_ended_at", "_waiters", "calls")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.calls = 0
-        """The number of calls that wait or are in flight now."""
+        """The number of calls that are waiting or in flight now."""
         self._ended_at = -math.inf
         self._waiters: set[asyncio.Future[None]] = set()
 
     def counted(self, handler: Handler) -> Handler:
-        """Return `handler` with a wrapper that counts its calls."""
+        """Wrap `handler` to count its calls."""
 
         async def counting(request: Request) -> Answer:
             if request.operation not in WAKING:
@@ -38,7 +38,7 @@ class Activity:
         return counting
 
     def counted_stream(self, handler: StreamHandler) -> StreamHandler:
-        """Return `handler` with a wrapper that counts its calls until their streams end."""
+        """Wrap `handler` to count its calls until their streams end."""
 
         async def counting(request: Request) -> AsyncGenerator[Response, None]:
             self._began()
@@ -52,8 +52,8 @@ class Activity:
         return counting
 
     def seconds_active(self, idle: float) -> float:
-        """Return for how many more seconds the backend counts as active: `idle` while calls run, and up to `idle`
-        seconds after the last call. If the result is 0 or less, the backend is inactive."""
+        """Return how many more seconds the backend counts as active: `idle` during calls, less after the last call. At
+        0 or below, the backend is inactive."""
         return idle if self.calls else self._ended_at + idle - self._clock()
 
     def next_call(self) -> "asyncio.Future[None]":

@@ -1,15 +1,16 @@
-"""A named backend: a Handler that sends each request to one of its endpoints, and repeats a failed request if that can
-help.
+"""A named backend: a Handler that sends each request to one of its endpoints, and repeats failed requests if that can
+help. Bridges call it.
 
-A Backend has two parts. Its Slots choose the endpoint of a request, and the time to send it; `slots` has the variants.
-Its Sender sends single attempts. Calls and streams go through the same steps:
+A Backend has two parts. Its Slots choose the endpoint of a request, and the time to send it (see `slots` for the
+variants). Its Sender sends single attempts. Calls and streams go through the same steps:
 
 1. The Slots choose an endpoint, either immediately or when it is the request's turn.
-2. The Sender sends one attempt there, within the limits that policies set for it (`Tries`).
+2. The Sender sends one attempt to it, within the limits that policies set (`Tries`).
 3. The backend reports the end of the attempt to the Slots.
 4. If the attempt failed, the Slots decide whether to use another endpoint or to repeat the request. They know whether
-   another endpoint exists, and whether a server is gone or lacks the model. If another server has taken over the
-   address and has refused the request, the backend repeats the request once, in the form that the new server expects.
+   another endpoint exists, and whether a server is gone or does not have the model. If a different server has taken
+   over the address and has rejected the request, the backend repeats the request once, in the form that the new server
+   expects.
 """
 
 import asyncio
@@ -40,9 +41,9 @@ from gateway.routing.stopwatch import Stopwatch
 class Done:
     """The failed attempts of a request so far.
 
-    - `tried`: The endpoints to which the gateway could send nothing.
-    - `rounds`: The number of repetitions.
-    - `is_repeated`: True if the request was repeated because another server has the address.
+    - `tried`: The endpoints to which the gateway could not send the request.
+    - `rounds`: The number of repetitions so far.
+    - `is_repeated`: True if the request was already repeated because a different server has taken over the address.
     """
 
     tried: tuple[Endpoint, ...] = ()
@@ -55,37 +56,37 @@ _NOTHING = Done()
 
 @final
 class Backend:
-    """A named group of model servers with the same protocol, and the Handler that sends each Request to one of them.
+    """A named group of model servers with the same protocol, and a Handler that sends each Request to one of them.
 
-    `sender` sends the attempts; `slots` choose the endpoint and the time."""
+    `sender` sends attempts; `slots` choose the endpoint and the time."""
 
     def __init__(self, sender: Sender, slots: Slots) -> None:
         self.name = sender.name
         self.protocol = sender.protocol
         self.slots = slots
         self.local = slots.local
-        """This process's view of the endpoints, and the queue of the calls that wait in it."""
+        """The endpoints as this process sees them, and the queue of calls that wait in this process."""
         self._sender = sender
         self._answers: dict[Operation, OwnAnswer] = {
             **dict.fromkeys(CONTROL_OPERATIONS - self.local.with_slot, self._ask_all),
             **slots.answers,
         }
         self._to_the_end = self.local.with_slot if sender.runs_to_the_end else frozenset[Operation]()
-        """Operations that keep their slot until the server has finished the call, even if the client disconnects."""
+        """Operations whose calls keep their slots until the server has finished, even if the client disconnects."""
         self._send_to_the_end: Send = partial(sender.to_the_end, slots.began)
         self._replaced: list[Backend] = []
-        """Previous backends with this name whose calls still wait for the first endpoint."""
+        """Previous backends with this name whose calls are still waiting for a first endpoint."""
         self._on_recovery: list[Callable[[], None]] = []
         self._on_other_models: list[Callable[[], None]] = []
         self.is_probed = False
-        """True if a Prober checks the readiness of its endpoints."""
+        """True if a Prober checks the readiness of the endpoints."""
         self.local.watch(self._recovered, sender.targets.forget, self._lists_others)
 
     # --- queries ---
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """All endpoints."""
+        """All endpoints of the backend."""
         return self.local.endpoints
 
     @property
@@ -105,30 +106,31 @@ class Backend:
 
     @property
     def choice(self) -> EndpointChoice:
-        """The EndpointChoice among all endpoints."""
+        """The strategy that chooses among all endpoints."""
         return self.local.choice
 
     @property
     def queue(self) -> FairQueue[Endpoint]:
-        """The queue of the calls that wait for a slot."""
+        """The queue of calls that wait for a slot."""
         return self.local.queue
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls, including calls in the queues of the backends that it replaced.
+        """The number of waiting calls, including calls in the queues of the backends that this backend has replaced.
 
-        While the backend has no endpoints, this includes calls that wait for the response to another call."""
+        While there are no endpoints, this includes calls that wait for the response to another call."""
         waiting = self.local.waiting + sum(len(each.queue) for each in self._replaced)
         return waiting if self.serving else waiting + sum(each.local.joined for each in self._replaced)
 
     @property
     def joined(self) -> int:
-        """The number of calls that wait for the response to another call, such as a call for the metadata of their
-        model."""
+        """The number of calls that wait for the response to another call, such as a query for their model's
+        metadata."""
         return self.local.joined + sum(each.local.joined for each in self._replaced)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when an endpoint that was down responds again, and when its models have changed."""
+        """Call `watcher` when an endpoint that was down responds again, or when the models of an endpoint have
+        changed."""
         self._on_recovery.append(watcher)
 
     def on_other_models(self, watcher: Callable[[], None]) -> None:
@@ -138,8 +140,8 @@ class Backend:
     async def is_ready(self) -> bool:
         """Return whether at least one endpoint is ready.
 
-        If its endpoints are probed, the results of the probes decide. Otherwise the backend queries all endpoints in
-        parallel; their responses do not affect the health of endpoints."""
+        If the endpoints are probed, use the results of the probes. Otherwise, query all endpoints in parallel; their
+        responses do not affect endpoint health."""
         if (known := await self.slots.is_ready()) is not None:
             return known
         if self.is_probed:
@@ -163,9 +165,9 @@ class Backend:
             each.add(endpoint)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Send no more calls to `endpoint`. Does nothing if the backend does not have it.
+        """Stop sending calls to `endpoint`. Does nothing if the backend does not have it.
 
-        The endpoint stays open, because another backend might have it. `Endpoint.idle` waits for the end of its calls.
+        The endpoint stays open, because another backend might use it. `Endpoint.idle` waits for the end of its calls.
         """
         if endpoint not in self.endpoints:
             return
@@ -178,29 +180,29 @@ class Backend:
         """Take over from `previous`, the backend with the same name. From now on `previous` gets no new requests."""
         self.slots.replace(previous.slots)
         if previous.local.calls.patience is not None and previous.protocol is self.protocol:
-            # Nothing else adds endpoints to the backend from now on.
+            # Nothing else adds endpoints to the replaced backends from now on.
             self._replaced = [each for each in (previous, *previous.hand_over_replaced()) if each.queue]
             for each in self._replaced:
                 for endpoint in self.endpoints:
                     each.add(endpoint)
 
     def hand_over_replaced(self) -> list["Backend"]:
-        """Return the backends that this backend has replaced. Another backend takes care of them from now on."""
+        """Hand over the backends that this backend has replaced. The caller is responsible for them from now on."""
         before, self._replaced = self._replaced, []
         return before
 
     def close(self) -> None:
-        """Detach from the endpoints, which other backends might share. No request can be in flight."""
+        """Detach from the endpoints, which other backends might share. No requests must be in flight."""
         self.slots.close()
 
     # --- requests ---
 
     async def __call__(self, request: Request) -> Answer:
-        """Return the response of one endpoint, or, for CONTROL_OPERATIONS, the combined response of all endpoints.
+        """Return the response of one endpoint or, for CONTROL_OPERATIONS, the combined response of all endpoints.
 
         Raises:
-            GatewayError: like `exchange.ask`. RESOURCE_EXHAUSTED if too many calls are waiting. UNAVAILABLE if the
-                backend has no endpoint.
+            GatewayError: same as `exchange.ask`; also RESOURCE_EXHAUSTED if too many calls are waiting, and UNAVAILABLE
+                if the backend has no endpoint.
         """
         slots, sender, record, operation = self.slots, self._sender, request.record, request.operation
         if operation in self._answers and (answer := await self._answers[operation](request)) is not None:
@@ -240,16 +242,16 @@ class Backend:
             try:
                 request, done = await self._again(request, failed, endpoint, changes, done)
             finally:
-                del failed  # its traceback refers to this frame
+                del failed  # avoid a reference cycle: the traceback of the error refers to this frame
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
         """Yield the responses of one endpoint.
 
-        If `passthrough` is True, messages are in the protocol's passthrough form.
+        If `passthrough` is True, requests and responses are raw messages in the protocol's passthrough form.
 
         Raises:
-            GatewayError: like `streaming.ask_stream`. RESOURCE_EXHAUSTED if too many calls are waiting. UNAVAILABLE if
-                the backend has no endpoint.
+            GatewayError: same as `streaming.ask_stream`; also RESOURCE_EXHAUSTED if too many calls are waiting, and
+                UNAVAILABLE if the backend has no endpoint.
         """
         slots, sender, record, clock = self.slots, self._sender, request.record, self.local.clock
         done, is_begun = _NOTHING, False
@@ -263,7 +265,7 @@ class Backend:
             span = None if record.events is None else sender.span(request, endpoint)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
-                # The attempt's deadline is not sent to the server, because it limits only the wait for the first
+                # Do not send the attempt's deadline to the server, because it limits only the wait for the first
                 # response.
                 opened = await sender.stream(request, endpoint, span, passthrough=passthrough)
                 async with aclosing(opened) as responses:
@@ -299,12 +301,12 @@ class Backend:
             try:
                 request, done = await self._again(request, failed, endpoint, changes, done)
             finally:
-                del failed  # its traceback refers to this frame
+                del failed  # avoid a reference cycle: the traceback of the error refers to this frame
 
     async def _again(
         self, request: Request, error: GatewayError, endpoint: Endpoint, changes: int, done: "Done"
     ) -> "tuple[Request, Done]":
-        """Return the request for the next attempt after an attempt at `endpoint` failed, and the updated `done`.
+        """After a failed attempt at `endpoint`, return the request for the next attempt and the updated `done`.
         `changes` is the number of server changes at the endpoint before the attempt.
 
         Raises:
@@ -326,7 +328,7 @@ class Backend:
         return await ask_all(request, self.name, self.serving, self._sender.to_each)
 
     def _failed(self, error: GatewayError, endpoint: Endpoint, one_try: Request, attempt: Attempt | None) -> None:
-        """Handle a failed attempt. `attempt` is None if the attempt had no deadline."""
+        """Handle the failure of an attempt. `attempt` is None if it had no deadline."""
         error.endpoint = endpoint.address
         if attempt is not None and isinstance(error, TransportError) and error.status is Status.DEADLINE_EXCEEDED:
             self._given_up(attempt, one_try, error)
@@ -354,7 +356,7 @@ def local_backend(
     queue: QueueSettings | None = None,
     clock: Callable[[], float] = monotonic,
 ) -> Backend:
-    """Return a Backend whose slots are managed by this process alone."""
+    """Return a Backend whose slots this process manages alone."""
     servers = protocol.traits.servers
     slots = LocalSlots(target.backend, servers, endpoints, max_in_flight, choice, queue, clock)
     return Backend(Sender(target, protocol, endpoints, clock), slots)

@@ -1,8 +1,8 @@
 """Strategies that choose the endpoint of a call: `least_in_flight`, `least_load`, `round_robin` and `power_of_two`.
 
-A strategy gets all endpoints of a backend and the excluded endpoints (already tried, or ejected). It returns an
-endpoint that has fewer calls in flight than the limit. Strategies do not depend on queues, sequences or health. Only
-`least_load` reads the loads that servers report (`load`).
+A strategy gets all endpoints of a backend and the excluded ones (already tried, or ejected). It returns an endpoint
+with fewer calls in flight than the limit. Strategies do not depend on queues, sequences or health. Only `least_load`
+reads the loads that servers report (`load`).
 
 | strategy | without weights | with weights |
 |---|---|---|
@@ -24,13 +24,13 @@ from typing import Protocol, TypeVar
 from gateway.routing.load.reported import ReportedLoads
 
 SMALLEST_SHARE = 0.05
-"""The share of its weight that an endpoint has at the beginning of its slow start."""
+"""The fraction of its weight with which an endpoint begins its slow start."""
 
 
 class Candidate(Hashable, Protocol):
-    """The data of an endpoint that strategies use.
+    """The data about an endpoint that strategies use.
 
-    `since` is the time when the endpoint returned after an ejection, or was added."""
+    `since` is the time when the endpoint was added or returned after an ejection."""
 
     in_flight: int
     since: float
@@ -40,15 +40,15 @@ T = TypeVar("T", bound=Candidate)
 
 
 class Strategy(Protocol):
-    """Chooses the endpoint of a call."""
+    """Chooses an endpoint for each call."""
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
-        """Return one of `endpoints` that is not in `excluded` and has fewer than `limit` calls in flight (0: no limit),
-        or None."""
+        """Return one of `endpoints` that is not in `excluded` and has fewer than `limit` calls in flight (0: no limit).
+        Return None if there is none."""
 
 
 class Weights:
-    """The weights of endpoints, which set their relative shares of the calls; the default is 1. `given` can change
+    """The endpoint weights, which determine their relative shares of the calls; the default is 1. `given` can change
     later, but not from equal to unequal weights.
 
     In the first `slow_start` seconds after `Candidate.since`, a weight grows linearly from SMALLEST_SHARE of its value
@@ -70,7 +70,7 @@ class Weights:
         return not self._slow_start and set(self._given.values()) <= {1.0}
 
     def of(self, endpoint: Candidate) -> float:
-        """Return the current weight of `endpoint`, which is above 0."""
+        """Return the current weight of `endpoint`, which is always above 0."""
         weight = self._given.get(endpoint, 1.0)
         if self._slow_start:
             grown = (self._clock() - endpoint.since) / self._slow_start
@@ -80,11 +80,11 @@ class Weights:
 
 
 def strategy(name: str, weights: Weights, loads: ReportedLoads | None = None) -> Strategy:
-    """Return the strategy with this name in the configuration. `least_load` uses `loads`; if that is None, it uses the
-    calls in flight.
+    """Return the strategy that the configuration calls `name`. `least_load` uses `loads`, or the calls in flight if
+    `loads` is None.
 
     Raises:
-        KeyError: the name is unknown.
+        KeyError: the strategy is unknown.
     """
     if name == LEAST_LOAD:
         return _least_in_flight(weights) if loads is None else LeastLoad(loads, weights)
@@ -92,11 +92,11 @@ def strategy(name: str, weights: Weights, loads: ReportedLoads | None = None) ->
 
 
 class LeastInFlight:
-    """`least_in_flight` with equal weights."""
+    """The strategy `least_in_flight`, for equal weights."""
 
     def __init__(self) -> None:
         self._next = 0
-        """The index where the next search starts, which follows the index of the last chosen endpoint."""
+        """The index at which the next search starts, just after the endpoint chosen last."""
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
         """See `Strategy.choose`."""
@@ -107,7 +107,7 @@ class LeastInFlight:
         best, fewest = None, limit or sys.maxsize
         at = self._next
         for _ in endpoints:
-            if at >= count:  # past the end; the number of endpoints can also have decreased
+            if at >= count:  # past the end; endpoints might also have been removed
                 at = 0
             each = endpoints[at]
             at += 1
@@ -119,7 +119,7 @@ class LeastInFlight:
 
 
 class WeightedLeastInFlight:
-    """`least_in_flight` with weights."""
+    """The strategy `least_in_flight`, for unequal weights."""
 
     def __init__(self, weights: Weights) -> None:
         self._weights = weights
@@ -140,24 +140,25 @@ class WeightedLeastInFlight:
 
 
 class LeastLoad:
-    """`least_load`: choose the endpoint with the smallest expected load after it gets the call.
+    """The strategy `least_load`: chooses the endpoint whose expected load, including the new call, is smallest.
 
         load = alone + max(told + per_call * (in_flight - in_flight_then + 1) - alone, 0) / weight
 
     - `told` is the last load that the server reported, `per_call` is the load that one call adds, and `alone` is the
-      load of a call that has the server to itself (`load.reported` defines them for each source).
-    - `in_flight - in_flight_then` is the number of calls of this gateway that were sent since the report, minus the
-      calls that have ended. So the load of a server grows immediately with each call that it gets, not only with the
-      next report. The calls between two reports spread over the servers, which avoids a thundering herd on the server
-      that was least busy in the last report.
-    - If the last load of a server is stale or missing, the strategy assumes that the server has only this gateway's
-      calls in flight: `usual_call + in_flight * usual_call / weight`, where `usual_call` is the mean `per_call` of all
-      servers, so the two kinds of load are comparable. If all loads are stale or missing, this is `least_in_flight`.
-    - Loads are measurements. Loads that differ by less than CLOSE count as equal, and their endpoints take turns.
+      load of a call that runs alone on the server (`load.reported` defines them for each source).
+    - `in_flight - in_flight_then` is the number of calls that this gateway has sent since the report, minus the calls
+      that have ended. So a server's load grows immediately with each call, not only with the next report. This spreads
+      the calls between two reports over the servers, and avoids a thundering herd on the server that was least busy in
+      the last report.
+    - If a server's last load is stale or missing, the strategy assumes that the server has only this gateway's calls:
+      `usual_call + in_flight * usual_call / weight`, where `usual_call` is the mean `per_call` of all servers. This
+      makes both kinds of load comparable. If all loads are stale or missing, the strategy is `least_in_flight`.
+    - Measured loads are inexact, so loads that differ by less than CLOSE count as equal, and their endpoints take
+      turns.
     """
 
     CLOSE = 1.1
-    """A load counts as equal to the smallest load if it is at most this multiple of the smallest load."""
+    """A load counts as equal to the smallest load if it is at most this many times as large."""
 
     def __init__(self, loads: ReportedLoads, weights: Weights) -> None:
         self.loads = loads
@@ -184,7 +185,7 @@ class LeastLoad:
 
 
 class RoundRobin:
-    """`round_robin`."""
+    """The strategy `round_robin`."""
 
     def __init__(self, weights: Weights) -> None:
         self._weights = weights
@@ -197,7 +198,7 @@ class RoundRobin:
 
 
 class PowerOfTwo:
-    """`power_of_two`. `draw` returns a random number from 0 (inclusive) to 1 (exclusive)."""
+    """The strategy `power_of_two`. `draw` returns a random number from 0 (inclusive) to 1 (exclusive)."""
 
     def __init__(self, weights: Weights, draw: Callable[[], float] = random.random) -> None:
         self._weights = None if weights.are_equal else weights
@@ -223,7 +224,7 @@ class PowerOfTwo:
         return one if one.in_flight / weight <= other.in_flight / weights[second] else other
 
     def _drawn(self, weights: Sequence[float]) -> int:
-        """Return an index, drawn by the weights. An index with weight 0 is never drawn."""
+        """Return a random index, drawn in proportion to the weights. An index with weight 0 is never drawn."""
         rest = self._draw() * sum(weights)
         drawn = 0
         for at, weight in enumerate(weights):
@@ -236,14 +237,14 @@ class PowerOfTwo:
 
 
 class _Turns:
-    """Smooth weighted round robin, with the current credits of the endpoints."""
+    """Smooth weighted round robin. Keeps the credit of each endpoint."""
 
     def __init__(self) -> None:
         self._credits: dict[Candidate, float] = {}
 
     def next(self, shares: Iterable[tuple[T, float]], endpoints: Sequence[T]) -> T | None:
         """Return the endpoint whose turn it is among `shares`, pairs of endpoint and weight, or None if `shares` is
-        empty. `endpoints` is the full list. Credits of other endpoints are removed."""
+        empty. `endpoints` is the full list; the credits of all others are dropped."""
         credits = self._credits
         best, most, total = None, -float("inf"), 0.0
         for each, weight in shares:
@@ -269,7 +270,7 @@ def _least_in_flight(weights: Weights) -> Strategy:
 
 
 LEAST_LOAD = "least_load"
-"""The name of the strategy that needs more information than weights."""
+"""The name of the strategy that needs reported loads in addition to weights."""
 _STRATEGIES: Mapping[str, Callable[[Weights], Strategy]] = {
     "least_in_flight": _least_in_flight,
     "round_robin": RoundRobin,

@@ -1,7 +1,7 @@
-"""A route with several backends.
+"""Routes with several backends.
 
-`split` chooses one of them for each call. `fallback` lists the backends to use, in order, if the chosen backend cannot
-respond.
+`split` chooses one of the backends for each call. `fallback` lists the backends to use, in order, if the chosen one
+cannot respond.
 
 | request | backend |
 |---|---|
@@ -10,11 +10,10 @@ respond.
 | load, unload, trace and log settings | only the first backend of the split |
 | anything else (metadata, configuration, ...) | the first backend of the split, then the fallbacks |
 
-The gateway continues with the next backend only after an error which means that the call did not run: an error before
-the gateway could send anything, a full queue, or a server that is not ready or does not have the model. After any other
-failure to respond in time, the call might have run. In this case, the gateway repeats the call only if the backend is
-`safe`. Errors of the request or of the model end the chain. A call of a sequence has no fallback, because the state is
-in one backend.
+The gateway continues with the next backend only after an error that proves that the call did not run: nothing could be
+sent, the queue is full, or the server is not ready or does not have the model. If a backend fails to respond in any
+other way, the call might have run, so the gateway continues only if the backend is `safe`. Errors in the request or the
+model end the chain. A call of a sequence has no fallback, because only one backend has its state.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ from gateway.routing.split import Split
 _lines = LogLimit(logging.getLogger(__name__))
 
 NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
-"""These reasons mean that a call was refused before it ran."""
+"""The reasons of errors which mean that a call was rejected before it ran."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 
 
@@ -43,7 +42,7 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 class Branch:
     """One backend of a route, for the clients of one protocol.
 
-    `safe` is True if the gateway can repeat its calls even after it has sent them."""
+    `safe` is True if its calls can be repeated even after they were sent."""
 
     backend: str
     handler: Handler
@@ -52,10 +51,10 @@ class Branch:
 
 
 class Branches:
-    """A Handler that sends a request to one of a route's backends, and to other backends if that one cannot respond.
+    """A Handler that sends a request to one of a route's backends, and to the next ones if that backend cannot respond.
 
-    - `own`: The backends of the split, or the only backend.
-    - `fallback`: The backends that the gateway uses after the chosen one, in order.
+    - `own`: The backends in the split, or the only backend.
+    - `fallback`: The backends to use after the chosen one, in order.
     """
 
     def __init__(self, own: Sequence[Branch], split: Split, fallback: Sequence[Branch] = ()) -> None:
@@ -66,7 +65,7 @@ class Branches:
         self._ready = (*(self._own[at] for at in split.taking), *self._fallback)
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
-        """Return the response of the first backend that can give one.
+        """Return the response of the first backend that responds.
 
         Raises:
             GatewayError, DecodeError: the error of the last backend. If the last backend does not have the model, and
@@ -81,10 +80,10 @@ class Branches:
         return self._answer(request, self._chain(chosen, request)) if self._fallback else chosen.handler(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses of the first backend that gives one.
+        """Yield the responses of the first backend that responds.
 
         Raises:
-            GatewayError, DecodeError: like a call, also after some responses.
+            GatewayError, DecodeError: the errors of a call, possibly after some responses.
         """
         chain = self._chain(self._own[self._split.choose(request)], request)
         unreached: GatewayError | None = None
@@ -117,12 +116,12 @@ class Branches:
         raise AssertionError("a chain has at least one backend")
 
     def _goes_on(self, error: GatewayError, request: Request, chain: Sequence[Branch], at: int) -> bool:
-        """Return whether to use the next backend after `chain[at]` failed. Log the switch, or the failure of the whole
+        """Decide whether to use the next backend after `chain[at]` failed. Log the switch, or the failure of the whole
         chain."""
         branch = chain[at]
         if not _may_be_asked_elsewhere(error, branch, request):
             return False
-        # A fallback to an older server exists for models that the new server does not have yet.
+        # Log NOT_FOUND only for debugging: a fallback often serves models that a new server does not have yet.
         level = logging.DEBUG if error.status is Status.NOT_FOUND else logging.WARNING
         key = ("fallback", branch.backend, len(chain) - at, level)
         if at + 1 < len(chain):
@@ -135,12 +134,12 @@ class Branches:
         return False
 
     async def _is_ready(self, request: Request) -> Answer:
-        """Return whether the model is ready in one of the backends that get calls. All are queried in parallel.
+        """Return whether the model is ready in any backend that gets calls. Query all of them in parallel.
 
         Raises:
-            GatewayError: the error of the first backend, if all failed.
+            GatewayError: if all backends failed, the error of the first one.
         """
-        # Each backend gets a copy, because a Handler can set fields of its request while it runs.
+        # Copy the request for each backend, because a Handler can set fields of its request while it runs.
         asking = [spawn(_answer_or_error(branch, replace(request))) for branch in self._ready]
         try:
             for each in asyncio.as_completed(asking):
@@ -165,8 +164,8 @@ async def _answer_or_error(branch: Branch, request: Request) -> Answer | Gateway
 
 
 def _final_error(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
-    """Return the error for the client: the error of the last backend. If that backend does not have the model and an
-    earlier backend was unreachable, it is unknown whether the model exists, so the client gets the earlier error."""
+    """Return the error for the client, which is usually the last backend's. If that backend does not have the model but
+    an earlier one was unreachable, return the earlier error, because it is unknown whether the model exists."""
     return unreached if unreached is not None and error.status is Status.NOT_FOUND else error
 
 
@@ -174,12 +173,12 @@ def _unreached(error: GatewayError, before: GatewayError | None) -> GatewayError
     """Return the last error of an unreachable backend."""
     if error.status is Status.NOT_FOUND:
         return before
-    drop_tracebacks(error)  # they would keep the request in memory as long as the error
+    drop_tracebacks(error)  # tracebacks would keep the request in memory as long as the error
     return error
 
 
 def _may_be_asked_elsewhere(error: GatewayError, branch: Branch, request: Request) -> bool:
-    """Return whether another backend can serve the request to which `branch` responded with `error`."""
+    """Return whether another backend can serve the request after `branch` responded with `error`."""
     repeatable = branch.safe or request.operation not in CALLS
     if error.status is Status.NOT_FOUND:
         return True

@@ -1,7 +1,8 @@
-"""The choice of a call's endpoint: the endpoint that the strategy chooses, or another one if that endpoint is down.
+"""Chooses the endpoint of a call, for `slots`: the one that the strategy selects, or another one if that endpoint is
+down.
 
-Endpoints that are down get no calls, up to a maximum share of all endpoints. If more are down, the endpoints that
-failed least recently still get calls. All endpoints can be left out only if the share is 1. In this case, calls fail
+Endpoints that are down are left out, up to a maximum fraction of all endpoints. If more are down, the endpoints that
+failed least recently still get calls. Only with the fraction 1 can all endpoints be left out; in this case, calls fail
 immediately.
 """
 
@@ -15,15 +16,15 @@ from gateway.routing.health import Ejection
 
 
 class EndpointChoice:
-    """Chooses among the endpoints of the backend `name` that are not drained. `most_left_out` is the maximum share of
-    them to leave out."""
+    """Chooses among the endpoints of the backend `name` that are not drained. `most_left_out` is the maximum fraction
+    of them to leave out."""
 
     def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().max_ejected_share) -> None:
         self.strategy = strategy or LeastInFlight()
         self.name = ""
         self.endpoints: tuple[Endpoint, ...] = ()
         self.on_change: Callable[[tuple[Endpoint, ...]], None] | None = None
-        """Callback that gets the endpoints after they have changed."""
+        """Called with the endpoints after they have changed."""
         self.drained: tuple[Endpoint, ...] = ()
         """The endpoints that get no calls because they are drained."""
         self._share = most_left_out
@@ -31,41 +32,42 @@ class EndpointChoice:
         self._only: Endpoint | None = None
 
     def among(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Choose among these endpoints from now on, except drained ones."""
+        """Choose among these endpoints from now on, except drained endpoints."""
         self.endpoints = tuple(each for each in endpoints if each.takes_calls)
         self.drained = tuple(each for each in endpoints if not each.takes_calls)
         count = len(self.endpoints)
         self._only = self.endpoints[0] if count == 1 else None
-        # At least one endpoint stays, unless the share is 1.
+        # Keep at least one endpoint, unless the fraction is 1.
         self._most_left_out = count if self._share >= 1 else max(0, min(math.ceil(self._share * count), count - 1))
         if self.on_change is not None:
             self.on_change(endpoints)
 
     def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """Return the strategy's endpoint among the endpoints outside `tried` with fewer than `limit` calls in flight
-        (0: no limit). If that endpoint is down, return another one. Return None if all are busy or tried.
+        """Return the endpoint that the strategy chooses among endpoints that are not in `tried` and have fewer than
+        `limit` calls in flight (0: no limit). If that endpoint is down, return another one. Return None if all are busy
+        or tried.
 
         Raises:
-            TransportError: UNAVAILABLE (unreachable) if every endpoint is left out.
+            TransportError: UNAVAILABLE (unreachable) if all endpoints are left out.
         """
         if (only := self._only) is not None and only.health.is_up and not tried and not 0 < limit <= only.in_flight:
-            return only  # the strategy has no choice
+            return only  # there is only one endpoint
         endpoint = self.strategy.choose(self.endpoints, limit, tried)
         if endpoint is None or endpoint.health.is_up:
             return endpoint
         return self._instead_of(endpoint, limit, tried)
 
     def left_out(self) -> list[Endpoint]:
-        """Return the endpoints that get no calls: the endpoints that are down, latest failure first, up to the allowed
+        """Return the endpoints to leave out: endpoints that are down, latest failure first, up to the allowed
         number."""
         out = [each for each in self.endpoints if each.health.is_left_out]
         out.sort(key=lambda each: -each.health.failed_at)
         return out[: self._most_left_out]
 
     def none_there(self, waited: float | None = None) -> TransportError:
-        """Return the error of a call for which the backend has no endpoint.
+        """Return the error for a call when the backend has no endpoints.
 
-        `waited` is the time that the call waited for an endpoint, in seconds."""
+        `waited` is how long the call waited for an endpoint, in seconds."""
         text = f"backend {self.name!r} has no endpoint at the moment"
         if self.drained:
             text = (
@@ -77,9 +79,9 @@ class EndpointChoice:
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """Return the endpoint to use if `chosen` is down: `chosen` itself if it is not left out, or else another
-        endpoint. Return None if the endpoints that are not left out are all busy, because a slot will become free. If
-        the call has tried all others, return the endpoint that failed least recently."""
+        """Return the endpoint to use when `chosen` is down: `chosen` itself if it is not left out, otherwise another
+        endpoint. Return None if all endpoints that are not left out are busy, because a slot will become free. If the
+        call has already tried all of them, return the endpoint that failed least recently."""
         left_out = self.left_out()
         if len(left_out) == len(self.endpoints):
             raise self._all_down()

@@ -1,7 +1,7 @@
-"""The conditions of a route: `match` in the configuration.
+"""The conditions of a route (`match` in the configuration).
 
-Conditions on listener, protocol, model, version and operation depend only on names, so the router can cache its
-decisions by RoutingKey. Conditions on path, headers and input are checked for each request.
+Conditions on listener, protocol, model, version and operation depend only on names, so the Router caches their results
+by RoutingKey. Conditions on path, headers and inputs are checked for each request.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from gateway.core.types import MissingNumbers, NestedParameters, Request, Shape,
 
 @frozen
 class RoutingKey:
-    """The names that a routing decision depends on."""
+    """The names on which a routing decision depends."""
 
     listener: str
     protocol: str
@@ -33,13 +33,13 @@ class InputCondition:
     shape: Shape | None = None
 
     def holds(self, request: Request) -> bool:
-        """Return True if one input has all the given properties, or if no check is possible.
+        """Return True if one input has all the given properties, or if the condition cannot be checked.
 
-        No check is possible for operations that do not run the model, or for an invalid request (its own error explains
-        what is wrong).
+        A condition cannot be checked for operations that do not run the model, or for an invalid request, which later
+        gets a more specific error.
 
-        Return False for a schemaless request, whose inputs are not known yet. A route can accept a request with null
-        among its numbers, or with unequal rows, so the function compares the inputs of such requests."""
+        Return False for a schemaless request, whose inputs are not known yet. Inputs that contain null or rows of
+        unequal length are compared, because a route can accept them."""
         if request.operation not in CALLS:
             return True
         if isinstance(request.flaw, UnequalRows):
@@ -68,7 +68,7 @@ class InputCondition:
 
 @frozen
 class Conditions:
-    """The conditions in `match` of a route. Empty fields match every request.
+    """The conditions in a route's `match`. Empty fields match every request.
 
     `model` is a name or a glob. `path` is exact or ends with `*`. `headers` are pairs of a lower-case name and a value,
     where None matches any value."""
@@ -84,22 +84,22 @@ class Conditions:
 
     @property
     def per_request(self) -> bool:
-        """True if the conditions depend on more than names: on the path, headers or an input."""
+        """True if the conditions depend on more than names, that is, on the path, headers or an input."""
         return bool(self.path or self.headers or self.input)
 
     def holds(self, request: Request) -> bool:
-        """Return whether the conditions on path, headers and input hold."""
+        """Return whether the request meets the conditions on path, headers and input."""
         return self.holds_but_for_input(request) and (self.input is None or self.input.holds(request))
 
     def holds_but_for_input(self, request: Request) -> bool:
-        """Return whether the conditions on path and headers hold."""
+        """Return whether the request meets the conditions on path and headers."""
         return _path_matches(self.path, request.path) and all(
             _header_matches(name, text, request) for name, text in self.headers
         )
 
     def names(self, key: RoutingKey, model: str, operation: Operation) -> bool:
-        """Return whether the conditions on names hold for a request with this `key`, read as a request for `model` and
-        `operation`."""
+        """Return whether a request with this `key`, interpreted as a request for `model` and `operation`, meets the
+        conditions on names."""
         return (
             self.listener in ("", key.listener)
             and self.protocol in ("", key.protocol)
@@ -109,7 +109,8 @@ class Conditions:
         )
 
     def unmet_names(self, key: RoutingKey, model: str, operation: Operation) -> Iterator[str]:
-        """Yield each condition on names that does not hold, as text. If `names` returns True, yield nothing."""
+        """Yield a description of each condition on names that the request does not meet; nothing if `names` returns
+        True."""
         if self.listener not in ("", key.listener):
             yield f"listener is {key.listener!r}, not {self.listener!r}"
         if self.protocol not in ("", key.protocol):
@@ -133,14 +134,14 @@ class Conditions:
             )
 
     def unmet(self, request: Request) -> Iterator[str]:
-        """Yield each condition on path, headers and input that does not hold, as text; empty if `holds` returns
-        True."""
+        """Yield a description of each condition on path, headers and input that the request does not meet; nothing if
+        `holds` returns True."""
         if not _path_matches(self.path, request.path):
             yield f"path is {request.path!r}, not {self.path!r}" if request.path else f"no path, not {self.path!r}"
         for name, text in self.headers:
             if not _header_matches(name, text, request):
                 has = request.headers.all(name)
-                # Header values can be secrets: do not report the value of the request or of the route.
+                # Header values can be secrets, so do not report the request's value or the route's.
                 yield (
                     f"header {name!r} has another value than the route needs" if has else f"header {name!r} is missing"
                 )
@@ -160,7 +161,7 @@ def _path_matches(wanted: str, path: str) -> bool:
 
 
 def _header_matches(name: str, wanted: str | None, request: Request) -> bool:
-    """Return whether the header exists and its first value is `wanted`."""
+    """Return whether the header is present and its first value is `wanted`."""
     values = request.headers.all(name)
     return bool(values) and wanted in (None, values[0])
 

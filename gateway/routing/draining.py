@@ -1,15 +1,15 @@
-"""A drained endpoint gets no new calls, so its server can be maintained, until an operator undoes the drain.
+"""The drain of an endpoint for maintenance. A drained endpoint gets no new calls until an operator undoes the drain.
 
 | state | meaning |
 |---|---|
 | serving | it gets calls |
-| draining | it gets no new calls; calls in flight continue, and for a limited time also sequences with state on it |
+| draining | it gets no new calls; calls in flight, and sequences with state on it, continue for a limited time |
 | drained | it has no calls or sequences left: its server can be stopped |
 
-If models are loaded on demand, other endpoints first load its models. Until that is done, the endpoint gets calls.
+If models are loaded on demand, other endpoints first load its models. Until then, the endpoint still gets calls.
 
-A drain applies to all backends that share the endpoint, and a configuration reload keeps it. An endpoint that leaves
-the configuration, or that discovery no longer finds, serves again when it returns.
+A drain applies to all backends that share the endpoint, and survives configuration reloads. An endpoint that is removed
+from the configuration, or that discovery no longer finds, serves again when it returns.
 """
 
 import asyncio
@@ -18,29 +18,29 @@ from enum import Enum
 
 
 class DrainState(Enum):
-    """The values are the words that `/status` uses."""
+    """The values are the words that `/status` shows."""
 
     DRAINING = "draining"
     DRAINED = "drained"
 
 
 class Drain:
-    """The drain of one endpoint, which gets no new calls until an operator undoes the drain. Its sequences can continue
-    there for `seconds`."""
+    """The drain of one endpoint, which gets no new calls until an operator undoes the drain. Sequences with state on
+    the endpoint can continue for `seconds`."""
 
     __slots__ = ("_ends", "failed_moves", "is_moving", "since", "state")
 
     def __init__(self, seconds: float, *, is_moving: bool = False) -> None:
         self.since = datetime.now(UTC)
         self.state = DrainState.DRAINING
-        """DRAINED is set by the code that waits for the end of the calls."""
+        """The code that waits for the calls to end sets it to DRAINED."""
         self.is_moving = is_moving
-        """True while its models are being loaded on other endpoints."""
+        """True while other endpoints are loading its models."""
         self.failed_moves: tuple[str, ...] = ()
-        """The models that other endpoints could not load, with the reasons."""
+        """The models that other endpoints could not load, and the reasons."""
         self._ends = asyncio.get_running_loop().time() + seconds
 
     @property
     def seconds_left(self) -> float:
-        """The number of seconds for which sequences can still continue at the endpoint."""
+        """How many more seconds sequences can continue on the endpoint."""
         return max(0.0, self._ends - asyncio.get_running_loop().time())

@@ -1,4 +1,4 @@
-"""One address of a backend: its calls in flight, its health, and its Connectors."""
+"""An address of a backend, with its calls in flight, its health, and its Connectors."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -15,17 +15,17 @@ from gateway.routing.draining import Drain
 from gateway.routing.health import Ejection, EndpointHealth
 
 CLIENT_SECONDS = 1.0
-"""Minimum wait of a call without a policy `timeout` at an endpoint before its failure counts against the endpoint, in
-seconds."""
+"""Minimum time that a call without a policy `timeout` must have waited at an endpoint for its failure to count against
+the endpoint, in seconds."""
 _SLACK = 0.01
-"""Maximum time by which timers can fire early, in seconds."""
+"""How early timers can fire at most, in seconds."""
 
 
 class Endpoint:
-    """One address of a backend. Backends with the same address share the Endpoint and its slots.
+    """An address of one or more backends. Backends with the same address share the Endpoint and its slots.
 
-    An Endpoint is a Connector that passes messages on to its own `connector` and records in `health` whether the
-    address responds.
+    An Endpoint is a Connector: it forwards messages to its own `connector`, and records in `health` whether the address
+    responds.
 
     - `slot`: capacity for one call in flight; `max_in_flight` is the number of slots.
     """
@@ -63,21 +63,21 @@ class Endpoint:
         self.health = EndpointHealth(address, ejection or Ejection(), clock)
         self.connector = connector
         self.passthrough: PassthroughConnector | None = None
-        """The Connector for messages of `passthrough` routes, to the same address."""
+        """The Connector to the same address for messages of `passthrough` routes."""
         self.in_flight = 0
         self._others = 0
-        """The number of requests in flight that take no slot, such as metadata requests."""
+        """The number of requests in flight that do not take a slot, such as metadata requests."""
         self.next_probe: float | None = None
-        """The time of the next probe, on the clock of the Probers. Backends that share the Endpoint share this time."""
+        """The time of the next probe, on the Probers' clock. Backends that share the Endpoint share this time."""
         self.probe: asyncio.Task[None] | None = None
         """The task of the running probe."""
         self.since = -inf
-        """The beginning of its slow start, which is the time when it returned after its last ejection or was added to a
-        running gateway."""
+        """The beginning of its slow start: the time when it returned after its last ejection, or was added to a running
+        gateway."""
         self.drain: Drain | None = None
         """The endpoint's drain; None while it serves."""
         self.takes_calls = True
-        """True if it gets new calls, because it is not drained."""
+        """True if the endpoint gets new calls because it is not drained."""
         self.clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[Endpoint], None]] = []
@@ -94,12 +94,12 @@ class Endpoint:
         on_drain: Callable[["Endpoint"], None] | None = None,
         on_outage: Callable[["Endpoint"], None] | None = None,
     ) -> None:
-        """Register a backend's callbacks. Omit `on_free` if its calls never wait for a slot.
+        """Register a backend's callbacks. Omit `on_free` if the backend's calls never wait for a slot.
 
-        - `on_free` is called when a slot is free. It returns whether it used the slot.
-        - `on_recovery` is called when the address was down and responds again, and when its models have changed.
+        - `on_free` is called when a slot becomes free. It returns whether it has used the slot.
+        - `on_recovery` is called when the address responds again after being down, and when its models have changed.
         - `on_drain` is called when `drain` has changed.
-        - `on_outage` is called when a connection attempt fails, or a connection breaks.
+        - `on_outage` is called when a connection attempt fails or a connection breaks.
         """
         if on_free is not None:
             self._on_free.append(on_free)
@@ -127,7 +127,7 @@ class Endpoint:
             self._on_outage.remove(on_outage)
 
     def set_drain(self, drain: Drain | None) -> None:
-        """Drain the endpoint, or return it to service (None), and notify the backends. Call this again when
+        """Drain the endpoint, or return it to service if `drain` is None, and notify the backends. Call this again when
         `drain.is_moving` has changed."""
         self.drain = drain
         self.takes_calls = drain is None or drain.is_moving
@@ -136,7 +136,7 @@ class Endpoint:
                 watcher(self)
 
     def watch_replies(self, on_reply: "OnReply") -> None:
-        """Call `on_reply` with the endpoint and each reply; for a stream, only the first reply."""
+        """Call `on_reply` with the endpoint and each reply, or only the first reply of a stream."""
         self._on_reply = (*self._on_reply, on_reply)
 
     def unwatch_replies(self, on_reply: "OnReply") -> None:
@@ -145,26 +145,26 @@ class Endpoint:
 
     @property
     def is_closed(self) -> bool:
-        """True if its Connectors are permanently closed."""
+        """True after the Connectors were closed for good."""
         return self._is_closed
 
     def enter(self) -> None:
-        """Count one more request that takes no slot; `idle` waits for it."""
+        """Count a request that takes no slot, so `idle` waits for it."""
         self._others += 1
 
     def leave(self, answered: bool = False) -> None:
-        """Subtract a request without a slot from the count. `answered` has the same meaning as in `give_back`."""
+        """Stop counting a request that takes no slot. For `answered`, see `give_back`."""
         self._others -= 1
         if self._others == 0 and self._on_free:
             self.offer()
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is in flight, including requests without a slot."""
+        """True if no requests are in flight, including requests without a slot."""
         return not self.in_flight and not self._others
 
     async def idle(self) -> None:
-        """Wait until all requests have ended. More requests can begin later while a backend has the endpoint."""
+        """Wait until no requests are in flight. New requests can begin later if a backend still has the endpoint."""
         is_idle = asyncio.Event()
 
         def check(endpoint: Endpoint) -> bool:
@@ -186,7 +186,7 @@ class Endpoint:
     def give_back(self, answered: bool = False) -> None:
         """Subtract a call from the number of calls in flight, and offer its slot to the backends.
 
-        This method is a `slots.Ended`; the endpoint ignores `answered`."""
+        This method is a `slots.Ended`; it ignores `answered`."""
         self.in_flight -= 1
         if self._on_free:
             self.offer()
@@ -200,15 +200,15 @@ class Endpoint:
         return False
 
     def attempt(self, began: float, answers: int) -> "Attempt":
-        """Return the Attempt for a call that might time out. The call `began` when `health` had counted `answers`
+        """Return the Attempt for a call that might time out. When the call `began`, `health` had counted `answers`
         responses."""
         return Attempt(self, self.clock, began, answers)
 
     async def exchange(self, message: Message, connector: Connector | None = None) -> Message:
-        """Exchange messages through `connector`, which defaults to the endpoint's own.
+        """Send a message and return the reply, through `connector` (default: the endpoint's own).
 
         Raises:
-            TransportError: the error of the Connector.
+            TransportError: raised by the Connector.
         """
         try:
             reply = await (connector or self.connector).exchange(message)
@@ -222,10 +222,10 @@ class Endpoint:
         return reply
 
     async def stream(self, message: Message, connector: Connector | None = None) -> AsyncGenerator[Message, None]:
-        """Stream through `connector`, which defaults to the endpoint's own.
+        """Stream messages through `connector` (default: the endpoint's own).
 
         Raises:
-            TransportError: the error of the Connector.
+            TransportError: raised by the Connector.
         """
         is_shown = not self._on_reply
         try:
@@ -241,7 +241,7 @@ class Endpoint:
             raise
 
     async def close(self) -> None:
-        """Close its Connectors."""
+        """Close the Connectors."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -250,7 +250,7 @@ class Endpoint:
             await self.passthrough.close()
 
     def changed(self) -> None:
-        """Notify the backends that the server's models might have changed."""
+        """Tell the backends that the server's models might have changed."""
         for watcher in self._on_recovery:
             with log_and_continue(f"announcing that {self.address} has changed"):
                 watcher(self)
@@ -264,7 +264,7 @@ class Endpoint:
         if not self._is_closed and self.health.failed(why, unreachable=unreachable):
             if self._timer is not None:
                 self._timer.cancel()
-            # At the end of the ejection, a call that waits in a queue can be the trial call.
+            # At the end of the ejection, a queued call can be the trial call.
             self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
 
     def probe_passed(self, healthy: int) -> None:
@@ -294,10 +294,10 @@ class Endpoint:
             pass
 
     def _failed(self, error: TransportError) -> None:
-        """Record the error of a call.
+        """Record the effect of a call's error on the endpoint's health.
 
-        A refused request and a reply beyond a limit count as responses. Attempt handles expired deadlines. If a proxy
-        reports that it gets no reply, that counts as a single failure, because the call of one client might crash the
+        A rejected request and a reply that exceeds a limit count as responses. Attempt handles expired deadlines. A
+        proxy's report that it gets no reply counts as a single failure, because one client's call might crash the
         server or take too long."""
         if error.answered:
             self.note_answer()
@@ -311,7 +311,7 @@ OnReply: TypeAlias = Callable[[Endpoint, Message], None]
 
 
 class Attempt:
-    """One call sent to an endpoint. If the call times out or is cancelled, Attempt decides whether that counts as a
+    """A call that was sent to an endpoint. If it times out or is cancelled, Attempt decides whether that counts as a
     failure of the endpoint."""
 
     __slots__ = ("_answers", "_began", "_clock", "_endpoint")
@@ -323,25 +323,23 @@ class Attempt:
         self._answers = answers
 
     def responded(self) -> None:
-        """Record a response of a stream. The wait for the next one begins now."""
+        """Record a streamed response. The wait for the next one begins now."""
         self._began = self._clock()
         self._answers = self._endpoint.health.answers
 
     def given_up(self, request: Request, error: TransportError | None, *, runs_to_the_end: bool) -> None:
-        """Record that the call was cancelled, or failed with `error` because its time was over.
+        """Record that the call was cancelled, or failed with `error` because its time limit expired.
 
         The call counts as a failure of the endpoint if all of these conditions hold:
 
-        - The time was over, and the client had not disconnected before.
-        - The call spent a fair share of its time at the endpoint, not in a queue: half of its policy's `timeout`, or
-          CLIENT_SECONDS if only the client's deadline limits it. Half of that time is enough if the call had no
-          connection.
+        - The time limit expired, and the client had not disconnected before.
+        - The call spent enough of its time at the endpoint rather than in a queue: half of its policy's `timeout`, or
+          CLIENT_SECONDS if only the client's deadline limits it. Half of that is enough if the call had no connection.
         - No other call got a response from the endpoint during this time. Otherwise the endpoint is slow or busy, not
           dead.
 
-        For servers whose calls can take hours (`runs_to_the_end`), only a policy's `timeout` counts. A client's
-        deadline does not.
-        """
+        For servers whose calls can take hours (`runs_to_the_end`), only a policy's `timeout` counts, not a client's
+        deadline."""
         now, time_limit = self._clock(), request.time_limit
         if time_limit is None and runs_to_the_end:
             return
@@ -356,7 +354,8 @@ class Attempt:
 
 
 class PassthroughConnector:
-    """A second Connector to an Endpoint's address, for `passthrough` routes. The Endpoint records its results."""
+    """A second Connector to an Endpoint's address, for `passthrough` routes. The Endpoint records the results of its
+    calls."""
 
     __slots__ = ("_connector", "_endpoint")
 
@@ -365,11 +364,11 @@ class PassthroughConnector:
         self._connector = connector
 
     async def exchange(self, message: Message) -> Message:
-        """See `Endpoint.exchange`. The message is sent through this Connector."""
+        """See `Endpoint.exchange`. Uses this Connector."""
         return await self._endpoint.exchange(message, self._connector)
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """See `Endpoint.stream`. The message is sent through this Connector."""
+        """See `Endpoint.stream`. Uses this Connector."""
         return self._endpoint.stream(message, self._connector)
 
     async def close(self) -> None:
@@ -378,8 +377,8 @@ class PassthroughConnector:
 
 
 def adopt_drains(endpoints: Iterable[Endpoint], previous: Iterable[Endpoint]) -> None:
-    """If the gateway now reaches an address in another way, for example over TLS, apply the drain of the previous
-    endpoint to the endpoint in `endpoints` with that address."""
+    """If `endpoints` contains an address that was drained as a different Endpoint, for example without TLS, apply that
+    drain to the new Endpoint."""
     drains = {each.address: each.drain for each in previous if each.drain is not None}
     for each in endpoints:
         if each.drain is None and each.address in drains:

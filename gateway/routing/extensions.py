@@ -1,7 +1,8 @@
-"""V2 extensions across backends: the extensions in the gateway's server metadata, and the statistics of all models.
+"""Handles V2 requests about all backends: server metadata with the supported extensions, and the statistics of all
+models.
 
-Servers of different backends have different extensions. The gateway lists the extensions of the client's own protocol,
-and the extensions that at least one server behind the client's routes lists and that pass through the gateway.
+Servers of different backends support different extensions. The gateway lists the extensions of the client's own
+protocol, plus extensions that the gateway supports and that at least one server behind the client's routes lists.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from gateway.routing.listing import Remembered, may_be_listed
 
 @frozen
 class Extended:
-    """The data of one route that extensions need.
+    """The data about one route that requests for extensions need.
 
     - `model`: The model's name in the backend.
     - `version`: The version in the backend if the route rewrites it, otherwise None.
-    - `info`, `handler`: The backend's server metadata and the backend itself; None if its protocol has no extensions.
+    - `info`, `handler`: The backend's server metadata and its Handler; None if its protocol has no extensions.
     """
 
     conditions: Conditions
@@ -38,11 +39,11 @@ class Extended:
     handler: Handler | None = None
 
     def reaches(self, request: Request) -> bool:
-        """Return whether requests of the same listener and protocol as `request` can match this route."""
+        """Return whether requests from the same listener and protocol as `request` can match this route."""
         return request.protocol in self.protocols and self.conditions.listener in ("", request.listener)
 
     def takes(self, name: str, version: str) -> bool:
-        """Return whether the route matches requests for this model, under the name that clients use."""
+        """Return whether the route matches requests for this model, by the name that clients use."""
         conditions = self.conditions
         return conditions.version in ("", version) and fnmatchcase(name, conditions.model or "*")
 
@@ -67,7 +68,7 @@ class ServerExtensions:
         self._controlling = controlling
 
     async def __call__(self, request: Request) -> ServerInfo:
-        """Return the metadata, with the extensions of the backends that respond in time."""
+        """Return the metadata, including the extensions of the backends that respond in time."""
         asked = {each.info: each.traits for each in self._routes if each.info and each.reaches(request)}
         infos = await asyncio.gather(*(info.get() for info in asked))
         found = dict.fromkeys(self._own.get(request.protocol, ()))
@@ -87,13 +88,13 @@ class ServerExtensions:
 
 
 class AllStatistics:
-    """A Handler for `all-statistics`: the statistics of all backends' models, under the names that clients use."""
+    """A Handler for `all-statistics`: the statistics of all backends' models, by the names that clients use."""
 
     def __init__(self, routes: Sequence[Extended]) -> None:
         self._routes = tuple(routes)
 
     async def __call__(self, request: Request) -> Statistics:
-        """Return every version of every model that a route matches and the client is allowed to see.
+        """Return the statistics of every model version that a route matches and that the client has permission to see.
 
         The result omits backends that fail, unless all backends fail.
 
@@ -138,7 +139,7 @@ def _none_has_statistics(failed: Sequence[GatewayError]) -> GatewayError:
 
 
 def _with_client_names(route: Extended, entries: Sequence[ModelStatistics]) -> list[tuple[str, ModelStatistics]]:
-    """Return the entries of the models that the route matches, under the names that clients use."""
+    """Return the entries of the models that the route matches, by the names that clients use."""
     conditions = route.conditions
     if conditions.exact:
         backend = backend_name(route.model, conditions.model)

@@ -28,18 +28,17 @@ The effect of probes:
 | degraded, down | `healthy` probes in a row pass after one that failed | up |
 | down, ejected | a probe passes, and no probe has failed | down, unchanged: calls fail although probes pass |
 
-- A response is any message from the server in its protocol, including errors. For example, gRPC's status UNAVAILABLE is
-  a response.
-- Unreachable endpoints are ejected immediately but briefly, because most of their calls can go to another endpoint, and
-  a server that restarts is usually back soon.
-- Other failures are calls that time out, replies that are not valid HTTP, gRPC or packets of the protocol, and errors
-  of a proxy that gets no reply from a gRPC server. A single model might be the cause, so an ejection needs several
-  failures in a row without any response between them.
-- If a trial has no result, the next trial follows after the ejection's length or `Ejection.seconds`, whichever is
-  longer. So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
-- A server that reports in a probe that it is not ready (`refused`) might still respond to calls. In this case, only a
-  passed probe clears the failed probes; responses to calls do not.
-- The backend decides how many of its endpoints can be left out at the same time (`Ejection.max_ejected_share`).
+- A response is any message from the server in its protocol, including errors such as the gRPC status UNAVAILABLE.
+- Unreachable endpoints are ejected immediately but briefly: most of their calls can go to another endpoint, and a
+  restarting server is usually back soon.
+- Other failures are timeouts, replies that are not valid HTTP, gRPC or packets of the protocol, and errors from a proxy
+  that gets no reply from a gRPC server. A single model might be the cause, so an ejection requires several consecutive
+  failures without any response in between.
+- If a trial has no result, the next trial follows after the ejection time or `Ejection.seconds`, whichever is longer.
+  So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
+- A server that responds to a probe that it is not ready (`refused`) might still respond to calls. In this case, only a
+  passed probe resets the failed probes; responses to calls do not.
+- The backend limits how many of its endpoints can be left out at the same time (`Ejection.max_ejected_share`).
 """
 
 import logging
@@ -55,15 +54,15 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 UNREACHABLE_SECONDS = 1.0
-"""The length of the first ejection of an endpoint that was unreachable or lost its connection, in seconds."""
+"""How long the first ejection of an endpoint lasts after it was unreachable or lost its connection, in seconds."""
 LONGEST_SECONDS = 60.0
-"""The maximum length of an ejection, in seconds, unless `Ejection.seconds` is larger."""
+"""The maximum duration of an ejection, in seconds, unless `Ejection.seconds` is larger."""
 LONGEST_TEXT = 300
-"""The maximum length of an error text in `/status` and the log, in characters."""
+"""The maximum length of an error message in `/status` and the log, in characters."""
 
 
 class State(Enum):
-    """The values are the words that `/status` uses."""
+    """The values are the words that `/status` shows."""
 
     UNKNOWN = "unknown"
     """The endpoint has never responded."""
@@ -71,18 +70,18 @@ class State(Enum):
     DEGRADED = "degraded"
     """The endpoint gets calls, but the last calls or probes failed."""
     DOWN = "down"
-    """The endpoint gets no calls, within the limit of `Ejection.max_ejected_share`."""
+    """The endpoint gets no calls, unless that exceeds `Ejection.max_ejected_share`."""
 
 
 @frozen
 class Ejection:
-    """The rule for ejecting endpoints.
+    """The rules for ejecting endpoints.
 
-    After failed calls, an endpoint gets no calls for some time, and then one trial call.
+    After failed calls, an endpoint is ejected: it gets no calls for some time, and then one trial call.
 
-    `failures` is the number of failures in a row after which an endpoint is ejected. `seconds` is the length of the
-    first ejection. `most` is the maximum share of a backend's endpoints that can be left out at the same time, rounded
-    up. The last endpoint is left out only if the share is 1."""
+    `failures` is the number of consecutive failures that cause an ejection. `seconds` is the duration of the first
+    ejection. `max_ejected_share` is the maximum fraction of a backend's endpoints that can be left out at the same
+    time, rounded up. The last endpoint is left out only if the fraction is 1."""
 
     failures: int = 5
     seconds: float = 10.0
@@ -91,14 +90,14 @@ class Ejection:
 
 @frozen
 class Failure:
-    """The last failure of an endpoint."""
+    """The most recent failure of an endpoint."""
 
     text: str
     at: datetime
 
 
 class EndpointHealth:
-    """The health of one endpoint. `name` is its address. The module docstring describes the states."""
+    """The health of one endpoint, whose address is `name`. The module docstring describes the states."""
 
     __slots__ = (
         "_awaits_answer",
@@ -135,43 +134,43 @@ class EndpointHealth:
     ) -> None:
         self.name = name
         self.is_up = True
-        """True if it is not down."""
+        """True if the endpoint is not down."""
         self.answers = 0
-        """The number of responses to calls."""
+        """The number of responses to calls so far."""
         self.ejected = 0
         """The number of ejections since the start."""
         self.failed_at = 0.0
         self.last: Failure | None = None
         self.backends: list[str] = []
-        """The names of the backends with this endpoint."""
+        """The names of the backends that have this endpoint."""
         self.is_probed_down = False
-        """True if only probes can bring it up again, because enough probes have failed in a row."""
+        """True if so many consecutive probes have failed that only passed probes can bring the endpoint up again."""
         self.is_refused = False
-        """True if the server responded to the last failed probe, by reporting that it is not ready."""
+        """True if the server responded to the last failed probe and reported that it is not ready."""
         self.on_answer: Callable[[], None] | None = None
-        """Callback before a response to a call that changes the state, which is the first response or a response after
-        a failure."""
+        """Called before a response to a call changes the state, which the first response and each response after a
+        failure do."""
         self._ejection = ejection
         self._clock = clock
         self._log = log
         self._awaits_answer = True
-        """True if the next response to a call is the first one ever, or the first one after a failure."""
+        """True if the next response to a call is the first one ever, or the first after a failure."""
         self._is_known = False
-        """True if it has responded to a call or a probe."""
+        """True if the endpoint has ever responded to a call or a probe."""
         self._failures = 0
-        """The number of failed calls in a row."""
+        """The number of consecutive failed calls."""
         self._ejections = 0
         self._until = self._seconds = 0.0
         self._is_on_trial = False
         self._probe_failures = 0
-        """The number of failed probes in a row."""
+        """The number of consecutive failed probes."""
         self._probes_passed = 0
-        """The number of passed probes in a row, after a failed one."""
+        """The number of consecutive passed probes after a failed one."""
         self._is_doubted = False
-        """True if a probe has failed, and not enough probes have passed since."""
+        """True if a probe has failed and too few probes have passed since."""
 
     def used_by(self, backend: str) -> None:
-        """Record the name of a backend with this endpoint, for log lines."""
+        """Record the name of a backend that has this endpoint, for log lines."""
         if backend not in self.backends:
             self.backends.append(backend)
 
@@ -186,29 +185,29 @@ class EndpointHealth:
 
     @property
     def is_ready(self) -> bool:
-        """True if it has responded to a call or a probe and is not down."""
+        """True if the endpoint has responded to a call or a probe and is not down."""
         return self.is_up and self._is_known
 
     @property
     def is_left_out(self) -> bool:
-        """True if it is down and its next trial is not due yet."""
+        """True if the endpoint is down and its next trial is not due yet."""
         return not self.is_up and (self.is_probed_down or self._clock() < self._until)
 
     @property
     def ejected_until(self) -> datetime | None:
-        """The time when the next trial is, or was, due. None if it is not ejected, or if only probes can
-        bring it back."""
+        """The time when the next trial is or was due; None if the endpoint is not ejected, or if only probes can bring
+        it back."""
         if self.is_up or self.is_probed_down:
             return None
         return datetime.now(UTC) + timedelta(seconds=self._until - self._clock())
 
     @property
     def seconds_left(self) -> float:
-        """The time until the next trial is due, in seconds."""
+        """Seconds until the next trial is due."""
         return max(self._until - self._clock(), 0.0)
 
     def answered(self) -> bool:
-        """Record a response to a call. Return whether the endpoint was down before and is up now."""
+        """Record a response to a call. Return True if this brought the endpoint up."""
         self.answers += 1
         if not self._awaits_answer:
             return False
@@ -217,14 +216,14 @@ class EndpointHealth:
         return self._recover("it answered a call", by_probe=False)
 
     def failed(self, why: str, *, unreachable: bool) -> bool:
-        """Record a failed call, and return True if this ejected the endpoint.
+        """Record a failed call. Return True if this ejected the endpoint.
 
         `unreachable` is True if the connection attempt failed or the connection broke."""
         before = self.state
         self._note_failure(why)
         self._failures += 1
         is_enough = unreachable or self._failures >= self._ejection.failures
-        # Calls that were in flight at the ejection fail one after the other, so only the result of a trial is news.
+        # Calls that were in flight at the ejection fail one after the other, so only the result of a trial counts.
         is_due = is_enough if self.is_up else self._is_on_trial
         if is_due:
             self._eject(UNREACHABLE_SECONDS if unreachable else self._ejection.seconds, before)
@@ -233,9 +232,9 @@ class EndpointHealth:
         return is_due
 
     def try_again(self) -> None:
-        """Record that the gateway sends a call to the endpoint although it is down.
+        """Record that the gateway is sending a call to the endpoint although it is down.
 
-        Either its ejection is over and this call is a trial, or too many endpoints are down."""
+        Either the ejection is over and this call is a trial, or too many endpoints are down."""
         if not self.is_left_out:
             self._is_on_trial = True
             self._until = self._clock() + max(self._seconds, self._ejection.seconds)
@@ -243,8 +242,8 @@ class EndpointHealth:
     def probe_passed(self, healthy: int) -> bool:
         """Record a passed probe.
 
-        After a failed probe, `healthy` passed probes in a row bring the endpoint up. Return whether the endpoint was
-        down before and is up now."""
+        After a failed probe, `healthy` consecutive passed probes bring the endpoint up. Return True if this probe did.
+        """
         if self._is_doubted:
             self._probe_failures = 0
             self._probes_passed += 1
@@ -256,8 +255,8 @@ class EndpointHealth:
     def probe_failed(self, why: str, unhealthy: int, *, refused: bool) -> None:
         """Record a failed probe.
 
-        `unhealthy` failed probes in a row take the endpoint down. `refused` is True if the server responded that it is
-        not ready."""
+        `unhealthy` consecutive failed probes take the endpoint down. `refused` is True if the server responded that it
+        is not ready."""
         before = self.state
         self._note_failure(why)
         self._probe_failures += 1
@@ -310,6 +309,6 @@ class EndpointHealth:
 
     def _write(self, level: int, text: str, *values: object) -> None:
         backends = f" of backend {', '.join(map(repr, self.backends))}" if self.backends else ""
-        # Lines about degraded endpoints have their own key, so they do not suppress other lines.
+        # Lines about degraded endpoints are rate-limited by their own key, so they do not suppress other lines.
         key = self.name, level
         self._log.write(key, level, f"endpoint %s%s {text}", self.name, backends, *values)

@@ -1,13 +1,13 @@
-"""The list of models that a client can request.
+"""Lists the models that a client can request.
 
-First come the models that routes name exactly, in the order of the routes. Then, for routes with globs, come the models
-that their backends list, under the names that clients use. The list has each model once, under a name for which
-requests really take the listed route. For clients of tensor protocols, each model is followed by its derivative models
-(`M.gradient`), if it supports the derivative.
+First come the models that routes name exactly, in route order. Then, for routes with globs, come the models that their
+backends list, by the names that clients use. The list contains each model once, under a name for which requests really
+take the listed route. For clients of tensor protocols, each model is followed by the derivative models that it supports
+(`M.gradient`).
 
-Backends' lists are cached for a minute. A listing waits at most SECONDS_WAITED for a backend and otherwise uses the
-last known list, so it never fails because a backend is down. If no server of a backend has started yet, a listing waits
-longer: until at least one model is known, and up to SECONDS_STARTING for the other backends.
+Backend lists are cached for a minute. A listing waits at most SECONDS_WAITED for a backend and then uses the last known
+list, so it never fails because a backend is down. If no server of a backend has started yet, a listing waits longer:
+until at least one model is known, and up to SECONDS_STARTING for the other backends.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ Known = TypeVar("Known")
 class Remembered(Generic[Known]):
     """A cached response of a backend to one operation on its server.
 
-    The cache keeps the response for SECONDS_KEPT, and longer while the backend is down. `nothing` is the value before
-    the first response."""
+    The response stays valid for SECONDS_KEPT, or longer while the backend is down. `nothing` is the value before the
+    first response."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Remembered(Generic[Known]):
         wait: float = SECONDS_WAITED,
         first_wait: float | None = None,
     ) -> None:
-        """`wait` is how long `get` waits, in seconds.
+        """`wait` is how long `get` waits for a response, in seconds.
 
-        `first_wait` is how long it waits before the first response, if that is different."""
+        `first_wait`, if given, applies instead until there is a first response."""
         self._backend = backend
         self._question = Request(operation)
         self._clock = clock
@@ -64,14 +64,14 @@ class Remembered(Generic[Known]):
         self._fetching: asyncio.Task[None] | None = None
         self._times_forgotten = 0
         self.error: GatewayError | None = None
-        """The error of the last fetch; None if the fetch succeeded, and before the first response."""
+        """The error of the last fetch; None if it succeeded, and before the first one has ended."""
 
     async def get(self) -> Known:
         """Return the response.
 
-        Fetch the response if it is unknown or old. If that fails or takes too long, return the last known response.
-        This query can itself show that the backend is up again, which invalidates the value. In that case, query once
-        more."""
+        Fetch the response if it is unknown or old. If that fails or takes too long, return the last known response. The
+        fetch itself can show that the backend is up again, which invalidates the value; in that case, fetch once more.
+        """
         wait = self._wait if self._first_wait is None else self._first_wait
         deadline = asyncio.get_running_loop().time() + wait
         forgotten = self._times_forgotten
@@ -82,16 +82,16 @@ class Remembered(Generic[Known]):
 
     @property
     def known(self) -> Known:
-        """The last response."""
+        """The last known response."""
         return self._known
 
     @property
     def is_asking(self) -> bool:
-        """True if the response is being fetched."""
+        """True while the response is being fetched."""
         return self._fetching is not None
 
     def forget(self) -> None:
-        """Fetch again on the next use, and ignore the response to a query in progress."""
+        """Fetch again on the next use, and ignore the result of a fetch in progress."""
         self._fresh_until = 0.0
         self._fetching = None
         self._times_forgotten += 1
@@ -122,7 +122,7 @@ class Remembered(Generic[Known]):
 
 
 class BackendModels(Remembered[tuple[ModelEntry, ...]]):
-    """A backend's own model list."""
+    """The model list of one backend, cached."""
 
     def __init__(
         self,
@@ -139,10 +139,10 @@ class Listed:
     """The data of one route for listings.
 
     - `protocols`: The client protocols that it serves.
-    - `models`: The list of its backend.
+    - `models`: The model list of its backend.
     - `rewritten`: The model's name in the backend.
-    - `claims`: Returns the derivatives that a backend model supports as operations; None if models in this backend
-      cannot have any.
+    - `claims`: Returns the derivatives that a model in the backend supports as operations; None if no model there can
+      have any.
     """
 
     conditions: Conditions
@@ -160,8 +160,8 @@ class Listed:
         return backend_name(self.rewritten, name)
 
     def with_client_name(self, entry: ModelEntry) -> ModelEntry | None:
-        """Return a model in the backend's list under the name that clients use, or None if the route does not match
-        that name."""
+        """Return a model in the backend's list with the name that clients use, or None if the route does not match that
+        name."""
         name = client_name(self.rewritten, entry.name)
         wanted = self.conditions.model
         if name is None or (wanted and not fnmatchcase(name, wanted)):
@@ -170,7 +170,8 @@ class Listed:
 
 
 class Listing:
-    """A Handler for `models`. `without_companions` are the protocols whose clients have derivatives as operations."""
+    """A Handler for the operation `models`. Clients of the protocols in `without_companions` have derivatives as
+    operations, so their lists contain no derivative models."""
 
     def __init__(
         self,
@@ -185,7 +186,7 @@ class Listing:
         self._without_companions = without_companions
 
     async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
-        """Return every model once that the client is allowed to see, in the order in which routes match."""
+        """Return each model that the client has permission to see, in the order in which routes match."""
         routes = [route for route in self._routes if _reaches(route, request)]
         exact = [
             (route, ModelEntry(route.conditions.model, route.conditions.version))
@@ -202,9 +203,9 @@ class Listing:
 
 
 async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
-    """Return the backend models behind globs, with their routes.
+    """Return the models in the backends of routes with globs, with their routes.
 
-    `has_others` is True if the list also has other models."""
+    `has_others` is True if the list also contains other models."""
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
     await _ask(backends, starting, has_others=has_others)
@@ -217,10 +218,10 @@ async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bo
 
 
 async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others: bool) -> None:
-    """Query all backends in parallel, so several slow backends cost one wait.
+    """Query all backends in parallel, so several slow backends delay the list only once.
 
-    Once a model is known, the result omits backends that have not responded after `starting` seconds. Their queries
-    continue, and later lists use the results."""
+    Once a model is known, omit backends that have not responded after `starting` seconds. Their queries continue, and
+    later lists use the results."""
     loop = asyncio.get_running_loop()
     left_out_at = loop.time() + starting
     pending = {spawn(each.get()) for each in backends}
@@ -239,7 +240,7 @@ async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others
 
 
 def may_be_listed(model: str, request: Request) -> bool:
-    """Return whether the client of `request` is allowed to see that this model exists."""
+    """Return whether the client of `request` has permission to see that this model exists."""
     principal = request.principal
     return principal is None or principal.may(Operation.METADATA, model, request.listener)
 
@@ -264,7 +265,7 @@ def _versioned(
 
 
 def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed, ModelEntry]]:
-    """Yield each model once, without models whose name an earlier route maps to another model."""
+    """Yield each model once. Omit models whose names earlier routes map to other models."""
     seen: set[tuple[str, str]] = set()
     takers: dict[str, Listed] = {}
     for route, entry in pairs:
@@ -291,7 +292,7 @@ def _without_companions(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, ...]
 
 
 async def _with_companions(ordered: Sequence[tuple[Listed, ModelEntry]], wait: float) -> tuple[ModelEntry, ...]:
-    """Return each model, followed by its derivative models, for the backends that respond within `wait` seconds."""
+    """Return each model, followed by its derivative models if its backend responds within `wait` seconds."""
     deadline = asyncio.get_running_loop().time() + wait
     places = asyncio.Semaphore(ASKED_AT_ONCE)
 

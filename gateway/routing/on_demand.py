@@ -1,4 +1,6 @@
-"""The slots of servers that start when calls wait for them. Without endpoints, calls wait for the first one."""
+"""The slots of servers that the gateway starts when calls wait for them. Without endpoints, calls wait for the first
+one.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +19,12 @@ from gateway.routing.sequences import sequence_of
 from gateway.routing.slots import Ended, LocalSlots, Slots, may_try_another
 
 TRIES = 3
-"""The maximum number of attempts of a call that has not reached any server."""
+"""The maximum number of attempts for a call that has not reached any server."""
 
 
 @frozen
 class ServerFailure:
-    """The reason why a server is gone. `detail` is the end of its output."""
+    """Why a server is gone. `detail` is the end of its output."""
 
     text: str
     detail: str = ""
@@ -37,20 +39,20 @@ class Starter(Protocol):
 
     @property
     def failures(self) -> int:
-        """The number of servers that failed."""
+        """The number of servers that have failed."""
 
     def reports(self) -> Sequence[Any]:
         """Return the current servers, as `gateway.servers.started_server.ServerReport`."""
 
     def call_waits(self) -> None:
-        """Notify the Starter that a call waits for a server."""
+        """Tell the Starter that a call is waiting for a server."""
 
     async def failure_at(self, address: str) -> ServerFailure | None:
-        """Return why the server at this address, to which a call has just failed, is gone; None if it is not gone."""
+        """After a failed call to the server at this address, return why the server is gone; None if it is not gone."""
 
     @property
     def can_serve(self) -> bool:
-        """True if a call would start a server now."""
+        """True if a call would cause a server to start now."""
 
 
 class CountedEndpoint(Endpoint):
@@ -69,10 +71,10 @@ class CountedEndpoint(Endpoint):
         self.renew()
 
     def renew(self, most_calls: int = 0, on_limit: Callable[[], None] | None = None) -> None:
-        """Count from zero for a new server.
+        """Start counting from zero for a new server.
 
-        `on_limit` is called after `most_calls` calls (0 means no limit), before another call gets the slot of the last
-        one."""
+        `on_limit` is called after `most_calls` calls (0: no limit), before another call gets the slot of the last one.
+        """
         self.calls, self.last_used = 0, self.clock()
         self.most_calls, self.on_limit = most_calls, on_limit
 
@@ -91,18 +93,18 @@ class CountedEndpoint(Endpoint):
 
 class StartedSlots:
     """The slots of servers that a Starter starts when calls wait for them. The Starter adds and removes the endpoints.
-    Without endpoints, calls that take a slot wait in the queue. Other requests, such as metadata requests, wait outside
+    Without endpoints, calls that take a slot wait in the queue; other requests, such as metadata requests, wait outside
     the queue."""
 
     def __init__(self, local: LocalSlots) -> None:
         self.local = local
         self.answers = local.answers
         self.starter: Starter | None = None
-        """The Starter of the servers. If it is None, calls fail if the backend has no endpoints."""
+        """The Starter of the servers. If it is None, calls fail when the backend has no endpoints."""
         self._first: set[asyncio.Future[None]] = set()
-        """Calls outside the queue that wait for an endpoint."""
+        """The calls that wait for an endpoint outside the queue."""
         self.closed = asyncio.Event()
-        """Set when no more requests will come."""
+        """Set when no more requests can arrive."""
         local.keeps_waiting = True
         local.calls.on_wait = self._call_waits
         local.on_join.append(self._wake)
@@ -113,7 +115,7 @@ class StartedSlots:
 
     @property
     def call_seconds(self) -> float | None:
-        """The mean time for which a call holds its slot, in seconds; None before the first call has ended."""
+        """How long a call holds its slot on average, in seconds; None before the first call has ended."""
         return self.local.calls.times.mean
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
@@ -141,8 +143,8 @@ class StartedSlots:
     ) -> Request | None:
         """See `Slots.again`.
 
-        The error of a call that fails with its server explains why the server is gone. If the server cannot have
-        received the call, another server gets the call."""
+        If a call fails because its server is gone, the error explains why. If the server cannot have received the call,
+        another server gets it."""
         if may_try_another(error, tried, self.local.serving):
             return None
         failed = await self._explained(error)
@@ -168,7 +170,7 @@ class StartedSlots:
         self.closed.set()
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Fail the waiting calls. `detail` is only for clients that are allowed to see the output of servers."""
+        """Make the waiting calls fail. `detail` is only for clients that have permission to see server output."""
 
         def error() -> TransportError:
             return self._error(ServerFailure(text, detail), sent=False)
@@ -188,7 +190,7 @@ class StartedSlots:
                 each.set_result(None)
 
     async def _explained(self, error: GatewayError) -> TransportError | None:
-        """Return `error` with the reason why its server is gone; None if the server is not gone."""
+        """Return `error`, extended by the reason why its server is gone; None if the server is not gone."""
         if self.starter is None or not isinstance(error, TransportError) or error.status is not Status.UNAVAILABLE:
             return None
         failure = await self.starter.failure_at(error.endpoint)
@@ -203,7 +205,7 @@ class StartedSlots:
         return DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, failure.detail, sent=sent)
 
     def _is_queued(self, request: Request) -> bool:
-        """Return True if the request waits in the queue when the backend has no endpoints."""
+        """Return True if the request would wait in the queue when the backend has no endpoints."""
         local = self.local
         return bool(local.max_in_flight) and request.operation in local.with_slot and sequence_of(request) is None
 

@@ -1,4 +1,4 @@
-"""One attempt of a call at an endpoint, with its deadline and its span. Also requests to all endpoints."""
+"""Sends one attempt of a call to an endpoint, with its deadline and its span. Also sends requests to all endpoints."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,9 +20,8 @@ Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
 
 
 def begun(request: Request, endpoint: Endpoint) -> Request:
-    """Return one attempt of `request`, which has `tries`, beginning now at `endpoint`. The result is a copy with the
-    deadline and the time limit of the attempt, or `request` itself if the call ends sooner or its attempts have no
-    limit."""
+    """Begin an attempt of `request`, which has `tries`, at `endpoint`. Return a copy with the deadline and time limit
+    of the attempt, or `request` itself if the call must end sooner or its attempts have no limit."""
     tries = request.tries
     assert tries is not None
     tries.began(endpoint.address)
@@ -36,7 +35,7 @@ def begun(request: Request, endpoint: Endpoint) -> Request:
 
 
 def in_time(one_try: Request, sent: Awaitable[T], backend: str, endpoint: Endpoint) -> Awaitable[T]:
-    """Return the result of `sent`, which is cancelled at the deadline of `one_try`.
+    """Return the result of `sent`. Cancel it at the deadline of `one_try`.
 
     Raises:
         TransportError: DEADLINE_EXCEEDED (timeout) if the deadline passes.
@@ -46,7 +45,7 @@ def in_time(one_try: Request, sent: Awaitable[T], backend: str, endpoint: Endpoi
 
 
 async def send_in_time(send: Send, request: Request, backend: str, one_try: Request, endpoint: Endpoint) -> Answer:
-    """Send `one_try`, an attempt of `request`, to `endpoint`. Raises the errors of `in_time`."""
+    """Send `one_try`, an attempt of `request`, to `endpoint`. Raises the same errors as `in_time`."""
     sent = send(one_try, endpoint)
     answer = await (sent if one_try is request else in_time(one_try, sent, backend, endpoint))
     if request.tries is not None:
@@ -77,8 +76,7 @@ def span_of_try(request: Request, backend: str, endpoint: Endpoint, protocol: Pr
 
 
 async def ask_all(request: Request, backend: str, endpoints: Sequence[Endpoint], send: Send) -> Answer:
-    """Return the common response of all endpoints. The gateway calls all of them in parallel to keep their servers
-    identical.
+    """Send a request to all endpoints in parallel, which keeps their servers identical. Return their common response.
 
     Raises:
         GatewayError: the error of the first endpoint that failed, with its address if there are several;

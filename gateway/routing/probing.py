@@ -1,11 +1,11 @@
 """Active probes of endpoints.
 
-The gateway uses requests of the backend's protocol to query every endpoint whether it is live or ready.
+The gateway asks each endpoint whether it is live or ready, with requests of the backend's protocol.
 
-A probe takes no slot, passes no policies and does not count as client traffic. Its result goes to the endpoint's
-health. The gateway does not probe an endpoint that runs a call and cannot respond to anything else during that time
-(`LocalSlots.is_busy`), because that endpoint is late but not dead. For the same reason, a probe without a response does
-not count if the endpoint answered a call in the meantime, or is busy with a call now.
+A probe takes no slot, passes no policies, and does not count as client traffic. Its result goes to the endpoint's
+health. The gateway does not probe an endpoint that cannot respond during its current call (`LocalSlots.is_busy`),
+because that endpoint is late but not dead. For the same reason, a probe without a response does not count if the
+endpoint has answered a call in the meantime, or is busy with a call now.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from gateway.routing.endpoint import Endpoint
 class Probes:
     """The settings for probing a backend.
 
-    `operation` is LIVE or READY. `interval` and `timeout` are in seconds. `unhealthy` is the number of failed probes in
-    a row after which an endpoint is down. `healthy` is the number of passed probes in a row after which it is up again.
-    `jitter` is the share of `interval` by which each wait is randomly longer or shorter."""
+    `operation` is LIVE or READY. `interval` and `timeout` are in seconds. `unhealthy` consecutive failed probes take an
+    endpoint down; `healthy` consecutive passed probes bring it up again. `jitter` is the fraction of `interval` by
+    which each wait is randomly longer or shorter."""
 
     operation: Operation
     interval: float = 5.0
@@ -38,7 +38,7 @@ class Probes:
 
 
 class Prober:
-    """Probes the current endpoints of one backend. Each endpoint has at most one probe at a time.
+    """Probes the current endpoints of one backend. At most one probe per endpoint runs at a time.
 
     `randomly` returns numbers from 0 to 1."""
 
@@ -62,12 +62,12 @@ class Prober:
         self._loop = spawn(self._run())
 
     def cancel(self) -> None:
-        """Start no more probes, and cancel the running ones."""
+        """Start no more probes, and cancel running probes."""
         for task in self._tasks:
             task.cancel()
 
     async def stop(self) -> None:
-        """Stop probing, and wait for the end of the running probes."""
+        """Stop probing, and wait until running probes have ended."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -85,8 +85,7 @@ class Prober:
         following = now + self._probes.interval
         for endpoint in self._backend.endpoints:
             if endpoint.next_probe is None:
-                # Spread the probes over this time, for the endpoints of a new gateway and for gateways that start
-                # together.
+                # Spread the probes over this time, because many endpoints or gateways often start together.
                 endpoint.next_probe = now + self._probes.interval * self._probes.jitter * self._random()
             if endpoint.next_probe <= now:
                 endpoint.next_probe = now + self._wait()
@@ -130,6 +129,6 @@ class Prober:
 
 
 def _text(error: GatewayError) -> str:
-    """Return the error text without the backend's name, which the log and `/status` add."""
+    """Return the error message without the backend's name, which the log and `/status` add."""
     cause = error.__cause__
     return str(cause if isinstance(cause, TransportError | DecodeError) else error)

@@ -1,21 +1,21 @@
-"""The fair queue of calls that wait while every endpoint of a backend is busy.
+"""The fair queue of calls that wait while every endpoint of a backend is busy. `waiting` uses it.
 
-The queue takes turns in this order: round robin over clients. Within a client, round robin over its models. Within a
-model, first come, first served. The number of calls or model names that one client sends does not affect how often the
-other clients get their turn.
+Turns go round robin over clients, within a client round robin over its models, and within a model first come, first
+served. So the number of calls or model names that one client sends does not affect how often other clients get their
+turn.
 
     client A   model x: a1 a3      next: a1 (A, x), b1 (B, x), a2 (A, y), b2 (B, x), a3 (A, x)
                model y: a2
     client B   model x: b1 b2
 
-The queue limits its space: it accepts a call while its client has fewer calls waiting than there are free places in the
-queue. A client that is alone can fill half of the queue, the next client half of the rest. With n clients that all
-request more than they can get, each ends up with 1/(n + 1) of the places, and the same number stays free for newcomers.
-Network switches divide shared buffers in the same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne,
-"Dynamic queue length thresholds in a shared memory ATM switch").
+The queue accepts a call while its client has fewer waiting calls than the queue has free slots. A single client can
+fill half of the queue, the next client half of the rest. If n clients all send more than they can get, each ends up
+with 1/(n + 1) of the queue, and the same amount stays free for newcomers. Network switches divide shared buffers in the
+same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic queue length thresholds in a shared
+memory ATM switch").
 
-The queue has these invariants: it has no clients without waiting calls and no empty lines, and `_waiting` is the sum
-over all clients.
+Invariants: the queue contains no clients without waiting calls and no empty lines, and `_waiting` is the sum over all
+clients.
 """
 
 import asyncio
@@ -32,25 +32,26 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 Waiter: TypeAlias = asyncio.Future[T]
-"""A waiting call, which is a future of its slot."""
+"""A waiting call: a future for its slot."""
 Waiters: TypeAlias = deque[Waiter[T]]
-"""A line of waiting calls of one client for the same thing, the oldest first.
+"""A line of one client's waiting calls for the same resource, oldest first.
 
-In this module, that is the same model."""
+In this module, the resource is a model.
+"""
 Fits: TypeAlias = Callable[[Hashable], bool]
 """Returns whether the waiters in a line can use the free slot."""
 
 
 NEWEST_SHARE = 0.1
-"""The weight of the latest measurement in the mean time for which slots are held."""
+"""The weight of the newest measurement in the mean time that calls hold slots."""
 
 
 @frozen
 class QueueSettings:
-    """`length` is the maximum number of waiting calls.
+    """The limits of a queue. `length` is the maximum number of waiting calls.
 
-    `timeout` is the maximum wait of a call, in seconds; None means no limit. `wait_for_endpoints` is the maximum wait
-    for the first endpoint, in seconds; None means that calls do not wait."""
+    `timeout` is how long a call waits at most, in seconds; None means no limit. `wait_for_endpoints` is how long a call
+    waits at most for the first endpoint, in seconds; None means that calls do not wait."""
 
     length: int = 1000
     timeout: float | None = None
@@ -58,7 +59,7 @@ class QueueSettings:
 
 
 class SlotTimes:
-    """How long calls hold a slot: an exponentially weighted mean, in which the latest call has the weight
+    """How long calls hold a slot: an exponentially weighted mean, in which the newest call has the weight
     NEWEST_SHARE."""
 
     __slots__ = ("mean",)
@@ -68,17 +69,17 @@ class SlotTimes:
         """The mean, in seconds; None before the first call has ended."""
 
     def add(self, seconds: float) -> None:
-        """Add the time for which a call held its slot."""
+        """Add the time that a call has held its slot."""
         self.mean = seconds if self.mean is None else self.mean + NEWEST_SHARE * (seconds - self.mean)
 
     def until(self, place: int, slots: int) -> float | None:
-        """Return the estimated seconds until the call at this place of a queue (1 is the next one) gets one of `slots`;
+        """Estimate the seconds until the call at this queue position (1 is the next one) gets one of `slots`. Return
         None if unknown."""
         return self.mean * place / slots if self.mean is not None and slots else None
 
 
 class _Client(Generic[T]):
-    """The lines of one client. The line whose turn it is comes first."""
+    """The lines of one client. The line whose turn is next comes first."""
 
     __slots__ = ("lines", "waiting")
 
@@ -92,9 +93,9 @@ def _unknown(place: int) -> float | None:
 
 
 class FairQueue(Generic[T]):
-    """The queue of a backend without free slots: at most `limit` waiting calls, with one line per client.
+    """The queue of calls that wait for a free slot of a backend: at most `limit` calls, in lines per client and model.
 
-    `until` estimates the seconds until the waiter at a place (1 is the next one) gets its slot; None if unknown."""
+    `until` estimates the seconds until the waiter at a position (1 is the next one) gets its slot, or returns None."""
 
     def __init__(self, name: str, limit: int, until: Callable[[int], float | None] = _unknown) -> None:
         self._name = name
@@ -110,15 +111,15 @@ class FairQueue(Generic[T]):
         """Add a waiter to `line`, behind the client's other waiters.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the client has as many waiting calls as there are free
-                places; its `retry_after` is the estimated time until a place is free for it.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the client already has as many waiting calls as the queue
+                has free slots. `retry_after` is the estimated time until the queue can accept a call from this client.
         """
         entry = self._clients.get(client)
         own = entry.waiting if entry else 0
         if own >= self._limit - self._waiting:
             text = f"backend {self._name!r}: {self._waiting} of {self._limit} places in the queue (queue.length) taken"
             missing = own - (self._limit - self._waiting) + 1
-            # Every call that leaves the queue frees a place. A call of this client also reduces its own number of
+            # Every call that leaves the queue frees a queue slot. If it is this client's, it also reduces the client's
             # waiting calls.
             turns = len(self._clients)
             leaving = math.ceil(missing * turns / (turns + 1)) if own else missing
@@ -137,12 +138,12 @@ class FairQueue(Generic[T]):
         return waiter
 
     def place(self, client: str, line: Hashable) -> int:
-        """Return the place of a new call under the assumption that no others arrive.
+        """Return the queue position that a new call would have if no other calls arrived.
 
-        1 means that it would be the next to get a slot.
+        1 means that the call would be the next to get a slot.
 
-        A client's n-th call waits for the first n - 1 calls of all other clients, and for the n-th call of the clients
-        whose turn is sooner. The same holds for a client's lines."""
+        A client's n-th call waits for the first n - 1 calls of every other client, and for the n-th call of each client
+        whose turn is sooner. The same applies to the lines within a client."""
         entry = self._clients.get(client)
         if entry is None:
             return len(self._clients) + 1
@@ -153,7 +154,7 @@ class FairQueue(Generic[T]):
         return turn + _sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
 
     def longest(self, most: int) -> list[tuple[str, int]]:
-        """Return up to `most` clients with the largest numbers of waiting calls, and these numbers."""
+        """Return up to `most` clients with the most waiting calls, with the number of their calls."""
         counts = ((name, each.waiting) for name, each in self._clients.items())
         return nlargest(most, counts, key=lambda count: count[1])
 
@@ -167,8 +168,8 @@ class FairQueue(Generic[T]):
         self._removed(client, entry, line, waiters)
 
     def next(self, fits: Fits | None = None) -> Waiter[T] | None:
-        """Remove and return the waiter whose turn it is, among the lines that `fits` accepts (None: all lines). Return
-        None if all these lines are empty."""
+        """Remove and return the waiter whose turn is next among the lines that `fits` accepts (None: all lines). Return
+        None if there is none."""
         while (found := self._first(fits)) is not None:
             client, line = found
             entry = self._clients[client]
@@ -182,7 +183,7 @@ class FairQueue(Generic[T]):
         return None
 
     def _first(self, fits: Fits | None) -> tuple[str, Hashable] | None:
-        """Return the client whose turn it is, and its line whose turn it is among the lines that `fits` accepts."""
+        """Return the client and the line whose turn is next among the lines that `fits` accepts."""
         for client, entry in self._clients.items():
             for line in entry.lines:
                 if fits is None or fits(line):
@@ -190,7 +191,7 @@ class FairQueue(Generic[T]):
         return None
 
     def fail(self, error: Callable[[], Exception], fits: Fits | None = None) -> None:
-        """Remove all waiters, or the waiters in lines that `fits` accepts. Every waiter gets a separate `error`."""
+        """Remove all waiters, or the waiters in lines that `fits` accepts. Each waiter gets its own `error`."""
         while (waiter := self.next(fits)) is not None:
             waiter.set_exception(error())
 
@@ -205,16 +206,16 @@ class FairQueue(Generic[T]):
 
 
 def overloaded(text: str, seconds: float | None) -> GatewayError:
-    """Return the error for a call that exceeds the backend's capacity; `seconds` is the estimated time until there is
-    capacity."""
+    """Return the error for a call that exceeds the backend's capacity; `seconds` is the estimated time until capacity
+    is free."""
     return GatewayError(Reason.OVERLOADED.status, Reason.OVERLOADED, text, retry_after=seconds or 1.0)
 
 
 def _sooner(waiting: dict[K, int], own: K, turn: int) -> int:
-    """Return how many waiters of others come before waiter number `turn` (0 is the first) of `own`.
+    """Return how many waiters of other owners come before waiter number `turn` (0 is the first) of `own`.
 
-    `waiting` has the number of waiters of each, in the order of their turns. If `own` is missing in it, `own` comes
-    last."""
+    `waiting` maps each owner to its number of waiters, in the order of turns. If `own` is missing there, it comes last.
+    """
     count, is_before = 0, True
     for name, number in waiting.items():
         if name == own:

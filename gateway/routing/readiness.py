@@ -1,4 +1,4 @@
-"""The readiness that a listener reports.
+"""Determines the readiness that listeners report.
 
 A listener is ready while the gateway accepts requests, no client has taken the listener offline, and the required
 backends are ready.
@@ -21,8 +21,8 @@ SECONDS_KEPT = 1.0
 
 
 async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> bool:
-    """Return whether a server reports itself ready. If its protocol has no such request, return whether it responds to
-    a metadata request."""
+    """Return whether a server reports that it is ready. If the protocol has no readiness request, return whether the
+    server responds to a metadata request."""
     try:
         await probe(Operation.READY, protocol, connector, target)
     except GatewayError:
@@ -33,7 +33,7 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
 async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target: Callable[[Endpoint], Target]) -> bool:
     """Return whether at least one of the endpoints is ready.
 
-    All endpoints are queried in parallel; the responses do not affect their health."""
+    Query all endpoints in parallel. The responses do not affect their health."""
     asking = [spawn(is_endpoint_ready(protocol, each, target(each))) for each in endpoints]
     try:
         for each in asyncio.as_completed(asking):
@@ -46,7 +46,7 @@ async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target
 
 
 async def is_endpoint_ready(protocol: Protocol, endpoint: Endpoint, target: Target) -> bool:
-    """Return whether the server at `endpoint` reports itself ready. A server that is busy with a call that can take
+    """Return whether the server at `endpoint` reports that it is ready. A server that is busy with a call that can take
     hours would not respond now, so its health decides."""
     servers = protocol.traits.servers
     if endpoint.in_flight and (servers.one_connection or servers.runs_to_the_end):
@@ -62,14 +62,14 @@ async def is_endpoint_ready(protocol: Protocol, endpoint: Endpoint, target: Targ
 
 
 async def probe(operation: Operation, protocol: Protocol, connector: Connector, target: Target) -> None:
-    """Query whether a server is live or ready (`operation` is LIVE or READY).
+    """Ask a server whether it is live or ready (`operation` is LIVE or READY).
 
-    If its protocol has no such request, send a metadata request, to which any response counts as success.
+    If the protocol has no such request, send a metadata request instead; any response to it counts as success.
 
     Raises:
-        TransportError: the server is unreachable, lost the connection, or sent something that is not its protocol.
-        GatewayError: INTERNAL (invalid output) if its reply is malformed; UNAVAILABLE (not ready) if it responded that
-            it is not live or ready, or with an error.
+        TransportError: the server is unreachable, closed the connection, or did not respond in its protocol.
+        GatewayError: INTERNAL (invalid output) if the reply is malformed; UNAVAILABLE (not ready) if the server
+            responded with an error, or that it is not live or ready.
     """
     try:
         answer = await ask(Request(operation), protocol, connector, target)
@@ -100,9 +100,9 @@ def _is_no_answer(error: GatewayError) -> bool:
 class BackendReadiness:
     """The readiness of backends.
 
-    `questions` has a query function for each backend. The gateway calls these functions on demand, all in parallel, and
-    at most once a second for any number of callers. A backend that does not respond within `wait` seconds is not ready.
-    """
+    `questions` contains a query function for each backend. The gateway calls these functions on demand, all in
+    parallel, at most once a second for any number of callers. A backend that does not respond within `wait` seconds is
+    not ready."""
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class BackendReadiness:
         self._asking: asyncio.Task[None] | None = None
 
     async def why_not(self, rule: str) -> str:
-        """Return why the backends are not ready by `rule` (`any`, `all` or `none` of them must be ready); empty if they
-        are."""
+        """Return why the backends are not ready according to `rule` (`any`, `all` or `none` of them must be ready);
+        empty if they are ready."""
         if rule == "none" or not self._questions:
             return ""
         down = await self._not_ready()
@@ -152,13 +152,14 @@ class BackendReadiness:
 
 
 class Readiness:
-    """The readiness of listeners. A listener is online or offline, for all its protocols together, and starts online.
+    """The readiness of listeners. A listener starts online. Clients can take it offline, for all its protocols
+    together.
 
     - `ready`: True while the gateway accepts requests.
-    - `switchable`: The listeners whose clients can take them offline and online. An offline listener still serves
+    - `switchable`: The listeners whose clients can take them offline and online. An offline listener still handles
       requests, like a real grps server.
-    - `backends`: Returns why the required backends are not ready, or an empty text. If it is None, the listener
-      requires no backend.
+    - `backends`: Returns why the required backends are not ready, or an empty string. None if listeners do not depend
+      on backends.
     """
 
     def __init__(
@@ -172,24 +173,24 @@ class Readiness:
         self._backends = backends
         self._offline: set[str] = set()
         self.on_switch: Callable[[str, bool], None] | None = None
-        """Callback after a client has taken a listener offline, or online (True), with the listener's name."""
+        """Called after a client has taken a listener online (True) or offline, with the listener's name."""
 
     def switch(self, listener: str, *, is_online: bool) -> None:
-        """Take the listener online or offline because another process of this gateway has done so."""
+        """Take a listener online or offline because another process of this gateway has done so."""
         (self._offline.discard if is_online else self._offline.add)(listener)
 
     def adopt(self, other: "Readiness") -> None:
-        """Take over the offline listeners of `other` that clients are still allowed to switch."""
+        """Take over the offline listeners of `other`, if their clients can still switch them."""
         self._offline |= {name for name in other._offline if name in self._switchable}
 
     def of(self, request: Request) -> bool:
-        """Return whether the listener that received `request` is ready, not counting backends."""
+        """Return whether the listener that received `request` is ready, regardless of backends."""
         return self._ready() and request.listener not in self._offline
 
     async def with_backends(self, request: Request) -> Answer:
         """Return whether both the listener and the required backends are ready.
 
-        NotReady gives the reason why they are not."""
+        If not, return a NotReady with the reason."""
         if not self.of(request):
             return False
         why = await self._backends() if self._backends else ""
@@ -198,7 +199,7 @@ class Readiness:
     def online(self, request: Request) -> bool:
         """Take the listener online.
 
-        Raises GatewayError (PERMISSION_DENIED) if its clients are not allowed to do that."""
+        Raises GatewayError (PERMISSION_DENIED) if clients of this listener must not do that."""
         self._check(request)
         self._switched(request.listener, is_online=True)
         return True
@@ -206,7 +207,7 @@ class Readiness:
     def offline(self, request: Request) -> bool:
         """Take the listener offline.
 
-        Raises GatewayError (PERMISSION_DENIED) if its clients are not allowed to do that."""
+        Raises GatewayError (PERMISSION_DENIED) if clients of this listener must not do that."""
         self._check(request)
         self._switched(request.listener, is_online=False)
         return True

@@ -1,20 +1,20 @@
-"""Chooses the route of a request.
+"""Chooses the route of a request. `assembly.routers` creates it; a listener calls `select` for each request.
 
-The Router checks the routes in the order of the configuration, and uses the first one whose conditions hold. The names
-to check depend on the name that the client used, for example `M-1.0.0` or `M.gradient`:
+The Router checks the routes in configuration order, and uses the first one whose conditions hold. A client's model
+name, such as `M-1.0.0` or `M.gradient`, is interpreted as follows:
 
-1. If a route names it exactly, it is that model, and the Router checks routes only for this name.
-2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, there are two readings: the
-   model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with exact names, then
-   for globs. If a glob matches both, the backend decides: the backend gets a request for the whole name and, if it has
-   no such model, a request for the version of `M`.
+1. If a route contains exactly this name, it is the name of that model.
+2. Otherwise, if the protocol joins versions to names (grps) and the name ends in a version, there are two
+   interpretations: the model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with
+   exact names, then for globs. If a glob matches both, the backend decides: the backend gets a request for the whole
+   name and, if it has no such model, a request for the version of `M`.
 3. Otherwise, if the name ends in a derivative's suffix, it is the derivative model of `M`. The Router first checks
    routes with exact names, then globs.
-4. Otherwise, it is a plain name, and the Router checks the routes in their order.
+4. Otherwise, it is a plain name.
 
-The Router caches decisions by listener, protocol, model, version, operation and principal, and checks the permissions
-of the principal at the same time. If routes before the one that matches by names have conditions on path, headers or
-input, the cache holds all these candidates, and each request checks them in order.
+The Router caches decisions by listener, protocol, model, version, operation and principal; a cached decision includes
+the check of the principal's permissions. If a route matches by names but earlier routes have conditions on path,
+headers or input, the cache contains all of them, and they are checked in order for each request.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -34,20 +34,20 @@ from gateway.routing.version_names import renamed, split_version, whole_or_versi
 T = TypeVar("T")
 
 Candidate: TypeAlias = tuple[Conditions | None, Destination]
-"""A Destination, and the conditions to check for each request; None if the names were enough."""
+"""A Destination, and the conditions to check for each request, which are None if names alone decide."""
 
 _READ_FIRST = Destination(reads="match.input")
-"""The reason for decoding an unread request if a route's condition depends on its content."""
+"""The reason for decoding an unread request: a route's condition depends on its content."""
 _Asked: TypeAlias = tuple[str, str, str, str, Operation, Principal | None]
-"""Listener, protocol, model, version, operation and principal."""
+"""A cache key: listener, protocol, model, version, operation and principal."""
 
 MOST_CACHED = 4096
-"""Maximum number of entries of each cache; limited because clients choose the names in the keys."""
+"""Maximum number of entries in each cache. Limited because clients choose the names in the keys."""
 
 LONGEST_NAME = 1024
-"""The maximum length of a model's name or version, in characters. The gateway puts names into caches, queues, paths and
-errors, and a request's body could contain a name of megabytes. Real servers have shorter names: file names end at 255
-bytes."""
+"""The maximum length of a model's name or version, in characters. Names end up in caches, queues, paths and errors, and
+a request body could contain a name of several megabytes. Names on real servers are shorter, because file names have at
+most 255 bytes."""
 
 
 def _check_length(name: str, what: str) -> None:
@@ -63,10 +63,10 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 
 @frozen
 class Route:
-    """A rule that assigns requests to backends if its conditions hold. The Destinations, by client protocol, are
+    """A rule that assigns requests to backends if its conditions hold. It contains Destinations by client protocol:
     `whole` for the model itself and `companions` for its derivatives.
 
-    `joins_versions` is True if the backend's protocol writes a model and its version as one name."""
+    `joins_versions` is True if the backend's protocol joins a model and its version into one name."""
 
     conditions: Conditions
     whole: Mapping[str, Destination]
@@ -76,9 +76,9 @@ class Route:
 
 @frozen
 class Reading:
-    """One way to read the names in a request: as `model`, or as its derivative model that computes `derivative`.
+    """One interpretation of the names in a request: as `model`, or as its derivative model that computes `derivative`.
 
-    `key` has the names in this reading; if the name has a version, it is split off."""
+    `key` contains the names in this interpretation, with the version split off if the name contains one."""
 
     key: RoutingKey
     model: str
@@ -86,19 +86,19 @@ class Reading:
 
     @property
     def operation(self) -> Operation:
-        """The operation on `model`. An inference of its derivative model is the derivative."""
+        """The operation on `model`. An inference call to a derivative model is a derivative call to `model`."""
         is_derived = self.derivative is not None and self.key.operation is Operation.INFER
         return self.derivative if is_derived and self.derivative is not None else self.key.operation
 
 
 class Router:
-    """Finds the Destination of a Request, which comes from the first route with matching conditions.
+    """Finds the Destination of a Request: the one of the first matching route.
 
-    - `routes`: The routes in the order of the configuration.
-    - `server`: The Destinations of SERVER_OPERATIONS, which take no route.
-    - `joined`: The protocols whose clients write a model and its version as one name.
-    - `controlling`: The listeners whose clients can use CONTROL_OPERATIONS.
-    - `relays`: The protocols for which at least one route relays calls without decoding them.
+    - `routes`: The routes in configuration order.
+    - `server`: The Destinations of SERVER_OPERATIONS, which do not use routes.
+    - `joined`: The protocols whose clients join a model and its version into one name.
+    - `controlling`: The listeners whose clients can use the operations in CONTROL_OPERATIONS.
+    - `relays`: The protocols with at least one route that relays calls without decoding them.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class Router:
         """Candidates to check for each request."""
 
     def select(self, request: Request) -> Destination:
-        """Return the Destination of `request`.
+        """Return the Destination for `request`.
 
         Raises:
             GatewayError: NOT_FOUND if no route matches; UNIMPLEMENTED for a server operation without a handler;
-                PERMISSION_DENIED for an operation that the principal or the listener's clients are not allowed to use.
+                PERMISSION_DENIED if the principal or the listener's clients have no permission for the operation.
         """
         asked = (
             request.listener, request.protocol, request.model, request.version, request.operation, request.principal
@@ -160,7 +160,7 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
-        """Return the candidates that `_choose` caches. Refused names raise an error, and errors are not cached."""
+        """Return the candidates that `_choose` caches. Unacceptable names raise an error, which is not cached."""
         _check_permission(principal, operation, model, listener)
         if operation in SERVER_OPERATIONS:
             return ((None, self._server_destination(operation)),)
@@ -174,17 +174,17 @@ class Router:
         return found if near is None else tuple([(conditions, _suggesting(each, near)) for conditions, each in found])
 
     def tried(self, key: RoutingKey) -> Iterator[tuple[Route, Destination | None]]:
-        """Yield every route in the order in which they are checked for `key`, with its Destination if its conditions on
-        names hold."""
+        """Yield all routes in the order in which they are checked for `key`, with the Destination of each route whose
+        conditions on names hold."""
         readings = self.readings(key)
         is_plain = len(readings) == 1 and readings[0].derivative is None
         for route in self.routes if is_plain else self._exact_first:
             yield route, _destination(route, readings)
 
     def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
-        """Return the possible readings of the names in `key`.
+        """Return the possible interpretations of the names in `key`.
 
-        There is one reading, or there are two: a whole name, and a name with a version suffix."""
+        There is one interpretation, or there are two: a whole name, and a name with a version suffix."""
         if self._is_named(key):
             return (Reading(key, key.model),)
         split = split_version(key.model) if key.protocol in self._joined and not key.version else None
@@ -218,7 +218,8 @@ def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:
 
 
 def _destination(route: Route, readings: tuple[Reading, ...]) -> Destination | None:
-    """Return the destination of a request with these readings; None if the route's conditions on names do not hold."""
+    """Return the Destination of a request with these interpretations; None if the route's conditions on names do not
+    hold."""
     whole = _read(route, readings[0])
     if len(readings) == 1:
         return whole
@@ -242,7 +243,7 @@ def _read(route: Route, reading: Reading) -> Destination | None:
 def _candidates_of(
     found: Iterable[tuple[Route, Destination | None]],
 ) -> tuple[Candidate, ...]:
-    """Return the Destinations up to the first route whose conditions depend only on names. Later routes get no
+    """Return the Destinations up to the first route whose conditions depend only on names, because later routes get no
     requests."""
     candidates: list[Candidate] = []
     for route, destination in found:

@@ -1,4 +1,4 @@
-"""Sends one attempt of a call to one endpoint, in the protocol of the backend."""
+"""Sends one attempt of a call to one endpoint, in the backend's protocol. `backend` uses it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -27,9 +27,9 @@ Began: TypeAlias = Callable[[Request, Endpoint], Callable[[bool], None]]
 class Sender:
     """Sends attempts to the endpoints of one backend.
 
-    It knows their Targets or determines them first. A Sender does not manage slots.
+    It determines their Targets if necessary. A Sender does not manage slots.
 
-    `has_tls` is True if all endpoints use TLS, independent of the schemes of their addresses."""
+    `has_tls` is True if all endpoints use TLS, regardless of the schemes in their addresses."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Sender:
         self.protocol = protocol
         self.targets = Targets(target, protocol, endpoints, clock=clock)
         self.runs_to_the_end = protocol.traits.servers.runs_to_the_end
-        """True if servers continue to compute after the client has disconnected."""
+        """True if servers continue a call after the client has disconnected."""
         self._has_tls = has_tls
 
     def ask(self, request: Request, endpoint: Endpoint) -> Coroutine[Any, Any, Answer]:
@@ -57,30 +57,31 @@ class Sender:
         return ask(request, self.protocol, endpoint, target)
 
     def to_the_end(self, began: Began, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
-        """Like `ask`, for a server that continues to compute after the client has disconnected, so its slot must stay
-        taken. The exchange is a separate task that outlives the client's. Its slot is returned at the end of the
-        task."""
+        """Send like `ask`, for a server that continues a call after the client has disconnected, so the slot must stay
+        taken. The exchange runs in a separate task, which outlives the client's task. When it ends, it returns the
+        slot."""
         ended = began(request, endpoint)
         task = asyncio.get_running_loop().create_task(self.ask(request, endpoint))
-        # Before the client gets the response.
+        # Register this first, so it runs before the client gets the response.
         task.add_done_callback(lambda task: ended(not task.cancelled() and task.exception() is None))
         return outlived_by(task)
 
     async def in_span(self, send: Send, request: Request, endpoint: Endpoint) -> Answer:
-        """Like `send`, with the span of the attempt in the record."""
+        """Call `send`, and add the attempt's span to the request's Record."""
         with self.span(request, endpoint) as span:
             return await send(replace(request, span=span), endpoint)
 
     def span(self, request: Request, endpoint: Endpoint) -> Span:
-        """Return the span of an attempt that begins now."""
+        """Start the span of an attempt and return it."""
         return span_of_try(request, self.name, endpoint, self.protocol, tls=self._has_tls)
 
     async def stream(
         self, request: Request, endpoint: Endpoint, span: Span | None = None, *, passthrough: bool = False
     ) -> AsyncGenerator[Response, None]:
-        """Return the responses of an endpoint as `streaming.ask_stream` yields them.
+        """Return an endpoint's responses as `streaming.ask_stream` yields them.
 
-        If `passthrough` is True, they are in the protocol's passthrough form. Raises the errors of `Targets.find`."""
+        If `passthrough` is True, they are in the protocol's passthrough form. Raises the same errors as `Targets.find`.
+        """
         protocol = self.protocol.http.passthrough if passthrough else self.protocol
         connector = endpoint.passthrough if passthrough else endpoint
         assert protocol is not None
@@ -91,7 +92,7 @@ class Sender:
         return ask_stream(request, protocol, connector, await self.target_of(endpoint, request.deadline))
 
     async def without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        """Return the response to a request that takes no slot, and count the request."""
+        """Send a request that takes no slot, count it, and return the response."""
         endpoint.enter()
         try:
             return await self.ask(request, endpoint)
@@ -99,8 +100,8 @@ class Sender:
             endpoint.leave()
 
     async def to_each(self, request: Request, endpoint: Endpoint) -> Answer:
-        """Like `without_slot`, for a request that goes to all endpoints. If another server has taken over this one's
-        address and refuses, send it once more in the form that the new server expects."""
+        """Send like `without_slot`, for a request that goes to all endpoints. If a different server has taken over the
+        address and rejects the request, send it once more in the form that the new server expects."""
         changes = self.targets.changes.get(endpoint, 0)
         try:
             return await self.without_slot(request, endpoint)
@@ -110,7 +111,7 @@ class Sender:
         return await self.without_slot(request, endpoint)
 
     async def target_of(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
-        """Return the Target of an endpoint, and query its server type if that is unknown. Raises GatewayError."""
+        """Return the Target of an endpoint. Query its server type if that is unknown. Raises GatewayError."""
         return self.targets.known.get(endpoint) or await self.targets.find(endpoint, deadline)
 
     async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
@@ -118,7 +119,7 @@ class Sender:
         await probe(operation, self.protocol, endpoint.connector, self.targets.of(endpoint))
 
     def _protocol_for(self, request: Request) -> Protocol:
-        """Return the protocol; for a request with spans, the variant that records the spans of its codec."""
+        """Return the protocol. For a request with spans, return a variant that records the codec's spans."""
         if request.span is None:
             return self.protocol
         return with_spans(self.protocol, request.record, request.span)

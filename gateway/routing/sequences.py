@@ -1,4 +1,5 @@
-"""Records which endpoint has the state of a client's sequence of requests (Triton's stateful models)."""
+"""Records which endpoint has the state of each client's sequence of requests (Triton's stateful models), for
+`slots`."""
 
 from collections import OrderedDict
 from collections.abc import Container, Sequence
@@ -12,12 +13,12 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.waiting import WaitingCalls
 
 MOST_SEQUENCES = 4096
-"""The maximum number of sequences kept; limited because clients choose their ids, and might never end them."""
+"""The maximum number of recorded sequences. Limited because clients choose their ids, and might never end them."""
 LONGEST_SEQUENCE = 128
-"""The maximum length of a text `sequence_id`, in characters, which is the same as in Triton."""
+"""The maximum length of a string `sequence_id`, in characters; same as in Triton."""
 
 SequenceKey: TypeAlias = tuple[str, ParameterValue]
-"""The model's name and the `sequence_id`, which is a number or a text."""
+"""The model's name and the `sequence_id`, which is a number or a string."""
 
 
 def sequence_of(request: Request) -> SequenceKey | None:
@@ -37,7 +38,7 @@ def sequence_of(request: Request) -> SequenceKey | None:
 
 
 class Sequences:
-    """The endpoints of sequences, in which requests with the same `sequence_id` go to the endpoint that has the
+    """The endpoints of sequences: requests with the same `sequence_id` go to the endpoint that has the sequence's
     state."""
 
     def __init__(self) -> None:
@@ -48,7 +49,7 @@ class Sequences:
         return self._endpoints.get(key)
 
     def place(self, request: Request, key: SequenceKey, backend: str) -> Endpoint | None:
-        """Return the endpoint for a request of the sequence; None for a new sequence. While its endpoint is draining,
+        """Return the endpoint for a request of the sequence; None for a new sequence. While the endpoint is draining,
         the sequence can continue there for a limited time.
 
         Raises:
@@ -74,12 +75,12 @@ class Sequences:
         waiting: WaitingCalls,
         tried: Sequence[Endpoint],
     ) -> Endpoint | None:
-        """Return the endpoint that has the sequence's state, or an endpoint from `choice` for a new sequence, with a
-        slot taken. Return None if the request waits for the first endpoint.
+        """Take a slot of the endpoint that has the sequence's state or, for a new sequence, of an endpoint from
+        `choice`. Return the endpoint, or None if the request waits for the first endpoint.
 
         Raises:
-            GatewayError: like `place`. RESOURCE_EXHAUSTED (overloaded) if that endpoint has no free slot. UNAVAILABLE
-                without endpoints.
+            GatewayError: same as `place`; also RESOURCE_EXHAUSTED (overloaded) if that endpoint has no free slot, and
+                UNAVAILABLE if there are no endpoints.
         """
         endpoint = self.place(request, key, choice.name)
         if endpoint is None or endpoint in tried:
@@ -89,7 +90,7 @@ class Sequences:
                 if waiting.waits_for_endpoint(request):
                     return None
                 raise choice.none_there()
-            # The sequence stays where its state is, so the client's next attempt gets the same endpoint.
+            # Keep the sequence where its state is, so the client's next attempt gets the same endpoint.
             text = f"backend {choice.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
             raise refusal(Reason.OVERLOADED, text)
         self.note(request, key, endpoint)
@@ -97,20 +98,20 @@ class Sequences:
         return endpoint
 
     def count(self, endpoint: Endpoint) -> int:
-        """Return the number of sequences with their state at `endpoint`."""
+        """Return the number of sequences whose state is on `endpoint`."""
         return sum(each is endpoint for each in self._endpoints.values())
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Forget the sequences whose state is at `endpoint`, which gets no more calls."""
+        """Forget the sequences whose state is on `endpoint`, because it gets no more calls."""
         for key in [key for key, each in self._endpoints.items() if each is endpoint]:
             del self._endpoints[key]
 
     def adopt(self, other: "Sequences", endpoints: Container[Endpoint]) -> None:
-        """Take over the sequences of another backend whose state is at one of `endpoints`."""
+        """Take over the sequences of another backend whose state is on one of `endpoints`."""
         self._endpoints |= {key: each for key, each in other._endpoints.items() if each in endpoints}
 
     def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
-        """Record that `endpoint` has the state from now on, or that `request` is the last request of the sequence."""
+        """Record that `endpoint` now has the state or, if `request` is the last one, that the sequence has ended."""
         self._endpoints.pop(key, None)
         if request.parameters.get("sequence_end"):
             return

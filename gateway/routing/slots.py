@@ -1,8 +1,8 @@
 """The slots of a backend: their interface, and the slots that one process manages by itself.
 
-A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. For servers that take only one
-connection, every request holds a slot. A Backend does not choose the endpoint, and does not know where calls wait. It
-uses its Slots for both:
+A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. For servers that accept only one
+connection, every request holds a slot. A Backend leaves the choice of the endpoint and the waiting of calls to its
+Slots:
 
 | Slots | managed by |
 |---|---|
@@ -11,19 +11,19 @@ uses its Slots for both:
 | `on_demand.StartedSlots` | this process, for servers that start when calls wait for them |
 | `runtime.workers.slots.SupervisedSlots` | the supervisor, for all workers together |
 
-The last three contain LocalSlots for the state of the endpoints that every process has (`Slots.local`).
+The last three contain LocalSlots, for the endpoint state that every process has (`Slots.local`).
 
 The endpoint is chosen in these steps:
 
-1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that endpoint is full.
-2. Other requests go to the endpoint that the backend's strategy chooses (`balancing`). By default, this is the endpoint
-   with the fewest calls in flight.
-3. If all endpoints are full, the call waits in the queue. When a call returns its slot, the endpoint gives the slot to
-   the next waiter.
+1. A request of a sequence goes to the endpoint that has the sequence's state, and is rejected if that endpoint is full.
+2. Other requests go to the endpoint that the backend's strategy chooses (`balancing`): by default, the endpoint with
+   the fewest calls in flight.
+3. If all endpoints are full, the call waits in the queue. When another call ends, its slot goes to the next waiting
+   call.
 
-Endpoints can be added and removed at any time. Without endpoints, calls fail immediately, because it is unknown
-when one will come. However, if servers are started for waiting calls, calls wait in the queue for the first endpoint.
-Servers are started by an external system (`queue.wait_for_endpoints`) or by the gateway (`on_demand`).
+Endpoints can be added and removed at any time. Without endpoints, calls fail immediately, because it is unknown when
+there will be one. However, if servers are started for waiting calls, by an external system (`queue.wait_for_endpoints`)
+or by the gateway (`on_demand`), calls wait in the queue for the first endpoint.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -43,12 +43,14 @@ from gateway.routing.sequences import Sequences, sequence_of
 from gateway.routing.waiting import WaitingCalls
 
 Ended: TypeAlias = Callable[[bool], None]
-"""A callback that is called once at the end of a request, with True if the request got an answer.
+"""Called once at the end of a request, with True if the request got a response.
 
-It returns the slot, if the request has one."""
+It returns the request's slot, if it has one.
+"""
 
 OwnAnswer: TypeAlias = Callable[[Request], Awaitable[Answer | None]]
-"""Returns the response to a request that does not simply go to one endpoint, or None if the request does."""
+"""Returns the response to a request that is not simply sent to one endpoint, or None if the request can be sent to
+one."""
 
 
 class Slots(Protocol):
@@ -56,42 +58,42 @@ class Slots(Protocol):
 
     @property
     def local(self) -> "LocalSlots":
-        """This process's view of the backend's endpoints, and the queue of the calls that wait in it."""
+        """The backend's endpoints as this process sees them, and the queue of calls that wait in this process."""
 
     @property
     def answers(self) -> Mapping[Operation, OwnAnswer]:
-        """The functions for operations that are not simply sent to one endpoint, except CONTROL_OPERATIONS, which go to
-        all endpoints."""
+        """By operation, the functions for requests that are not simply sent to one endpoint, except CONTROL_OPERATIONS,
+        which go to all endpoints."""
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
         """Return the endpoint for this request, excluding the endpoints in `tried`, or None if the request must wait.
 
-        If the request takes a slot, the slot is already taken. An endpoint that `request.tries` avoids is chosen only
+        If the request needs a slot, the slot is already taken. An endpoint that `request.tries` avoids is chosen only
         if it is the only one.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the endpoint of its sequence is full, or `tries` allows no
-                other endpoint; UNAVAILABLE without endpoints, or if all are down.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the endpoint of the request's sequence is full, or if
+                `tries` allows no other endpoint; UNAVAILABLE if there are no endpoints, or if all are down.
         """
 
     def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Awaitable[Endpoint]:
-        """Like `free`, when it is the request's turn.
+        """Wait until it is the request's turn, then return an endpoint like `free`.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE
-                without endpoints.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
+                there are no endpoints.
         """
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """Record that the gateway is about to send the request to its endpoint. Return the callback for its end."""
+        """Record that the request is about to be sent to its endpoint. Return the callback for its end."""
 
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """Handle a request that failed with `error` at the last endpoint in `tried`.
+        """Decide what happens to a request that failed with `error` at the last endpoint in `tried`.
 
-        Return None to use another endpoint, or a request to send to any endpoint. `rounds` is the number of earlier
-        requests of this kind.
+        Return None to use an endpoint that is not in `tried`, or the request to send to any endpoint. `rounds` counts
+        how often a request was returned before.
 
         Raises:
             GatewayError: `error`, or an error with more detail, if the gateway does not repeat the request.
@@ -101,16 +103,16 @@ class Slots(Protocol):
         """Return whether the backend is ready; None if its servers must be queried."""
 
     def replace(self, previous: Any) -> None:
-        """Take over from the previous Slots of the backend with this name."""
+        """Take over from the previous Slots of the backend with the same name."""
 
     def close(self) -> None:
-        """Detach from the endpoints. No request can be in flight."""
+        """Detach from the endpoints. No requests must be in flight."""
 
 
 class LocalSlots:
-    """The slots that this process manages.
+    """The slots that this process manages alone.
 
-    Each endpoint runs at most `max_in_flight` parallel calls (0 means no limit). `servers` are the traits of the
+    Each endpoint runs at most `max_in_flight` calls in parallel (0: no limit). `servers` are the server traits of the
     backend's protocol."""
 
     answers: Mapping[Operation, OwnAnswer] = {}
@@ -126,7 +128,8 @@ class LocalSlots:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.name = name
-        # A busy server can still serve requests that do not run a model, unless it serves one connection at a time.
+        # A busy server can still handle requests that do not run a model, unless it accepts only one connection at a
+        # time.
         self.with_slot = frozenset(Operation) if servers.one_connection else CALLS
         """The operations whose requests take a slot."""
         self.max_in_flight = max_in_flight
@@ -139,19 +142,19 @@ class LocalSlots:
         self.sequences = Sequences()
         self.clock = clock
         self.joined = 0
-        """The number of calls that wait for the response to another call, such as a call for the metadata of their
-        model."""
+        """The number of calls that wait for the response to another call, such as a query for their model's
+        metadata."""
         self.keeps_waiting = False
-        """True if calls wait even without endpoints, because an endpoint is started for them."""
+        """True if calls wait even without endpoints, because a server is started for them."""
         self._on_recovery: Callable[[Endpoint], None] = _nobody
         self._on_outage: Callable[[Endpoint], None] = _nobody
         self._on_other_models: Callable[[], None] = _nobody
         self.on_join: list[Callable[[Endpoint], None]] = []
-        """Callbacks for an endpoint that is about to be added."""
+        """Callbacks to run before an endpoint is added."""
         self.on_leave: list[Callable[[Endpoint], None]] = []
-        """Callbacks for the removal of an endpoint."""
+        """Callbacks to run when an endpoint is removed."""
         self.on_drain: list[Callable[[Endpoint], None]] = []
-        """Callbacks for an endpoint that is about to get no more calls, or calls again."""
+        """Callbacks to run before an endpoint stops or resumes getting calls."""
         on_free = self.hand_over if max_in_flight else None
         self._watches = on_free, self._recovered, self._drain_changed, self._lost
         self.endpoints: tuple[Endpoint, ...] = tuple(endpoints)
@@ -173,8 +176,9 @@ class LocalSlots:
     ) -> None:
         """Register the callbacks of the Backend.
 
-        - `on_recovery` is called when an endpoint that was down responds again, and when its models have changed.
-        - `on_outage` is called when a connection attempt to an endpoint fails, or a connection breaks.
+        - `on_recovery` is called when an endpoint that was down responds again, or when an endpoint's models have
+          changed.
+        - `on_outage` is called when a connection attempt to an endpoint fails or a connection breaks.
         - `on_other_models` is called when the response to MODELS might have changed for another reason.
         """
         self._on_recovery, self._on_outage, self._on_other_models = on_recovery, on_outage, on_other_models
@@ -196,15 +200,15 @@ class LocalSlots:
         return self.calls.number if self.serving else self.calls.number + self.joined
 
     def count_joined(self, change: int) -> None:
-        """Add `change` to the number of calls that wait for the response to another call; `change` is negative when
+        """Add `change` to the number of calls that wait for the response to another call. `change` is negative when
         they stop waiting."""
         self.joined += change
         if change > 0 and not self.endpoints:
             self.calls.on_wait()
 
     def is_busy(self, endpoint: Endpoint) -> bool:
-        """Return whether the endpoint runs a call and cannot respond to anything else during that time: true for
-        servers that take one call at a time, or that compute each call to its end."""
+        """Return whether the endpoint is running a call and cannot respond to anything else until the call ends.
+        Only a server that takes one call at a time, or that runs each call to its end, can be busy."""
         return self._one_at_a_time and endpoint.in_flight > 0
 
     # --- slots ---
@@ -231,7 +235,7 @@ class LocalSlots:
         return endpoint
 
     def _preferred(self, request: Request, tried: Sequence[Endpoint], choice: EndpointChoice) -> Endpoint | None:
-        """Return the endpoint for a request whose `tries` avoid some endpoints, preferring a free one that is not left
+        """Return the endpoint for a request whose `tries` avoid some endpoints, preferably a free one that is not left
         out. A sequence stays where its state is."""
         tries, able, plain = request.tries, choice.endpoints, replace(request, tries=None)
         assert tries is not None
@@ -247,11 +251,11 @@ class LocalSlots:
         return self.free(plain, tried, choice)
 
     def no_other_is_free(self) -> GatewayError:
-        """Return the error for a request that must go to an endpoint that it has not tried."""
+        """Return the error for a request that can only use untried endpoints."""
         return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free; try again later")
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """See `Slots.wait`. Each waiting call gets a slot; a call that takes no slot returns it immediately."""
+        """See `Slots.wait`. Each waiting call gets a slot; a call that needs none returns it immediately."""
         needs_endpoint = not self.serving and not self.keeps_waiting
         if needs_endpoint and not self.calls.waits_for_endpoint(request):
             raise self.choice.none_there()
@@ -265,7 +269,7 @@ class LocalSlots:
     def note_sequence(self, request: Request, endpoint: Endpoint) -> None:
         """Record a request that has waited and got a slot of `endpoint`.
 
-        If the request belongs to a sequence, the state is there now."""
+        If the request belongs to a sequence, that endpoint now has the state."""
         if (sequence := sequence_of(request)) is not None:
             self.sequences.note(request, sequence, endpoint)
 
@@ -284,7 +288,7 @@ class LocalSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See `Slots.again`. Use another endpoint if this one got nothing."""
+        """See `Slots.again`. Use another endpoint if nothing was sent to this one."""
         if may_try_another(error, tried, self.serving):
             return None
         raise error
@@ -294,16 +298,16 @@ class LocalSlots:
         return None
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the next waiter. Return whether there was a waiter."""
+        """Give a free slot of `endpoint` to the next waiting call. Return whether there was one."""
         return self.calls.hand_over(endpoint)
 
     # --- added and removed endpoints ---
 
     def add(self, endpoint: Endpoint) -> None:
-        """Also offer the slots of `endpoint`, which waiting calls get immediately.
+        """Also offer the slots of `endpoint`. Waiting calls get them immediately.
 
-        The first endpoint of a backend without endpoints might have other models than the last one, so it counts as an
-        endpoint that has returned."""
+        If the backend had no endpoints, the new one counts as recovered, because it might have different models than
+        the last one."""
         for watcher in self.on_join:
             watcher(endpoint)
         endpoint.health.used_by(self.name)
@@ -313,8 +317,8 @@ class LocalSlots:
             self._offer_all(endpoint)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Offer no more slots of `endpoint`. Calls in flight continue, and its sequences lose their state. If it was
-        the last endpoint, the calls that wait in the queue fail, unless the backend waits for endpoints."""
+        """Offer no more slots of `endpoint`. Calls in flight continue; its sequences lose their state. If it was the
+        last endpoint, calls in the queue fail, unless the backend waits for endpoints."""
         self._set_endpoints(tuple(each for each in self.endpoints if each is not endpoint))
         endpoint.unwatch(*self._watches)
         self.sequences.forget(endpoint)
@@ -324,7 +328,7 @@ class LocalSlots:
             watcher(endpoint)
 
     def replace(self, previous: "Slots") -> None:
-        """See `Slots.replace`. Sequences at endpoints that both backends have continue."""
+        """See `Slots.replace`. Sequences continue on endpoints that both backends have."""
         self.sequences.adopt(previous.local.sequences, self.endpoints)
         adopt_drains(self.endpoints, previous.local.endpoints)
 
@@ -338,7 +342,7 @@ class LocalSlots:
         self.choice.among(endpoints)
 
     def _offer_all(self, endpoint: Endpoint) -> None:
-        """Offer the slots of an endpoint that gets calls from now on."""
+        """Offer the slots of an endpoint that now gets calls."""
         endpoint.since = self.clock()
         if len(self.serving) == 1:
             self.calls.emptied_or_filled()
@@ -347,24 +351,24 @@ class LocalSlots:
             pass
 
     def _go_on_without_one(self) -> None:
-        """Handle an endpoint that gets no more calls."""
+        """Handle an endpoint that stops getting calls."""
         if not self.serving:
             self.calls.emptied_or_filled()
             if self.calls.patience is None and not self.keeps_waiting:
                 self.queue.fail(self.choice.none_there)
-        for each in self.serving:  # a slot might have been kept free because that endpoint was only busy
+        for each in self.serving:  # slots might have been kept free because that endpoint was merely busy
             while each.offer():
                 pass
 
     def _drain_changed(self, endpoint: Endpoint) -> None:
-        """Stop sending calls to an endpoint that is drained, or send calls again after its drain has ended."""
+        """Stop sending calls to a drained endpoint, or resume after its drain has ended."""
         for watcher in self.on_drain:
             watcher(endpoint)
         if endpoint.takes_calls == (endpoint in self.serving):
             return
         self._set_endpoints(self.endpoints)
         if endpoint.takes_calls:
-            self._recovered(endpoint)  # its server might have restarted with other models
+            self._recovered(endpoint)  # its server might have restarted with different models
             self._offer_all(endpoint)
         else:
             self._go_on_without_one()
@@ -377,9 +381,9 @@ class LocalSlots:
 
 
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
-    """Return True if a request that failed with `error` can go to another of the endpoints that are `able` to serve it.
+    """Return True if a request that failed with `error` can go to another endpoint in `able`.
 
-    This requires that the gateway could send nothing to the failed endpoint, and that one of them is not in `tried`."""
+    This requires that nothing was sent to the failed endpoint, and that an endpoint in `able` is not in `tried`."""
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 

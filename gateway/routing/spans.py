@@ -1,4 +1,4 @@
-"""The codec of a backend, which records one span for encoding the request and one for decoding its replies."""
+"""Wraps the codec of a backend to record one span for encoding a request and one for decoding the replies."""
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol, Target
@@ -8,9 +8,9 @@ from gateway.core.types import Answer, Message, Request, bytes_of
 
 
 def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
-    """Return a copy of `protocol` whose `encode_request` and `decode_response` record their spans in `record`, as
-    children of `parent`. All responses in a stream share one span. Messages that are relayed without decoding do not
-    have their own spans; `parent` has their data."""
+    """Return a copy of `protocol` whose `encode_request` and `decode_response` record spans in `record`, as children of
+    `parent`. All responses in a stream share one span. Messages that are relayed without decoding have no spans of
+    their own; `parent` contains their data."""
     decoding = Repeated(record, "decode reply", parent) if is_stream else None
     received = 0
 
@@ -43,7 +43,7 @@ def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: b
         assert protocol.relay is not None
         parent.facts["status"] = reply.status
         passing = protocol.relay.reply(reply, request, target)
-        if passing is not None:  # otherwise, the codec decodes it, and counts it there
+        if passing is not None:  # otherwise the codec decodes the message and counts it
             received += bytes_of(reply)
             parent.facts["reply_bytes"] = received
         return passing

@@ -1,9 +1,9 @@
-"""The keys `split` and `sticky` of a route, which choose one of several backends for a call.
+"""Chooses one of a route's backends for each call, according to the keys `split` and `sticky`.
 
-By default, the choice is random, by the weights. Calls of one sequence, and calls with the same value of the `sticky`
-header, always get the same backend, in every process and replica. This choice uses rendezvous hashing: each backend
-gets a score from a hash of the value and the backend's name, and the highest score wins. So a changed weight moves only
-as many values as necessary.
+By default, the choice is random, in proportion to the weights. Calls of one sequence, and calls with the same value of
+the `sticky` header, always get the same backend, in every process and replica. This choice uses rendezvous hashing:
+each backend gets a score from a hash of the value and the backend's name, and the highest score wins. So a weight
+change moves only as many values as necessary.
 """
 
 from bisect import bisect_right
@@ -21,10 +21,10 @@ RANDOM = Random()
 
 
 class Split:
-    """Chooses one of several backends for each call, by their weights.
+    """Chooses one of several backends for each call, in proportion to their weights.
 
-    - `weights`: The name of each backend and its share of the calls. At least one weight is above 0.
-    - `header`: The header, in lower case, whose value decides. If it is empty, no header decides.
+    - `weights`: The name of each backend, and its weight. At least one weight is above 0.
+    - `header`: The name, in lower case, of the `sticky` header; empty if there is none.
     - `random`: Returns numbers from 0 (inclusive) to 1 (exclusive).
     """
 
@@ -36,11 +36,11 @@ class Split:
         self._header = header
         self._random = random
         self.taking = tuple(at for at, _, _ in self._weights)
-        """The indices of the backends that get calls."""
+        """The indices of backends with a weight above 0."""
         self.first = self.taking[0]
 
     def choose(self, request: Request) -> int:
-        """Return the index of the backend for `request`.
+        """Return the index of the backend that gets `request`.
 
         Raises:
             GatewayError: INVALID_ARGUMENT if the `sequence_id` is too long.
@@ -59,7 +59,7 @@ class Split:
 
 
 def _score(key: bytes, name: bytes, weight: int) -> float:
-    """Return the score of a backend for a value. Over many values, the backends have the highest score in proportion to
-    their weights, because `-log(uniform) / weight` is exponentially distributed with the rate `weight`."""
+    """Return the score of a backend for a value. Over many values, each backend has the highest score in proportion to
+    its weight, because `-log(uniform) / weight` is exponentially distributed with the rate `weight`."""
     number = int.from_bytes(blake2b(b"%d %s %s" % (len(name), name, key), digest_size=6).digest())
     return weight / -log((number + 0.5) / 2**48)

@@ -14,12 +14,12 @@ class Stopwatch:
         self._since: float | None = clock()
 
     def stop(self) -> float:
-        """Pause, if it is running. Return for how many seconds it has run."""
+        """Pause the stopwatch if it is running. Return the seconds that it has run in total."""
         if self._since is not None:
             self._seconds += self._clock() - self._since
             self._since = None
         return self._seconds
 
     def go_on(self) -> None:
-        """Continue."""
+        """Resume the stopwatch."""
         self._since = self._clock()

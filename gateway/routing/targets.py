@@ -1,11 +1,11 @@
-"""The Target of each endpoint in a backend.
+"""Determines the Target of each endpoint in a backend, for `sending`.
 
-A Target has the data about the endpoint that codecs need, including its server type.
+A Target contains the data about an endpoint that codecs need, including its server type.
 
-If the protocol has several server types and the configuration sets no type, the gateway queries the server for its
-metadata before the first call. Another server can take over the address, for example a new version of a deployment. So
-the gateway queries the server again before the next call after an outage, and also when the server refuses a call,
-because an outage between two calls leaves no other trace.
+If the protocol has several server types and the configuration does not set one, the gateway queries the server's
+metadata before the first call. A different server can take over the address, for example in a new version of a
+deployment. Therefore the gateway repeats the query before the first call after an outage, and also when the server
+rejects a call, because an outage between two calls leaves no other trace.
 """
 
 import asyncio
@@ -23,34 +23,34 @@ from gateway.core.types import Request, ServerInfo
 from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 10.0
-"""How long a server can take to respond to that query, in seconds."""
+"""Timeout for the metadata query, in seconds."""
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two queries of a server because of refused calls, and the maximum time that a refused call waits
-for the response, in seconds. The minimum applies to all responses, because clients that send invalid requests must not
-double the server's work."""
+"""Minimum time between two queries of a server because of rejected calls, and the maximum time that a rejected call
+waits for the response, in seconds. Because of this minimum, clients that send invalid requests do not double the
+server's work."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
-"""Errors of a server, or of a proxy in front of it, that do not depend on its server type.
+"""Errors from a server, or from a proxy in front of it, that say nothing about the server type.
 
 The gateway queries the server again later."""
 
 _NOTHING_TOLD = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INTERNAL, Status.UNKNOWN})
-"""Errors that do not show the server type. The first two come from a server, or from a proxy in front of it, that
-requires credentials. Clients might have credentials, but this query does not."""
+"""Errors that do not reveal the server type. The first two come from a server or proxy that requires credentials, which
+clients might have, but this query does not."""
 
 _REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.NOT_FOUND, Status.UNIMPLEMENTED})
-"""Errors in response to a message for another server type, from the server or from its own codec. Nothing was
-computed."""
+"""Possible errors in response to a message for a different server type, from the server or its codec. The model has not
+run."""
 _BROKEN = frozenset({Status.INTERNAL, Status.UNKNOWN})
-"""Other possible errors in response to a message for another server type, or in decoding its reply. The model might
-have run."""
+"""Other possible errors in response to a message for a different server type, or while decoding its reply. The model
+might have run."""
 _CHANGING = CALLS | CONTROL_OPERATIONS
 """The operations that must not be repeated after an error in `_BROKEN`."""
 
 
 class _NothingReportedError(Exception):
-    """A server responds, but its response does not show its server type."""
+    """The server's response does not reveal its server type."""
 
 
 class Targets:
@@ -72,20 +72,21 @@ class Targets:
         self._unflavored: dict[Endpoint, Target] = {}
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}
-        """The Targets whose server type is known or not needed."""
+        """The Targets whose server type is known or not needed, by endpoint."""
         self._last: dict[Endpoint, Target] = {}
-        """The last Target of each server, also after `forget`."""
+        """The last known Target of each server, kept even after `forget`."""
         self._asked_at: dict[Endpoint, float] = {}
-        """When a server was last queried because it had refused a call."""
+        """For each endpoint, the time when its server was last queried because it had rejected a call."""
         self.changes: dict[Endpoint, int] = {}
-        """For each endpoint, how many times another server was found there.
+        """For each endpoint, how often a different server was detected there.
 
-        An endpoint is missing until the first time."""
+        Endpoints where this has never happened are missing.
+        """
         for endpoint in endpoints:
             self.add(endpoint)
 
     def add(self, endpoint: Endpoint) -> None:
-        """Add an endpoint, if it is new."""
+        """Add an endpoint if it is new."""
         if endpoint not in self._unflavored:
             target = self._unflavored[endpoint] = replace(self._target, address=endpoint.address)
             if self._flavors is None:
@@ -97,13 +98,14 @@ class Targets:
             each.pop(endpoint, None)
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Forget the server type of an endpoint that is unreachable or has returned, because another server might
+        """Forget the server type of an endpoint that is unreachable or has recovered, because a different server might
         respond to the next call."""
         if self._flavors:
             self.known.pop(endpoint, None)
 
     async def has_changed(self, endpoint: Endpoint, request: Request, error: GatewayError, changes: int) -> bool:
-        """Return whether to repeat `request`, which ended with `error`, because another server has the address now.
+        """Return whether to repeat `request`, which failed with `error`, because a different server has taken over the
+        address.
 
         If its server type could explain the error, query the server. `changes` is the value of the endpoint's `changes`
         before the call.
@@ -128,26 +130,26 @@ class Targets:
         return error.status in _REFUSED or request.operation not in _CHANGING
 
     def of(self, endpoint: Endpoint) -> Target:
-        """Return the Target, without the server type if that is unknown. Without the type, the Target is enough for
-        requests that are the same for all server types."""
+        """Return the Target of an endpoint, without the server type if that is unknown. A Target without a server type
+        is enough for requests that are the same for all types."""
         return self.known.get(endpoint) or self._without_flavor(endpoint)
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
-        """Return the Target of an endpoint that is not in `known`.
+        """Return the Target of an endpoint. Query its server if the Target is not in `known`.
 
-        The gateway queries its server once for any number of waiting calls. It reserves half of the time until
+        The gateway queries the server once for any number of waiting calls. It reserves half of the time until
         `deadline` for another endpoint.
 
         Raises:
-            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, with the backend's name in the text. The server got no other
-                request.
+            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED; the message contains the backend's name. The server got no
+                other request.
         """
         if self._flavors is None:
             return self.of(endpoint)
         return await self._asked(endpoint, self._flavors, deadline)
 
     async def _asked(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
-        """Like `find`, also for an endpoint that is in `known`."""
+        """Query the server's metadata even if the endpoint is in `known`. See `find`."""
         asking = self._asking.get(endpoint)
         if asking is None:
             asking = self._asking[endpoint] = spawn(self._find(endpoint, flavors))
@@ -184,12 +186,12 @@ class Targets:
         if endpoint in self._unflavored:
             if self._last.get(endpoint, found) != found:
                 self.changes[endpoint] = self.changes.get(endpoint, 0) + 1
-                endpoint.changed()  # the known models belong to the previous server
+                endpoint.changed()  # the known models were those of the previous server
             self.known[endpoint] = self._last[endpoint] = found
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
-        """Return the server's metadata, or None.
+        """Query the server's metadata. Return None if the server responds with an error instead.
 
         Raises GatewayError (UNAVAILABLE or DEADLINE_EXCEEDED) or _NothingReportedError."""
         try:

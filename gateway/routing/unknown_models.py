@@ -1,11 +1,11 @@
-"""The errors for unknown models, with suggestions.
+"""Creates errors for unknown models, with suggestions.
 
-If no route matches the model, the error suggests a similar name or the existing versions. If the servers behind a glob
-do not have the model, the error suggests a similar name that another route matches.
+If no route matches a model, the error suggests a similar name or the existing versions. If the servers behind a glob do
+not have the model, the error suggests a similar name that another route matches.
 
-The suggestions are models that routes name exactly, for this listener and protocol, without conditions on path, headers
-or input. This module does not know the models behind globs. Clients choose the names, so an error must cost a limited
-number of lookups. Therefore the module compares names by looking up their `variants` in a table.
+Suggestions are models that routes name exactly, for the client's listener and protocol, without conditions on path,
+headers or input. The models behind globs are unknown here. Clients choose the names, so the number of lookups per error
+must be limited. Therefore the module compares names by looking up their `variants` in a table.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from gateway.routing.version_names import split_version
 
 MOST_NAMES = 500
 LONGEST_SUGGESTED = 64
-"""Maximum length of a suggested name, in characters. The table has at most MOST_NAMES names."""
+"""Maximum length of a suggested name, in characters. The table contains at most MOST_NAMES names."""
 _SHORTEST_SUGGESTED = 3
 _MOST_VERSIONS = 5
 _MOST_INPUTS = 5
@@ -30,9 +30,9 @@ _MOST_INPUTS = 5
 
 @frozen
 class Visible:
-    """The models that routes name for the clients of one protocol at one listener.
+    """The models that routes name for clients of one protocol on one listener.
 
-    `versions` has, for each name, the versions in its routes' conditions. `near` has a name for each of its `variants`.
+    `versions` maps each name to the versions in its routes' conditions. `near` maps each variant of a name to the name.
     """
 
     versions: dict[str, tuple[str, ...]]
@@ -40,17 +40,17 @@ class Visible:
 
 
 class UnknownModels:
-    """Creates the errors for requests that no route matches. `joined` are the protocols whose clients write a model and
-    its version as one name."""
+    """Creates the errors for requests that no route matches. `joined` are the protocols whose clients join a model and
+    its version into one name."""
 
     def __init__(self, routes: Iterable[tuple[Conditions, Iterable[str]]], joined: frozenset[str]) -> None:
         self._routes = tuple((conditions, frozenset(protocols)) for conditions, protocols in routes)
         self._joined = joined
-        self._visible = lru_cache(None)(self._find)  # unlimited: the configuration has few listeners and protocols
+        self._visible = lru_cache(None)(self._find)  # no limit: configurations have few listeners and protocols
 
     def error(self, request: Request, candidates: Sequence[Conditions] = ()) -> GatewayError:
-        """Return the error for `request`: INVALID_ARGUMENT if the conditions on names of one of `candidates` hold and
-        only its inputs do not match, otherwise NOT_FOUND."""
+        """Return the error for `request`: INVALID_ARGUMENT if it meets the conditions of one of `candidates` except
+        those on inputs, otherwise NOT_FOUND."""
         if any(each.input and each.holds_but_for_input(request) for each in candidates):
             return invalid_input(_text_for_inputs(request))
         if not request.model:
@@ -65,9 +65,9 @@ class UnknownModels:
     def near(
         self, listener: str, protocol: str, model: str, operation: Operation, principal: Principal | None
     ) -> str | None:
-        """Return another model that the client might mean by `model` and that the principal is allowed to use.
+        """Return another model that the client might mean by `model`, and that the principal has permission to use.
 
-        Return None if routes name `model` itself or have no similar name."""
+        Return None if a route names `model` itself, or if there is no similar name."""
         visible = self._visible(listener, protocol)
         if model in visible.versions:
             return None
@@ -101,14 +101,13 @@ class UnknownModels:
 
 
 def suggesting(handler: Handler, name: str) -> Handler:
-    """Return `handler` with a wrapper that adds a similar name to its errors about a model that the server does not
-    have."""
+    """Wrap `handler` to suggest a similar name in errors about models that the server does not have."""
 
     async def suggest(request: Request) -> Answer:
         try:
             return await handler(request)
         except GatewayError as error:
-            # Clients that share one call get the same error object.
+            # Do not change the error itself, because clients that share one call get the same object.
             if error.reason is Reason.MODEL_NOT_FOUND and not error.message.endswith(_suggestion(name)):
                 error.message += _suggestion(name)
             raise
@@ -128,11 +127,11 @@ def _without_model(operation: Operation) -> str:
 
 
 def variants(name: str) -> Iterator[str]:
-    """Yield variants of `name`, in lower case with `_` for `-`: the whole name, and the name with each one of its
-    characters removed.
+    """Yield variants of `name`, in lower case and with `_` for `-`: the whole name, and the name without each one of
+    its characters.
 
-    Two names that share a variant differ by one character that is added, removed or replaced, or by two adjacent
-    characters in swapped order."""
+    Two names share a variant if they differ by one added, removed or replaced character, or by two swapped adjacent
+    characters."""
     if not _SHORTEST_SUGGESTED <= len(name) <= LONGEST_SUGGESTED:
         return
     folded = name.lower().replace("-", "_")
@@ -155,7 +154,7 @@ def _described(tensor: Tensor) -> str:
 
 
 def _text_for_known(model: str, version: str, versions: tuple[str, ...], request: Request) -> str:
-    """Return the text for a model that exists, but not in this version or for this operation."""
+    """Return the error message for a model that exists, but not in this version or for this operation."""
     wanted = list(dict.fromkeys(versions))
     if "" in wanted or version in wanted:
         return f"model {model!r} does not support {request.operation.value!r}"

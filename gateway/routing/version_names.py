@@ -1,6 +1,7 @@
-"""Model names that can include a version: `echo-1.0.0` is version `1.0.0` of `echo`, or a model of that whole name.
+"""Handles model names that can include a version: `echo-1.0.0` is version `1.0.0` of `echo`, or a model with that whole
+name.
 
-If a backend behind a glob could have either, it decides: it first gets a request for the whole name
+If a backend behind a glob could have either, the backend decides: it first gets a request for the whole name
 (`whole_or_version`).
 """
 
@@ -14,19 +15,18 @@ from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
 
 _READS = "the version in the model's name"
-"""The reason for decoding requests with a version in the name: the server gets another name."""
+"""The reason for decoding requests with a version in the name: the server gets a different name."""
 _JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
 
 
 def split_version(name: str) -> tuple[str, str] | None:
-    """Return `echo-1.0.0` as (`echo`, `1.0.0`); None for a name that does not end in a version."""
+    """Split `echo-1.0.0` into (`echo`, `1.0.0`). Return None for a name that does not end in a version."""
     found = _JOINED.fullmatch(name)
     return (found[1], found[2]) if found else None
 
 
 def renamed(destination: Destination, model: str, version: str) -> Destination:
-    """Return `destination`, with requests renamed to `model` and `version`, and responses renamed back to the client's
-    names."""
+    """Wrap `destination` to give requests the names `model` and `version`, and responses the client's names again."""
     inner, responses = destination.handler, destination.stream
 
     def asked(request: Request) -> Request:
@@ -46,9 +46,9 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
 
 
 def whole_or_version(whole: Destination, split: Destination) -> Destination:
-    """Return a Destination that uses `whole`, and then `split` if the backend does not have the model of `whole`.
+    """Return a Destination that tries `whole` first, and `split` if the backend does not have that model.
 
-    If the backend has neither, the error is about the whole name, which the client used."""
+    If the backend has neither, the error is about the whole name, which is the one that the client used."""
 
     async def handler(request: Request) -> Answer:
         assert whole.handler is not None
@@ -86,9 +86,9 @@ def whole_or_version(whole: Destination, split: Destination) -> Destination:
 
 @contextmanager
 def _second_attempt(unknown: GatewayError) -> Iterator[None]:
-    """Run the second attempt.
+    """Try the name with the version.
 
-    If the backend does not have its model either, raise `unknown`, the first not-found error."""
+    If the backend does not have that model either, raise `unknown`, the first not-found error."""
     try:
         yield
     except GatewayError as error:

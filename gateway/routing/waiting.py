@@ -1,5 +1,4 @@
-"""The wait of a call for a free slot of a backend: its place in the queue, the maximum time, and the error after that
-time.
+"""Makes calls wait for a free slot of a backend, and fail after a maximum time. `LocalSlots` uses it.
 
 While a backend has no endpoints, calls wait for the first endpoint for up to `queue.wait_for_endpoints`.
 """
@@ -28,11 +27,11 @@ def _free_endpoint(request: Request) -> str:
 
 @frozen
 class Lines:
-    """The lines in which a client's calls wait.
+    """How a client's calls are grouped into lines.
 
-    - `of`: Returns a request's line, which similar requests share.
-    - `fit`: Returns True if the calls in a line can use a slot of an endpoint.
-    - `awaited`: Returns the sentence for a request that has waited too long, which names the event that did not happen.
+    - `of`: Returns the line of a request, which similar requests share.
+    - `fit`: Returns True if the calls in a line can use the slots of an endpoint.
+    - `awaited`: Returns, for a request that has waited too long, a sentence about the event that did not happen.
     """
 
     of: Callable[[Request], Hashable] = _model
@@ -43,7 +42,7 @@ class Lines:
 class WaitingCalls:
     """The waiting calls of one backend.
 
-    `slots` is the maximum number of parallel calls on each endpoint (0 means no limit)."""
+    `slots` is the maximum number of parallel calls on each endpoint (0: no limit)."""
 
     def __init__(self, settings: QueueSettings, choice: EndpointChoice, slots: int, clock: Callable[[], float]) -> None:
         self._name = choice.name
@@ -52,12 +51,12 @@ class WaitingCalls:
         self._clock = clock
         self._timeout = settings.timeout
         self.patience = settings.wait_for_endpoints
-        """Maximum time that a call waits for the first endpoint, in seconds; None means that it fails immediately."""
+        """Maximum time that a call waits for the first endpoint, in seconds. None means that calls fail immediately."""
         self.queue: FairQueue[Endpoint] = FairQueue(self._name, settings.length, self.seconds_until)
         self.times = SlotTimes()
         self.lines = Lines()
         self.on_wait: Callable[[], None] = _nobody
-        """A callback that is called when a call begins to wait."""
+        """Called when a call begins to wait."""
         self.without_place = 0
         """The number of calls that wait for an endpoint outside the queue."""
         self._emptied_or_filled = -math.inf
@@ -68,13 +67,13 @@ class WaitingCalls:
         return len(self.queue) + self.without_place
 
     def emptied_or_filled(self) -> None:
-        """Record the removal of the last endpoint, or the first new endpoint."""
+        """Record that the last endpoint was removed, or that the first one was added."""
         self._emptied_or_filled = self._clock()
 
     def seconds_until(self, place: int) -> float | None:
-        """Return the estimated seconds until the call at this place of the queue (1 is the next one) gets a slot.
+        """Estimate the seconds until the call at this queue position (1 is the next one) gets a slot.
 
-        Return None before the first call has ended, and if the number of slots is not limited."""
+        Return None before the first call has ended, or if the number of slots is not limited."""
         return self.times.until(place, self.slots * len(self._choice.endpoints))
 
     def waits_for_endpoint(self, request: Request) -> bool:
@@ -87,11 +86,11 @@ class WaitingCalls:
         return 0 < self.slots <= endpoint.in_flight
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the call whose turn it is among the calls that can use it. Return whether
-        there was a call.
+        """Give a free slot of `endpoint` to the next call, in fair order, that can use it. Return whether there was
+        one.
 
-        An endpoint that is left out gets no call while another endpoint is only busy and will return its slot, because
-        it would fail all waiting calls one by one."""
+        An endpoint that is left out gets no call while another endpoint is merely busy and will free a slot. Otherwise
+        the failing endpoint would make all waiting calls fail, one by one."""
         if not self.queue or self.is_full(endpoint) or not endpoint.takes_calls:
             return False
         if not endpoint.health.is_up:
@@ -111,11 +110,11 @@ class WaitingCalls:
         return True
 
     async def wait(self, request: Request) -> Endpoint:
-        """Return the endpoint whose slot the request gets when it is its turn. The slot is taken.
+        """Wait for the request's turn. Return the endpoint whose slot it gets; the slot is already taken.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
-                no endpoint came in time.
+                no endpoint was added in time.
         """
         self.on_wait()
         client, line = request.client, self.lines.of(request)
@@ -148,11 +147,11 @@ class WaitingCalls:
             note_waiting(request, self._name, place, self._clock() - joined, retry_after)
 
     async def _wait_patiently(self, waiter: Waiter[Endpoint], seconds: float) -> None:
-        """Wait until `waiter` is done: up to `seconds` for the first endpoint, and up to `queue.timeout` with
-        endpoints.
+        """Wait until `waiter` is done: at most `seconds` for the first endpoint, and at most `queue.timeout` once there
+        are endpoints.
 
         Raises:
-            TimeoutError: after one of these times.
+            TimeoutError: a time limit has expired.
         """
         joined = self._clock()
         queue_timeout = math.inf if self._timeout is None else self._timeout
@@ -161,12 +160,12 @@ class WaitingCalls:
             left = max(joined, self._emptied_or_filled) + limit - self._clock()
             if left <= 0:
                 raise TimeoutError
-            # Endpoints can come and go during this time, and the limit changes with them.
+            # Endpoints can be added and removed in the meantime, which changes the limit.
             await asyncio.wait((waiter,), timeout=min(left, seconds, queue_timeout))
 
 
 def note_waiting(request: Request, backend: str, place: int, seconds: float, retry_after: float | None = None) -> None:
-    """Record that the request has waited for `seconds` seconds, beginning at this place of the backend's queue.
+    """Record that the request has waited for `seconds` seconds, starting at position `place` in the backend's queue.
 
     `retry_after` is set if the request got no slot."""
     note_wait(place, seconds, retry_after)

@@ -20,7 +20,7 @@ _LINE = re.compile(r"(?:http://)?((?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9
 @frozen
 class Announcement:
     """The announcement in the files of a job: `address` (HOST:PORT), or in `fault` the reason why the address is
-    unusable. Both are empty if the job has written no file."""
+    unusable. The two fields are empty if the job has written no file."""
 
     address: str = ""
     fault: str = ""

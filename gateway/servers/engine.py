@@ -113,4 +113,4 @@ class Engine(Protocol):
         error."""
 
     async def close(self) -> None:
-        """Detach from the engine. If the engine can keep jobs, those that were not cancelled continue."""
+        """Detach from the engine. If the engine can keep jobs, jobs that were not cancelled continue."""

@@ -13,8 +13,8 @@ from gateway.servers.started_server import StartedServer
 
 @frozen
 class Located:
-    """The address of a server (HOST:PORT), or the fault in its announcement. Both are empty while the address is
-    unknown."""
+    """The address of a server (HOST:PORT), or the fault in its announcement. The two fields are empty while the
+    address is unknown."""
 
     address: str = ""
     fault: str = ""

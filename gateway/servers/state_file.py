@@ -31,8 +31,7 @@ if sys.platform != "win32":  # the gateway starts no servers on Windows
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*-[0-9a-f]{8}")
-"""The pattern of job names. They are also the names of folders that the gateway removes, so other names are
-rejected."""
+"""The pattern of job names. The gateway also removes folders with these names, so other names are rejected."""
 
 
 def name_for(backend: str, number: str) -> str:

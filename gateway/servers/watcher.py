@@ -57,8 +57,8 @@ CHECK = 0.5
 BEAT = 10.0
 """The interval between two updates of the modification time of `state.json`, in seconds."""
 HURRY = 2.0
-"""The time between SIGTERM and SIGKILL if the engine stops the job, in seconds. It is short because the engine does not
-wait long."""
+"""The time between SIGTERM and SIGKILL if the engine stops the job, in seconds. This time is short because the engine
+does not wait long."""
 TURN = 0.025
 """The interval between two checks of processes that should end, in seconds."""
 PR_SET_PDEATHSIG = 1  # prctl(2)

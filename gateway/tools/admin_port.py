@@ -17,7 +17,7 @@ from gateway.core.frozen import frozen
 from gateway.transports.certificates import client_context
 
 MAX_REPLY = 256 * 2**20
-"""Maximum size of a response, in bytes. It is large because `/status` can list thousands of endpoints."""
+"""Maximum size of a response, in bytes. The maximum is large because `/status` can list thousands of endpoints."""
 
 ASKED = "is this the admin port of a gateway?"
 """The end of the error message for a response that cannot come from a gateway."""

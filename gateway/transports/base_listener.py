@@ -12,7 +12,7 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """The part of a Listener that does not depend on the protocol. It does not handle requests."""
+    """The part of a Listener that does not depend on the protocol, and does not handle requests."""
 
     address: str
     """`host:port`, after the start."""

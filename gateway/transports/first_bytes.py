@@ -151,7 +151,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self.close()
 
     def _hand_over(self, at: int, received: memoryview | bytes) -> None:
-        """Let the connection of a transport take over. It gets the bytes that have arrived."""
+        """Let the connection of a transport take over, and pass on the bytes that have arrived."""
         transport, served = self._transport, self._context.serve[at]()
         self._hand_over_to(served)
         protocol = typing.cast(asyncio.BaseProtocol, served)

@@ -93,7 +93,7 @@ class Handshakes:
     """Limits TLS handshakes to `limit` at the same time.
 
     All other handshakes wait for their turn, in the order of their arrival. A handshake takes about 100 KiB of memory.
-    It is cancelled `Timeouts.handshake` seconds after the client connects."""
+    A handshake is cancelled `Timeouts.handshake` seconds after the client connects."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -225,7 +225,7 @@ class ListenerConnections:
         self._open: dict[AcceptedConnection, GatewayError | None] = {}
         """The open connections. For a refused connection, the value is the reason."""
         self._accepted: dict[AcceptedConnection, str] = {}
-        """The accepted connections, each with its client if there are limits per client."""
+        """The accepted connections, with the client of each if there are limits per client."""
         self._created: WeakSet[object] = WeakSet()
         """The connections that the event loop has created but not announced yet (`connection_made`)."""
         self._limited_log = LogLimit(log, lines=1)
@@ -333,7 +333,7 @@ class ListenerConnections:
         return None if shared.shedding is None else shared.shedding.connection_refusal()
 
     def _has_made_room(self) -> bool:
-        """Close the oldest connection that waits for its client. Return whether there was such a connection."""
+        """Close the oldest connection that waits for its client. Return whether a connection was closed."""
         oldest = next((each for each in self._accepted if each.awaits_client), None)
         if oldest is None:
             return False

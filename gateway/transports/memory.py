@@ -241,7 +241,7 @@ class ClientMemory(Memory):
 
 
 class _End(weakref.ref["_Bytes"]):
-    """Calls `then` when its array is freed. This takes 0.8 us; `weakref.finalize` takes 2.6 us."""
+    """Calls `then` when its array is freed. An `_End` takes 0.8 us; `weakref.finalize` takes 2.6 us."""
 
     __slots__ = ("then",)
     then: Callable[[], None]
@@ -391,8 +391,8 @@ def _steps(size: int) -> int:
 
 
 class _Share:
-    """The count for one body, which the body's successive buffers share. It ends when the last of these buffers is
-    freed."""
+    """The count for one body, which the body's successive buffers share. The count ends when the last of these buffers
+    is freed."""
 
     __slots__ = ("_buffers", "_memory", "size")
 

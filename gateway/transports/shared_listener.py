@@ -46,7 +46,7 @@ def parts(rows: Rows) -> dict[str, Rows]:
 
 
 def settings_of_parts(settings: ListenerSettings, names: Collection[str]) -> ListenerSettings:
-    """Return the settings for parts with these names. They do not use TLS, because the handshake is complete when a
+    """Return the settings for parts with these names, which do not use TLS, because the handshake is complete when a
     part takes over."""
     return replace(settings, tls=None, shares_http1="http" in names)
 

@@ -6,8 +6,8 @@ from gateway.core.frozen import frozen
 @frozen
 class Timeouts:
     """Time limits for clients on all transports (HTTP, gRPC, TCP), in seconds. No configuration keys exist for them;
-    `Limits` in `gateway/core/protocol.py` contains the maximum sizes. They do not limit the wait for a reply, which
-    deadlines and policies limit."""
+    `Limits` in `gateway/core/protocol.py` contains the maximum sizes. The time limits do not apply to the wait for a
+    reply, which deadlines and policies limit."""
 
     head: float = 20.0
     """The maximum time from the first byte of a message to the end of its head."""
@@ -56,8 +56,8 @@ class HttpEndpointTimeouts:
 
 @frozen
 class GrpcEndpointTimeouts:
-    """Time limits for connections to gRPC endpoints, in seconds. They do not limit the wait for a reply, which
-    deadlines and policies limit."""
+    """Time limits for connections to gRPC endpoints, in seconds. The time limits do not apply to the wait for a reply,
+    which deadlines and policies limit."""
 
     connect: float = CONNECT_SECONDS
     """Maximum time to resolve the endpoint's name, and to receive its first frame, SETTINGS."""

@@ -93,8 +93,8 @@ class Secured:
 
 @cache
 def default_tls(alpn: str = "") -> ClientTls:
-    """Return TLS settings with the CAs of the system. They are created once, because reading the certificates takes 10
-    ms."""
+    """Return TLS settings with the CAs of the system. The settings are created once, because reading the certificates
+    takes 10 ms."""
     context = client_context(alpn=(alpn,) if alpn else ())
     return ClientTls(lambda: context)
 

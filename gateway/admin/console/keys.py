@@ -18,8 +18,8 @@ class ListedKey(BaseModel):
     """An API key."""
 
     id: str
-    """The name of the key in lists, such as the output of `gateway keys`. It does not help an attacker to guess the
-    key."""
+    """The name of the key in lists, such as the output of `gateway keys`. The name does not help an attacker to guess
+    the key."""
     principal: str
     state: Literal["valid", "expired", "revoked"]
     created: datetime | None

@@ -28,7 +28,7 @@ class ListedRequest(BaseModel):
     """`host:port`; empty over unix sockets."""
     principal: str
     listener: str
-    """Empty for the call of a graph step. Such a call has the same id as the request for the graph."""
+    """Empty for the call of a graph step, which has the same id as the request for the graph."""
     in_protocol: str
     operation: str
     model: str

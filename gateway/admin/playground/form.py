@@ -21,7 +21,7 @@ from gateway.routing.router import LONGEST_NAME
 MOST_ELEMENTS = 250_000
 """Maximum number of elements in all inputs together."""
 MOST_PARAMETERS = 10_000
-"""Maximum number of JSON values in the parameters; the same as for a message (`limits.json_values`)."""
+"""Maximum number of JSON values in the parameters; a message has the same limit (`limits.json_values`)."""
 MOST_TENSORS = 64
 SECONDS = 10.0
 MOST_SECONDS = 25.0

@@ -1,4 +1,4 @@
-"""The routing decision for a request: every route in the order of evaluation, with the reasons for any mismatch."""
+"""The routing decision for a request: every route in evaluation order, with the reasons why it does not match."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,10 +22,10 @@ ANSWERED_HERE = "the gateway answers this operation itself; it takes no route"
 
 @frozen
 class RouteTried:
-    """One route.
+    """A route, and whether it matches the request.
 
-    `unmet` are the conditions that do not hold. A route without unmet conditions that comes after the matching route is
-    not `taken`."""
+    `unmet` lists the conditions that the request does not meet. Only the first route without unmet conditions is
+    `taken`."""
 
     route: str
     taken: bool
@@ -34,10 +34,10 @@ class RouteTried:
 
 @frozen
 class BackendNames:
-    """A backend that the request might go to, and its names for the model.
+    """A backend that might get the request, and the backend's names for the model.
 
-    `role` is `backend`, `split` with a weight, or `fallback`. `error` is the reason why the backend cannot have this
-    model."""
+    `role` is `backend`, `split` with a weight, or `fallback`. `error` explains why the backend cannot have this model.
+    """
 
     backend: str
     protocol: str
@@ -49,8 +49,8 @@ class BackendNames:
 
 @frozen
 class StepTaken:
-    """A step of a graph, the model that it calls, the values of its inputs (`x = $theta`), and the route and the
-    backends of its requests. `error` explains a missing route."""
+    """A graph step: its model, the values of its inputs (`x = $theta`), and the route and backends of its requests. If
+    no route matches, `error` explains why."""
 
     step: str
     model: str
@@ -62,10 +62,10 @@ class StepTaken:
 
 @frozen
 class Decision:
-    """The route of a request.
+    """The route that a request takes, or the reason why no route matches.
 
-    `readings` are the possible meanings of the names in the request, if the gateway changes the names. `error` is the
-    text that the client gets if no route matches."""
+    `readings` lists the possible interpretations of the names in the request, if the gateway changes the names. `error`
+    is the message that the client gets if no route matches."""
 
     listener: str
     protocol: str
@@ -76,10 +76,10 @@ class Decision:
     route: str = ""
     backends: tuple[BackendNames, ...] = ()
     steps: tuple[StepTaken, ...] = ()
-    """The steps in their order, if the model is a graph."""
+    """The graph steps in order, if the model is a graph."""
     passes_unread: bool = False
-    """True if messages of this kind are relayed to the servers without decoding, unless a message has content that the
-    gateway must process."""
+    """True if the gateway relays messages of this kind without decoding them, except messages with content that it must
+    process."""
     reads: str = ""
     """The first configuration key that makes the gateway decode the messages."""
     readings: tuple[str, ...] = ()
@@ -90,8 +90,8 @@ class Decision:
 def decide(request: Request, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Decision:
     """Return the decision for `request`.
 
-    If `passthrough` is True, only the routes with `passthrough` are evaluated; otherwise, only the other routes. For a
-    request that is not decoded, only the names are evaluated."""
+    If `passthrough` is True, only the routes with `passthrough` are evaluated; otherwise, only the other routes. If the
+    request is not decoded, only its names are evaluated."""
     if request.unread is not None:
         request = replace(request, inputs=(), outputs=(), parameters={}, unread=None)
     decision = Decision(request.listener, request.protocol, request.operation.value, request.model, request.version)
@@ -138,9 +138,9 @@ def _key(request: Request) -> RoutingKey:
 def _tried(
     request: Request, router: Router, readings: Sequence[Reading], places: dict[int, str]
 ) -> tuple[tuple[RouteTried, ...], str | None]:
-    """Return every route that the client has permission to see, and the name of the matching route.
+    """Return all routes that the client has permission to see, and the name of the matching route.
 
-    `places` has their names by identity."""
+    `places` maps each route's identity to its name."""
     found: list[RouteTried] = []
     taken: str | None = None
     for route, destination in router.tried(_key(request)):
@@ -154,7 +154,7 @@ def _tried(
 
 
 def _may_know(route: Route, request: Request) -> bool:
-    """Return True if the client can use the route's models, or if the route accepts any model."""
+    """Return True if the client has permission to use the route's models, or if the route accepts any model."""
     model, principal = route.conditions.model, request.principal
     if principal is None or model in ("", "*"):
         return True

@@ -1,14 +1,14 @@
 """Explanations in responses, for listeners with `allow_explain`.
 
-A request with the header or metadata `gateway-explain: 1` records its spans, and its response has the header
-`gateway-explanation`: compact JSON of at most LONGEST bytes. The explanation has these keys:
+If a request has the header or metadata `gateway-explain: 1`, the gateway records its spans and returns the header
+`gateway-explanation`: compact JSON of at most LONGEST bytes, with these keys:
 
-- `route`, `backend`, `model`, `version`: The matching route, and the backend's names.
-- `routes`: The other routes in the order of evaluation, with their names and the reasons for the mismatch.
+- `route`, `backend`, `model`, `version`: The matching route, its backend, and the backend's names for the model.
+- `routes`: The names of the other routes in evaluation order, and the reasons why they do not match.
 - `inputs`, `outputs`: `[before, after]` for each converted tensor, with the largest error of a `cast`.
-- `spans`: The parts of the work in the order of their start, with `name`, `ms`, and their attributes.
-- `ms`: Milliseconds since the request arrived. `tries`, `status`, `reason`: The same as in the log.
-- `shortened`: True if parts were left out because the explanation is too long.
+- `spans`: The request's spans in the order of their start, with `name`, `ms`, and attributes.
+- `ms`: Milliseconds since the request arrived. `tries`, `status`, `reason`: Same as in the access log.
+- `shortened`: True if the gateway omitted parts because the explanation was too long.
 """
 
 import json
@@ -35,13 +35,13 @@ LONGEST = 4096
 """Maximum size of the header, in bytes. Clients and proxies often allow 8 KiB for all headers together."""
 _MOST_ROUTES = 20
 _FITTED = (("fit", "inputs"), ("fit reply", "outputs"))
-"""The spans that contain changes, and the keys of the changes."""
+"""The spans that record tensor changes, and the keys of these changes."""
 
 
 class LiveExplanation:
-    """The explanation of one request: the data that its record does not have.
+    """The explanation of one request: the data that is not in the request's Record.
 
-    `needed` are the permissions that the client must have to see it."""
+    The client needs the permissions `needed` to see the explanation."""
 
     def __init__(self, needed: tuple[Permission, ...]) -> None:
         self.decision: Decision | None = None
@@ -49,11 +49,11 @@ class LiveExplanation:
         self._is_permitted = not needed
 
     def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
-        """Return the header of the response; empty for a client without the permissions."""
+        """Return the response header, or nothing if the client does not have the permissions."""
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:
-        """Store the decision about the request, and whether its client can see it."""
+        """Store the routing decision for the request, and whether the client has permission to see it."""
         self.decision = decision
         principal = request.principal
         if principal is not None:
@@ -61,15 +61,15 @@ class LiveExplanation:
 
 
 def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
-    """Return the permissions that clients need for explanations, on listeners that require credentials and on listeners
-    whose errors do not name backends."""
+    """Return the permissions that clients need for explanations. They apply to listeners that require credentials, and
+    to listeners whose errors do not reveal backends."""
     needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
     return (*needed, "details") if listener.errors.detail == "brief" else needed
 
 
 def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
-    """Return the function that explains the request of a new Record, if the client requests that and has the
-    permissions `needed`."""
+    """Return a function that adds an explanation to a new Record if the client requests one and has the permissions
+    `needed`."""
 
     def start(record: Record, message: Message, protocol: Protocol) -> None:
         if message.headers.get(ASKED.decode()) == "1":
@@ -81,7 +81,7 @@ def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
 
 
 def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
-    """Return `select` with an addition: it also stores the routing decision of requests that need an explanation."""
+    """Wrap `select` to also store the routing decision of requests that need an explanation."""
 
     def selected(request: Request) -> Destination:
         explanation = request.record.explain
@@ -95,12 +95,12 @@ def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool =
 def compact(record: Record, decision: Decision | None) -> bytes:
     """Return the explanation as ASCII JSON of at most LONGEST bytes."""
     whole = _whole(record, decision)
-    # These are in the order in which they are dropped if the header is too long.
+    # Keys in the order in which they are dropped if the header is too long.
     for key in ("", "routes", "spans", "outputs", "inputs"):
         if key in whole:
             del whole[key]
             whole["shortened"] = True
-        # This is JSON with all non-ASCII characters escaped, because many clients read headers as Latin-1.
+        # Escape all non-ASCII characters, because many clients read headers as Latin-1.
         written = orjson.dumps(whole).decode()
         text = "".join(each if each.isascii() else json.dumps(each)[1:-1] for each in written).encode()
         if len(text) <= LONGEST:
@@ -118,7 +118,7 @@ def _whole(record: Record, decision: Decision | None) -> dict[str, Any]:
         if asked is not None:
             found |= {"backend": asked.backend, "model": asked.model, "version": asked.version}
     spans = record.events or []
-    # In a graph, each step has its own explanation, in its span.
+    # In a graph, each step's span contains its own explanation.
     for name, key in () if decision is not None and decision.steps else _FITTED:
         changes = next((each.facts["tensors"] for each in spans if each.name == name and "tensors" in each.facts), ())
         assert isinstance(changes, tuple)

@@ -1,4 +1,4 @@
-"""A normally assembled gateway that sends nothing: requests are processed up to the bytes for the backend."""
+"""A fully assembled gateway that sends nothing: it processes requests up to the bytes for the backend."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from time import monotonic
@@ -16,12 +16,12 @@ from gateway.core.transport import FixedFields
 from gateway.core.types import Message
 
 UNKNOWN_ENDPOINT = "not-yet-discovered:1"
-"""Placeholder for the endpoints of a backend that finds all of them by `discovery`."""
+"""Placeholder endpoint for a backend whose endpoints all come from `discovery`."""
 
 
 @frozen
 class Assumption:
-    """An assumption about the backend or the route that has the name `place`."""
+    """An assumption about the backend or route named `place`."""
 
     place: str
     text: str
@@ -32,7 +32,7 @@ class NotSent(Exception):  # noqa: N818 - not an error: it ends a call where its
 
 
 class NoConnector:
-    """A Connector that sends nothing."""
+    """A Connector that raises NotSent instead of sending a message."""
 
     async def exchange(self, message: Message) -> Message:
         """Raises NotSent."""
@@ -52,27 +52,26 @@ class NoConnector:
 def not_connected(
     address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
 ) -> NoConnector:
-    """Return a NoConnector, for use as `connect`."""
+    """Return a NoConnector; has the signature of `connect`."""
     return NoConnector()
 
 
 def assemble(
     config: Config, connect: Connect, protocols: Mapping[str, Protocol], clock: Callable[[], float] = monotonic
 ) -> Assembly:
-    """Return the Assembly of `config`, whose backends speak `protocols` through the Connectors that `connect` makes."""
+    """Return the Assembly of `config`, whose backends use `protocols` over the Connectors that `connect` makes."""
     connections = Connections(parse_address, connect)
     return Assembly(config, Environment(protocols, registry.policies(), connections, clock, INFO, lambda: True))
 
 
 def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[Config, tuple[Assumption, ...]]:
-    """Return `config` with assumptions instead of facts that only the network has."""
+    """Return `config` with assumptions instead of facts that only the network can supply."""
     notes: list[Assumption] = []
     backends = {name: _assumed(name, each, protocols[each.protocol], notes) for name, each in config.backends.items()}
     routes = tuple(
         each.model_copy(update={"policies": _local(each.policies, each.name, notes)}) for each in config.routes
     )
-    # There are no responses, so the first step that is sent ends the request. If steps ran in parallel, the others
-    # would be missing.
+    # No server responds, so the first step that is sent ends the request. Parallel steps would therefore be missing.
     models = {name: replace(each, steps_at_once=1) for name, each in config.models.items()}
     return config.model_copy(update={"backends": backends, "routes": routes, "models": models}), tuple(notes)
 
@@ -95,7 +94,7 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
 
 
 def _local(policies: tuple[PolicyConfig, ...], place: str, notes: list[Assumption]) -> tuple[PolicyConfig, ...]:
-    """Return the policies, except policies that keep their state on a server."""
+    """Return all policies except policies that keep their state on a server."""
     local = tuple(each for each in policies if getattr(each.settings, "redis", None) is None)
     left_out = [each for each in policies if each not in local]
     notes.extend(

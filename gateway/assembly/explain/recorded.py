@@ -1,10 +1,9 @@
-"""Converts the bytes of a file with a recorded request to the Message that the listener's transport would make from
-them.
+"""Converts a file with a recorded request to the Message that the listener's transport would produce.
 
-A file holds one of the following:
+A file contains one of the following:
 
-- An HTTP/1 request in its wire format: head, empty line, body. The head can have plain line feeds.
-- The bytes of one message of a byte stream (MIP, brpc), or one gRPC message without its prefix of 5 bytes.
+- A raw HTTP/1 request: head, empty line, body. Lines of the head can end with a plain line feed.
+- The bytes of one byte-stream message (MIP, brpc), or of one gRPC message without its 5-byte prefix.
 - A JSON document that describes a request, with the keys of `Document`.
 """
 
@@ -34,7 +33,7 @@ _GRPC_PREFIX = 5
 
 
 class RecordingError(Exception):
-    """The file does not contain a request. The text names the error and the expected content."""
+    """The file does not contain a request. The message describes the problem and the expected content."""
 
 
 class Document(Documented):
@@ -43,27 +42,27 @@ class Document(Documented):
     model_config = ConfigDict(extra="forbid")
 
     protocol: str = ""
-    """The protocol. HTTP requests do not need it, because the listener finds the protocol by the path."""
+    """The protocol. HTTP requests do not need it, because the listener detects the protocol from the path."""
     listener: str = ""
-    """The listener that gets the request. The default is the first listener that serves it."""
+    """The listener that gets the request. Defaults to the first listener that serves its protocol."""
     method: str = "POST"
     """The HTTP method."""
     path: str = ""
-    """The path with its query. Over gRPC, it is `/package.Service/Method`."""
+    """The path, including the query string. For gRPC: `/package.Service/Method`."""
     headers: Mapping[str, str] = {}
     """Headers, or gRPC metadata."""
     body: Any = None
-    """The body. A text is used unchanged, anything else as JSON."""
+    """The body. A string is used unchanged; any other value is encoded as JSON."""
     body_base64: str = ""
-    """The body in base64, instead of `body`."""
+    """The body in base64; replaces `body`."""
 
 
 @frozen
 class Arrival:
-    """A request on arrival.
+    """A request as it arrives at the gateway.
 
-    `refused` is the reason why the transport refuses the request before a codec reads it. `notes` describe parts of the
-    file that a real request does not have."""
+    `refused` is the reason why the transport rejects the request before a codec reads it. `notes` describe parts of the
+    file that would not be in a real request."""
 
     listener: ListenerConfig
     protocol: Protocol
@@ -76,7 +75,7 @@ def document_of(data: bytes) -> Document | None:
     """Return the Document in `data`, or None if `data` is not a JSON object.
 
     Raises:
-        RecordingError: `data` is a JSON object with other keys.
+        RecordingError: `data` is a JSON object with unexpected keys.
     """
     if data.lstrip()[:1] != b"{":
         return None
@@ -94,9 +93,9 @@ def document_of(data: bytes) -> Document | None:
 def arrive(
     data: bytes, config: Config, protocols: Mapping[str, Protocol], protocol: str, listener: str, path: str
 ) -> Arrival:
-    """Return the request in `data` at the listener that serves it.
+    """Return the request in `data` as it arrives at the listener that serves it.
 
-    If `protocol`, `listener` and `path` are not empty, they override the file.
+    Non-empty values of `protocol`, `listener` and `path` override the file.
 
     Raises:
         RecordingError: the file does not contain a request, or no listener serves its protocol.
@@ -121,7 +120,8 @@ def arrive(
 
 
 def _listeners(config: Config, protocols: Mapping[str, Protocol], protocol: str, name: str) -> Sequence[ListenerConfig]:
-    """Return the listeners that can get a request of this protocol, or any HTTP request."""
+    """Return the listeners that can get a request of this protocol. If the protocol is unknown, return all that serve
+    HTTP."""
     named = [each for each in config.listeners if name in ("", each.name)]
     if not named:
         raise RecordingError(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")
@@ -145,7 +145,7 @@ def _body(document: Document) -> bytes:
 
 
 def _as_http(document: Document, path: str, body: bytes) -> bytes:
-    """Return the document as the bytes of an HTTP request, with the headers that every client sends."""
+    """Return the bytes of an HTTP request for the document, including the headers that every client sends."""
     if not path:
         raise RecordingError("a request over HTTP needs a `path`, such as /v2/models/NAME/infer")
     headers = {name.lower(): text for name, text in document.headers.items()}
@@ -216,7 +216,7 @@ def _at(
 
 
 def _received(head: RequestHead, body: bytes, limits: Limits) -> tuple[Buffer, tuple[str, ...]]:
-    """Return the body that the gateway reads, and notes about the bytes of the file that it does not read."""
+    """Return the body that the gateway would read, and notes about bytes in the file that it would ignore."""
     if head.length is None:
         chunked, at = ChunkedBody(limits.message, limits.headers), 0
         while at < len(body) and not chunked.complete:
@@ -250,7 +250,7 @@ def _grpc(
 
 
 def _uncounted(size: int) -> None:
-    """Do nothing, because the memory of an explanation does not count."""
+    """Do nothing, because an explanation does not count against memory limits."""
 
 
 def _packet(data: bytes, framing: Framing, protocol: Protocol, listener: ListenerConfig) -> Arrival:

@@ -1,7 +1,7 @@
-"""An explanation of one request: each stage of the request's processing, up to the bytes for the backend or, if sending
-is enabled, up to the response.
+"""Explains one request: each processing stage up to the bytes for the backend or, if sending is enabled, up to the
+response.
 
-The request goes through a complete gateway (`assemble`). A Watch wraps the codecs and Connectors of its backends, and
+The request goes through a complete gateway (`assemble`). A Watch wraps the codecs and Connectors of the backends and
 records every message to a backend and every response.
 """
 
@@ -28,17 +28,17 @@ from gateway.core.transport import Connector, Destination, FixedFields
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response
 
 BEGINNING = 400
-"""Number of bytes of a body that an explanation shows."""
+"""Maximum number of body bytes that an explanation shows."""
 _HIDDEN = "***"
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"})
 """Headers whose values are masked, because users share explanations."""
 MOST_RESPONSES = 16
-"""Maximum number of streamed responses to wait for after sending the request to the backend."""
+"""Maximum number of streamed responses to read after sending the request to the backend."""
 
 
 @frozen
 class MessageShown:
-    """A message, with its address, its headers, and the first bytes of its body as text."""
+    """A message: its address, its headers, and the first bytes of its body as text."""
 
     method: str
     path: str
@@ -47,12 +47,12 @@ class MessageShown:
     beginning: str
     status: int = 0
     as_it_came: bool = False
-    """True if the gateway sends the body on unchanged."""
+    """True if the gateway forwards the body unchanged."""
 
 
 @frozen
 class RequestShown:
-    """The canonical request."""
+    """The request in the gateway's canonical form."""
 
     operation: str
     model: str
@@ -65,7 +65,7 @@ class RequestShown:
 
 @frozen
 class ErrorShown:
-    """The error that ends a request. `stage` is transport, decode, route, fit, backend or encode."""
+    """The error that ends a request. `stage` is `transport`, `decode`, `route`, `fit`, `backend` or `encode`."""
 
     stage: str
     status: str
@@ -77,7 +77,7 @@ class ErrorShown:
 class CallShown:
     """A message to a backend.
 
-    `reply`, `error` and the seconds after `encode` have values only after the request was sent to the backend."""
+    `reply`, `error`, and the durations after `encode` have values only if the request was sent to the backend."""
 
     backend: str
     endpoint: str
@@ -92,8 +92,8 @@ class CallShown:
 
 @frozen
 class Explanation:
-    """The explanation of a request, by stage. Stages that the request does not reach are empty. Times are in
-    seconds."""
+    """An explanation of how the gateway processes one request, by stage. Stages that the request does not reach are
+    empty. Durations are in seconds."""
 
     listener: str
     protocol: str
@@ -106,10 +106,10 @@ class Explanation:
     signature: str = ""
     inputs: tuple[TensorChange, ...] = ()
     rows: int = 0
-    """The number of calls that run the model."""
+    """The number of calls that run a model."""
     calls: tuple[CallShown, ...] = ()
     outputs: tuple[TensorChange, ...] = ()
-    """The changes from the backend's outputs to the outputs of the response."""
+    """How the outputs in the response differ from the backend's outputs."""
     sent: bool = False
     reply: MessageShown | None = None
     error: ErrorShown | None = None
@@ -127,23 +127,23 @@ class Call:
         self.answer: Answer | None = None
         self.error = ""
         self.fixed: tuple[bytes, ...] = ()
-        """The names of the headers that the connection adds to the message or replaces in it."""
+        """The names of headers that the connection adds or replaces."""
 
 
 class Watch:
-    """Records the messages to backends, and the responses."""
+    """Records messages to backends and their responses."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._awaited: dict[int, Call] = {}
-        """The Calls by the identity of the message or response that the next step gets.
+        """Calls, by the identity of the message or response that the next stage gets.
 
-        The Call keeps this object alive."""
+        The Call keeps this object alive, so its identity stays unique."""
         self.backend_of: Callable[[str], str] = lambda address: ""
-        """Returns the backend name for an address."""
+        """Returns the name of the backend at an address."""
 
     def protocol(self, protocol: Protocol) -> Protocol:
-        """Return `protocol` with a Watch on its upstream side."""
+        """Return a version of `protocol` that reports messages to and from backends to this Watch."""
 
         def encode(request: Request, target: Target) -> Message:
             began = perf_counter()
@@ -170,19 +170,19 @@ class Watch:
     def connect(
         self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
     ) -> "WatchedConnector":
-        """Return a watched Connector that sends."""
+        """Return a watched Connector that sends messages."""
         return WatchedConnector(self, address, connect(address, protocol, limits, ip, headers=headers), headers)
 
     def connect_nowhere(
         self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
     ) -> "WatchedConnector":
-        """Return a watched Connector that sends nothing."""
+        """Return a watched Connector that does not send messages."""
         return WatchedConnector(self, address, not_connected(address, protocol, limits, ip), headers)
 
     def call(self, message: Message, address: str, headers: FixedFields) -> Call:
         """Return the Call of this message, with its `headers`.
 
-        Create a new Call if no codec encoded the message because it is relayed without decoding."""
+        Create the Call for a relayed message, which no codec encodes."""
         call = self._awaited.get(id(message))
         if call is None:
             call = Call(Target(self.backend_of(address), address), None, message, 0.0)
@@ -235,7 +235,8 @@ class WatchedConnector:
 
 
 async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Protocol], *, send: bool) -> Explanation:
-    """Explain the request in `arrival` at a gateway of `config`. If `send` is True, also send it to a backend."""
+    """Explain how a gateway with `config` processes the request in `arrival`. If `send` is True, also send it to a
+    backend."""
     watch = Watch()
     loop = asyncio.get_running_loop()
     assumed: tuple[Assumption, ...] = ()
@@ -262,7 +263,7 @@ async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Prot
 
 
 class _Journey:
-    """One request on its way."""
+    """One request on its way through the gateway."""
 
     def __init__(
         self,
@@ -282,8 +283,7 @@ class _Journey:
         self._request: Request | None = None
 
     async def end(self) -> Explanation:
-        """Return the explanation at the end of the request, which is a response, a refusal, or the point before
-        sending."""
+        """Process the request until it ends or would be sent to a backend, and return its explanation."""
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:
@@ -331,7 +331,7 @@ class _Journey:
         destination = router.select(request)
         self._took("route", began)
         if request.flaw and not self._found.sent:
-            # The gateway would first query the backend for the model, and then report the flaw.
+            # A running gateway would first query the backend for the model, and then report this error.
             self._stage = "decode"
             raise DecodeError(request.flaw)
         self._stage, began = "fit", perf_counter()
@@ -346,9 +346,9 @@ class _Journey:
         return reply
 
     def _passing(self, message: Message, protocol: Protocol, settings: ListenerSettings) -> Request | None:
-        """Return the request if it is relayed without decoding.
+        """Return the request if the gateway relays it without decoding.
 
-        The explanation shows its content if it can be decoded."""
+        The explanation shows its content if the request can be decoded."""
         request = unread(message, protocol, settings)
         if request is None or self._assembly.router.select(request).relay is not protocol.relay:
             return None
@@ -372,14 +372,14 @@ class _Journey:
         return found or [Response()]
 
     def _backend_at(self, address: str) -> str:
-        """Return the backend of the matching route that has this address."""
+        """Return the backend of the matching route that has an endpoint at this address."""
         decision = self._found.decision
         names = [each.backend for each in decision.backends] if decision else []
         backends = ((name, self._assembly.backends[name]) for name in names)
         return next((name for name, each in backends if address in {one.address for one in each.endpoints}), "")
 
     def _assumptions(self) -> list[str]:
-        """Return the assumptions about the route and its backends."""
+        """Return the assumptions made about the route and its backends."""
         decision = self._found.decision
         places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
         return [each.text for each in self._assumed if each.place in places]
@@ -422,7 +422,7 @@ class _Journey:
             return ()
         route = self._route()
         renamings = () if route is None else route.translate.rename.outputs
-        # From the backend to the client, the two names of a tensor are swapped.
+        # On the way from the backend to the client, the two names of a tensor are swapped.
         back = [replace(each, client=each.backend, backend=each.client) for each in renamings]
         return compare(before.outputs, after.outputs, back)
 
@@ -435,7 +435,7 @@ class _Journey:
         return next((each for each in self._config.routes if decision and decision.route == each.name), None)
 
     def _signature(self) -> str:
-        """Return the source of the model's signature, if the request runs the model."""
+        """Return a description of where the model's signature comes from, if the request runs the model."""
         route, request = self._route(), self._request
         if route is None or request is None or request.operation not in CALLS:
             return ""
@@ -494,7 +494,7 @@ def _escaped(character: str) -> str:
 
 
 def shown_message(message: Message) -> MessageShown:
-    """Return `message` in the form for an explanation."""
+    """Return `message` in the form that explanations use."""
     size = sum(len(part) for part in message.parts)
     beginning = b""
     for part in message.parts:
@@ -508,9 +508,9 @@ def shown_message(message: Message) -> MessageShown:
 
 
 def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:
-    """Return `message` with references instead of texts from files or variables, which could be secrets.
+    """Return `message` with references instead of values from files or environment variables, which could be secrets.
 
-    A form can have such texts in headers and bodies."""
+    Forms can insert such values into headers and bodies."""
     beginning = message.beginning
     for text, reference in references.items():
         beginning = beginning.replace(json.dumps(text), json.dumps(reference))

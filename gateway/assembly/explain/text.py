@@ -1,4 +1,4 @@
-"""Explanations as text for people."""
+"""Renders explanations as text, for `gateway explain` and `gateway route`."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from gateway.bridge.comparison import CastShown, TensorChange, TensorShown
 
 
 def decision_lines(decision: Decision) -> Iterator[str]:
-    """Yield the lines for a routing decision."""
+    """Yield the lines that describe a routing decision."""
     model = f"model {decision.model!r}" if decision.model else "no model"
     version = f" version {decision.version!r}" if decision.version else ""
     yield (f"{decision.operation} for {model}{version} over {decision.protocol} at listener {decision.listener!r}")
@@ -45,7 +45,7 @@ def _backend_lines(margin: str, backends: tuple[BackendNames, ...]) -> Iterator[
 
 
 def explanation_lines(found: Explanation) -> Iterator[str]:
-    """Yield the lines for a request."""
+    """Yield the lines that explain a request."""
     yield f"{found.protocol} over {found.transport} at listener {found.listener!r}"
     if found.pattern:
         yield f"  pattern {found.pattern}"

@@ -1,5 +1,5 @@
-"""The requests of a graph's steps. They name models like client requests, in the protocol GRAPH, which has no wire
-format."""
+"""Sends the requests of a graph's steps. They address models like client requests, in the protocol GRAPH, which has no
+wire format."""
 
 from asyncio import CancelledError
 from collections import Counter
@@ -32,30 +32,30 @@ GRAPH = STEP_PROTOCOL
 """The protocol name of step requests, and of graphs as backends. This protocol has no messages."""
 
 CONFIG = "config"
-"""The parameter of an UM-Bridge call that can determine a model's vector sizes."""
+"""The parameter of an UM-Bridge call on which a model's vector sizes can depend."""
 
 _NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN, Reason.MODEL_NOT_FOUND})
-"""Reasons for refusing a call before it runs."""
+"""Reasons of errors which mean that a call was rejected before it ran."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL})
 """Statuses with which a call might have run without a result."""
 
 
 CALLS_COUNTED, ERRORS, CANCELLED, FALLBACKS, SECONDS = "calls", "errors", "cancelled", "fallbacks", "seconds"
-"""The counters of one step.
+"""The names of a step's counters.
 
-The first four count completed calls, failed calls, calls that were cancelled because the client left or another step
-failed, and calls to a `fallback` model. The last is the total duration of all calls."""
+The first four count completed calls, failed calls, calls that were cancelled because the client disconnected or another
+step failed, and calls to a `fallback` model. The last one is the total duration of all calls."""
 
 _ANSWERED = ""
-"""The result of a call that is neither ERRORS nor CANCELLED."""
+"""The outcome of a call that is neither ERRORS nor CANCELLED."""
 
 
 class StepCalls:
     """Calls the models of one graph's steps.
 
     - `select`: Finds the destination of a step's request.
-    - `is_safe`: Returns whether the gateway can repeat a call to a destination after sending it.
-    - `most`: Maximum number of calls for one client request, including graphs within graphs.
+    - `is_safe`: Returns whether a call to a destination can be repeated after it was sent.
+    - `most`: Maximum number of calls for one client request, including calls of nested graphs.
     """
 
     def __init__(self, select: Select, is_safe: Callable[[Destination], bool], most: int) -> None:
@@ -63,11 +63,11 @@ class StepCalls:
         self._is_safe = is_safe
         self._most = most
         self.counts: dict[str, Counter[str]] = {}
-        """The counts of each called step, by the step's name."""
+        """The counts of each step that was called, by step name."""
 
     def begun(self, request: Request) -> Request:
-        """Return a request for the graph that counts its steps' calls. If the graph is itself a step of another graph,
-        the calls also count for that graph."""
+        """Return the request to the graph, with a counter that limits the calls of its steps. Nested graphs share the
+        counter of the outermost graph."""
         if request.calls_left is not None:
             return request
         return replace_struct(request, calls_left=CallsLeft(self._most))
@@ -83,10 +83,10 @@ class StepCalls:
     async def call(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
     ) -> Response:
-        """Return the response of a step's model, or of its fallbacks, in the graph's `request`.
+        """Call a step's model, or its fallbacks, as part of the graph's `request`, and return the response.
 
         Raises:
-            GatewayError: the error of the last called model, with the name of the step.
+            GatewayError: the error of the model that was called last, with the name of the step.
         """
         for asked, destination, is_last in self._tries(request, step, operation, inputs):
             try:
@@ -99,8 +99,8 @@ class StepCalls:
     def _tries(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
     ) -> Iterator[tuple[Request, Destination, bool]]:
-        """Yield the requests for a step's model and its fallbacks, in order, with the destination, and with True for
-        the last one. Raise GatewayError, with the name of the step, if no route leads to the last one."""
+        """Yield the requests to a step's model and its fallbacks, in order, with the destination of each, and with True
+        for the last one. If no route leads to the last one, raise a GatewayError that contains the step's name."""
         for at, model in enumerate((step.model, *step.fallback)):
             self._count_call(request)
             asked = _asked(request, operation, model, step, inputs)
@@ -116,7 +116,7 @@ class StepCalls:
             yield asked, destination, is_last
 
     def _goes_on(self, error: GatewayError, destination: Destination) -> bool:
-        """Return True if the step can call its next model after this error."""
+        """Return True if the step can call the next model after this error."""
         is_unsent = isinstance(error, TransportError) and not error.sent and error.status is Status.UNAVAILABLE
         if error.reason in _NOT_RUN or is_unsent:
             return True
@@ -168,10 +168,10 @@ class StepCalls:
     async def stream(
         self, request: Request, step: GraphStep, inputs: tuple[Tensor, ...]
     ) -> AsyncGenerator[Response, None]:
-        """Yield the responses of a step's model. The step calls a fallback only before the first response.
+        """Yield the responses of a step's model. A fallback is only called before the first response.
 
         Raises:
-            GatewayError: like `call`, also after some responses.
+            GatewayError: same as `call`, possibly after some responses.
         """
         for asked, destination, is_last in self._tries(request, step, Operation.STREAM, inputs):
             is_begun = False
@@ -219,7 +219,7 @@ class StepCalls:
                 span.end()
 
     async def ask(self, request: Request, step: GraphStep, operation: Operation, model: str, part: str = "") -> Answer:
-        """Return the answer to a query about a step's `model`.
+        """Return the response to a query about a step's `model`.
 
         Raises:
             GatewayError: the error of the query, with the name of the step.
@@ -227,7 +227,7 @@ class StepCalls:
         if operation is Operation.MODEL_READY:  # model metadata is cached
             self._count_call(request)
         asked = replace_struct(_asked(request, operation, model, step, ()), part=part)
-        record = request.record.of_step(operation.value, model)  # not ended, because queries are not counted
+        record = request.record.of_step(operation.value, model)  # do not call `ended`, because queries are not counted
         try:
             return await answer_of(replace_struct(asked, record=record), self._select(asked))
         except GatewayError as error:
@@ -237,9 +237,9 @@ class StepCalls:
 
 
 def _asked(request: Request, operation: Operation, model: str, step: GraphStep, inputs: tuple[Tensor, ...]) -> Request:
-    """Return a step's request.
+    """Create a step's request.
 
-    The step's request has only the deadline, headers, address and principal name of the client's request. So fair
+    From the client's request, it takes only the deadline, the headers, the address and the principal's name, so fair
     queueing treats it like a request from that client. The step has permission for every model that the graph calls."""
     if operation in CALLS:
         parameters = dict(step.parameters)
@@ -269,8 +269,8 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
 
 @contextmanager
 def _recorded(asked: Request, destination: Destination) -> Iterator[Request]:
-    """Give a step's request its own record. The step counts at the backend that it calls, and its attempts and
-    times are added to the record of the graph's request."""
+    """Give a step's request its own Record, which counts for the backend that the step calls. Its attempts and times
+    are added to the Record of the graph's request."""
     of_graph = asked.record
     if of_graph is UNRECORDED:
         yield asked
@@ -294,7 +294,7 @@ def _recorded(asked: Request, destination: Destination) -> Iterator[Request]:
 
 
 async def answer_of(request: Request, destination: Destination) -> Answer:
-    """Return the answer of a destination that has a fixed answer or a Handler."""
+    """Return the response of a destination, which has a fixed response or a Handler."""
     if destination.local is not None:
         return destination.local(request)
     assert destination.handler is not None
@@ -302,12 +302,12 @@ async def answer_of(request: Request, destination: Destination) -> Answer:
 
 
 def _has_run(request: Request) -> bool:
-    """Return True if a step of the client's request has run."""
+    """Return True if any step of the client's request has run."""
     return request.calls_left is not None and request.calls_left.has_run
 
 
 def of_step(error: GatewayError, step: GraphStep, model: str, *, others_ran: bool = False) -> GatewayError:
-    """Return the error of a step's model, with the names of both.
+    """Return the error of a step's model, with the names of the step and the model.
 
     `others_ran` is True if an earlier step has run, so a retry policy must not treat the request as unsent."""
     text = f"step {step.name!r} (model {model!r}): {error.message}"

@@ -1,14 +1,14 @@
-"""The derivatives of a graph, by the chain rule.
+"""Computes the derivatives of a graph by the chain rule.
 
-- GRADIENT uses reverse accumulation, from the output back to the input. It makes one Gradient call for each pair of an
-  output and an input of a step on the way. If several steps use a tensor, it adds the results.
-- APPLY_JACOBIAN uses forward accumulation, along the steps, with one ApplyJacobian call for each pair.
+- GRADIENT uses reverse accumulation, from the output back to the input. For each step on the way, it makes one Gradient
+  call per pair of an output and an input. If several steps use a tensor, the results are added.
+- APPLY_JACOBIAN uses forward accumulation, along the steps, with one ApplyJacobian call per pair.
 - APPLY_HESSIAN uses both. Let x' be the tangents, u the gradient with respect to the outputs of a step, J the step's
   Jacobian, and H(u) the Hessian of its output weighted by u. The tangent of its gradient is J^T u' + H(u) x'.
 
 Vectors are flat, in FP64: `[N, L]` for a batch of N rows, otherwise `[L]`, as in `gateway.core.operations`. A
-GraphEvaluation computes the values at the point of the derivative. It runs only the steps that these values need. The
-module makes no call for a vector that is 0.
+GraphEvaluation computes the values at the point of the derivative, and runs only the steps that are needed for these
+values. Vectors that are 0 cause no call.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -30,26 +30,27 @@ from gateway.core.types import tensor as make_tensor
 
 Array: TypeAlias = NDArray[Any]
 Place: TypeAlias = tuple[str, str]
-"""A tensor, as the name of its step (empty for the request) and its own name."""
+"""A tensor: the name of its step (empty for the request) and its own name."""
 K = TypeVar("K", bound=Hashable)
 
 
 class Way:
-    """The steps between one input of a graph and one output."""
+    """The steps between an input and an output of a graph."""
 
     def __init__(self, graph: Graph, input_name: str, output: Expression) -> None:
         self.input = input_name
         moving = moving_steps(graph, [input_name])
         self.steps = {name: step for name, step in graph.needed([output]).items() if name in moving}
-        """The steps on the way, in order."""
+        """The steps on this way, in order."""
 
     def has(self, value: Expression) -> bool:
-        """Return True if the way contains a value."""
+        """Return True if a value depends on a tensor on this way."""
         return any(each.step in self.steps if each.step else each.tensor == self.input for each in references(value))
 
 
 class ChainRule:
-    """The derivatives of `output` at the values of a GraphEvaluation, whose steps have these `signatures`.
+    """Computes the derivatives of `output` at the values of a GraphEvaluation. `signatures` are the signatures of the
+    steps' models.
 
     `rows` is the number of rows in the request's tensors; None if they have no batch dimension."""
 
@@ -92,13 +93,13 @@ class ChainRule:
         return self._or_zeros(found, first)
 
     def _or_zeros(self, found: Array | None, name: str) -> Array:
-        """Return the derivative with respect to an input, which is zeros if the output does not depend on it."""
+        """Return the derivative with respect to an input: zeros if the output does not depend on it."""
         tensor = self._sweep.tensor(Reference("", name), name)
         assert tensor is not None, "an input is not missing"
         return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
 
     async def _evaluate(self, way: Way) -> None:
-        """Run the steps whose values the derivatives need. Raises GatewayError, like `GraphEvaluation.run`."""
+        """Run the steps whose values are needed for the derivatives. Raises GatewayError like `GraphEvaluation.run`."""
         needed = list(self._needed(self._output))
         for step in way.steps.values():
             needed += step.inputs.values()
@@ -119,11 +120,11 @@ class ChainRule:
             yield from value.arguments
 
     async def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
-        """Return the inputs of a step; None if the step is not run."""
+        """Return the inputs of a step; None if the step does not run."""
         return await self._sweep.inputs_of(step) if self._sweep.is_taken(step) else None
 
     async def _back(self, way: Way, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
-        """Propagate `sens` from the output back to the input.
+        """Propagate `sens` backward from the output to the input.
 
         Return the gradient and, if there are tangents, the tangent of the gradient."""
         bars: list[dict[Place, Array]] = [{} for _ in sens]
@@ -144,7 +145,7 @@ class ChainRule:
     async def _back_through(
         self, step: GraphStep, bars: Sequence[dict[Place, Array]], way: Way, tangents: "_Tangents | None"
     ) -> None:
-        """Propagate the vectors at the outputs of `step` to its inputs."""
+        """Propagate the vectors at the outputs of `step` backward to its inputs."""
         given = await self._inputs_of(step)
         if given is None:
             return
@@ -169,7 +170,7 @@ class ChainRule:
             self._pull(step.inputs[name], answer, bars[order], way)
 
     def _pull(self, value: Expression, sens: Array, bar: dict[Place, Array], way: Way) -> None:
-        """Add `sens`, the vector at `value`, to the vectors of the tensors in the value."""
+        """Add `sens`, the vector at `value`, to the vectors at the tensors in `value`."""
         if not way.has(value):
             return
         match value:
@@ -255,7 +256,7 @@ class ChainRule:
         return array.reshape(shape).astype(np.float64, copy=False)
 
     async def _at_once(self, calls: Mapping[K, Callable[[], Awaitable[Array]]]) -> dict[K, Array]:
-        """Return the results of these calls, in their order."""
+        """Return the results of these calls, in order."""
         answers: dict[K, Array] = {}
 
         async def work(key: K) -> None:
@@ -267,7 +268,7 @@ class ChainRule:
     def _call(
         self, step: GraphStep, given: tuple[Tensor, ...], derivative: "_Derivative"
     ) -> Callable[[], Awaitable[Array]]:
-        """Return the call of a step's model for a derivative, at the step's inputs `given`."""
+        """Return the derivative call to a step's model, at the step's inputs `given`."""
         operation, signature = derivative.operation, self._signatures[step.name]
         indices = {
             "out_wrt": _position(derivative.output, signature.outputs, step, "output"),
@@ -302,8 +303,8 @@ class ChainRule:
         return call
 
     def _shape_of_result(self, step: GraphStep, given: Iterable[Tensor], derivative: "_Derivative") -> Shape | None:
-        """Return the shape of the tensor that has the size of a derivative, which is the input, or the output for
-        ApplyJacobian. Return None if that tensor was not computed and the metadata does not report its shape."""
+        """Return the shape of the tensor that determines the size of a derivative: the input or, for ApplyJacobian, the
+        output. Return None if that tensor was not computed and the metadata does not report its shape."""
         if derivative.operation is not Operation.APPLY_JACOBIAN:
             return next(each.shape for each in given if each.name == derivative.inputs[0])
         if self._sweep.was_run(step.name):
@@ -315,14 +316,14 @@ class ChainRule:
 
 
 class _Tangents:
-    """The tangents of tensors along a way."""
+    """The tangents of the tensors along a way."""
 
     def __init__(self, way: Way, of: Mapping[Place, Array]) -> None:
         self.way, self.of = way, of
 
 
 class _Derivative:
-    """A derivative of a step: the operation, its output and inputs, and its vectors by name."""
+    """A derivative of a step: the operation, the output and inputs, and the vectors by name."""
 
     def __init__(
         self, operation: Operation, output: str, inputs: tuple[str, ...], vectors: Mapping[str, Array]
@@ -346,7 +347,7 @@ def _added(before: Array | None, more: Array) -> Array:
 
 
 def _shaped(vector: Array, shape: Shape) -> Array:
-    """Return a vector in the shape of its tensor. Raise GatewayError if the client's vector has another size."""
+    """Return a vector in the shape of its tensor. Raise GatewayError if the client's vector has the wrong size."""
     if vector.size != prod(shape):
         text = f"a vector has shape {list(vector.shape)}, but its tensor has shape {list(shape)}"
         raise invalid_input(text)
@@ -356,7 +357,7 @@ def _shaped(vector: Array, shape: Shape) -> Array:
 def _has_elements(shape: Shape, wanted: Shape | None, rows: int | None) -> bool:
     """Return True if a vector has the length of a tensor of the shape `wanted`, row by row.
 
-    If the shape is unknown, return True if the vector has the right number of rows."""
+    If the shape is unknown, compare only the number of rows."""
     if rows is not None and shape[:1] != (rows,):
         return False
     return wanted is None or prod(shape) == prod(wanted)
@@ -370,10 +371,10 @@ def _position(name: str, specs: Sequence[TensorSpec], step: GraphStep, role: str
 
 
 def index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> int:
-    """Return the position in an index tensor, or 0 if the tensor is missing.
+    """Return the position that an index tensor contains, or 0 if the tensor is missing.
 
     Raises:
-        DecodeError: the position differs in some rows, or the model has no such input or output.
+        DecodeError: the position differs between rows, or the model has no such input or output.
     """
     if name not in tensors:
         return 0

@@ -1,7 +1,7 @@
-"""The forward evaluation of a graph for one request, which computes each value once.
+"""Evaluates a graph for one request, and computes each value once.
 
-A step runs as soon as its inputs are available, in parallel with other steps. A step does not run if its condition is
-false, or if an input is missing because another step did not run; in that case it has no outputs.
+A step runs as soon as its inputs are available, in parallel with other steps. A step does not run, and has no outputs,
+if its condition is false, or if an input is missing because another step did not run.
 """
 
 from collections import Counter
@@ -29,17 +29,17 @@ from gateway.core.types import tensor as make_tensor
 
 Array: TypeAlias = NDArray[Any]
 Call: TypeAlias = Callable[[GraphStep, Operation, tuple[Tensor, ...]], Awaitable[Response]]
-"""Calls the model of a step. Raises GatewayError, with the name of the step."""
+"""Calls the model of a step. Raises a GatewayError that contains the step's name."""
 
 MIN_COUNTED = 16 * 2**10
-"""Minimum size of a tensor that counts as memory, in bytes."""
+"""Minimum size of a tensor that is counted against memory limits, in bytes."""
 
 
 class MemoryCounter(Protocol):
-    """Counts the bytes in use by this process, and refuses more than the limit."""
+    """Counts the bytes that this process uses, and rejects more than the limit."""
 
     def add(self, size: int) -> None:
-        """Add `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED, overloaded) if the limit is exceeded."""
+        """Add `size` bytes. Raises GatewayError (RESOURCE_EXHAUSTED, overloaded) if this exceeds the limit."""
 
     def free(self, size: int) -> None:
         """Subtract `size` bytes."""
@@ -48,8 +48,8 @@ class MemoryCounter(Protocol):
 class EvaluationPlan:
     """The order in which steps of a graph run.
 
-    `steps` includes all steps that they need, except steps that already ran. The plan drops the outputs of a step after
-    their last use, unless the step is in `kept`. If `kept` is None, the plan keeps all outputs."""
+    `steps` must include all dependencies that have not already run. The outputs of a step are dropped after their last
+    use, unless the step is in `kept`. If `kept` is None, all outputs are kept."""
 
     def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
         waits_for = graph.waits_for(steps)
@@ -67,7 +67,7 @@ class GraphEvaluation:
 
     - `inputs`: The graph's inputs, by name. `parameters`: The request's parameters.
     - `signatures`: The known signatures of the steps' models.
-    - `memory`: Counts the outputs of steps and the results of transforms, until `close`.
+    - `memory`: Counts the bytes of step outputs and transform results, until `close`.
     """
 
     def __init__(
@@ -86,26 +86,26 @@ class GraphEvaluation:
         self._signatures = signatures
         self._memory = memory
         self._rows = next((inputs[each.name].shape[0] for each in graph.inputs if is_batch(each.shape)), 1)
-        """The number of rows in the request, for a step whose inputs are all constants."""
+        """The number of rows in the request. Steps whose inputs are all constants need it."""
         self._held: list[int] = []
         """The sizes that were counted, in bytes."""
         self._is_closed = False
         self._holding = Lock()
-        """A lock for the counting, because transforms of large tensors run in threads, which continue after the client
-        has left."""
+        """Protects the counting, because transforms of large tensors run in threads, which continue after the client
+        has disconnected."""
         self._outputs: dict[str, Mapping[str, Tensor]] = {}
-        """The outputs of each completed step, by its name."""
+        """The outputs of each completed step, by step name."""
         self._taken: dict[str, tuple[Tensor, ...]] = {}
-        """The inputs of each completed or prepared step, if they could be needed again."""
+        """The inputs of each completed or prepared step, if they might be needed again."""
         self._arrays: dict[int, Array] = {}
         """The computed transforms, by identity, because two outputs can share one."""
         self._users: dict[str, int] | None = None
         """For each step, the number of other steps that still wait for its outputs.
 
-        If it is None, the plan keeps all outputs."""
+        If it is None, all outputs are kept."""
 
     def hold(self, size: int) -> None:
-        """Count `size` bytes of this request.
+        """Count `size` bytes for this request.
 
         Raises GatewayError: RESOURCE_EXHAUSTED (overloaded), or CANCELLED after `close`, because the bytes would never
         be subtracted."""
@@ -129,7 +129,7 @@ class GraphEvaluation:
         """Run the steps of a plan.
 
         Raises:
-            GatewayError: the error of a step. The other steps are then cancelled.
+            GatewayError: the error of a step. All other steps are then cancelled.
         """
         if plan.users is not None:
             self._users = dict(plan.users)
@@ -149,7 +149,7 @@ class GraphEvaluation:
             self._drop_unused(step)
 
     def _drop_unused(self, step: GraphStep) -> None:
-        """Drop the outputs that only `step` still waited for."""
+        """Drop the outputs that no other step than `step` was still waiting for."""
         assert self._users is not None
         for name in step.waits_for:
             self._users[name] -= 1
@@ -185,8 +185,8 @@ class GraphEvaluation:
         return condition.holds(element.item() if isinstance(element, np.generic) else element)
 
     async def inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
-        """Return the inputs of a step; None if an input is missing. Raise GatewayError if a transform does not
-        match."""
+        """Return the inputs of a step; None if an input is missing. Raise GatewayError if a transform does not fit its
+        tensors."""
         known = self._taken.get(step.name)
         if known is not None:
             return known
@@ -223,8 +223,8 @@ class GraphEvaluation:
         )
 
     def _fitted(self, step: GraphStep, constant: ConstantTensor, spec: TensorSpec, rows: int) -> Tensor:
-        """Return a constant as the input `spec` of a step: in its datatype and, if only the input has rows, once for
-        each of `rows`."""
+        """Convert a constant to the datatype of the step input `spec`. If only the input has rows, repeat the constant
+        `rows` times."""
         array = constant.array
         if spec.datatype is not BYTES and array.dtype != spec.datatype.dtype:
             try:
@@ -239,7 +239,7 @@ class GraphEvaluation:
     def streamed(self, step: GraphStep, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
         """Return the values of one response in the stream of `step`.
 
-        All values must be outputs of `step`. Raise GatewayError if a value is missing or contradicts the model's
+        All `values` must be outputs of `step`. Raise GatewayError if one is missing or contradicts the model's
         metadata."""
         self._check_promised(step, response.outputs)
         self._outputs[step.name] = {each.name: each for each in response.outputs}
@@ -248,7 +248,7 @@ class GraphEvaluation:
         return found
 
     def _is_large(self, values: Iterable[Expression]) -> bool:
-        """Return True if computing these values would block the event loop for long."""
+        """Return True if computing these values would block the event loop for too long."""
         used = (self._referred(each) for value in values if isinstance(value, Transformed) for each in value.parts)
         return sum(len(each.data) for each in used if each is not None) > LARGE
 
@@ -266,7 +266,7 @@ class GraphEvaluation:
         return found
 
     def tensor(self, value: Expression, name: str) -> Tensor | None:
-        """Return a value as a tensor called `name`; None if it is missing."""
+        """Return a value as a tensor named `name`; None if it is missing."""
         if isinstance(value, First):
             return next((one for each in value.arguments if (one := self.tensor(each, name)) is not None), None)
         if isinstance(value, Reference):
@@ -314,9 +314,9 @@ class GraphEvaluation:
         ]
 
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
-        """Return a constant in the datatype of another argument.
+        """Return a constant, converted to the datatype of another argument.
 
-        If the transform is elementwise, it also has that argument's shape, otherwise its number of rows."""
+        It also gets that argument's shape if the transform is elementwise, otherwise its number of rows."""
         try:
             if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
                 array = cast(array, datatype_of(other.dtype), "the constant")
@@ -331,8 +331,8 @@ class GraphEvaluation:
             raise self._error(text, value) from error
 
     def _applied(self, value: Transformed, arrays: list[Array]) -> Array:
-        # This is also checked because signatures can be unknown, or outputs can contradict them. Bytes are counted
-        # before a result is created, because a tensor without elements can have any number of rows.
+        # Check the types again, because signatures can be unknown, or outputs can contradict them. Count bytes before
+        # creating a result, because a tensor without elements can have any number of rows.
         specs = [TensorSpec("", datatype_of(each.dtype), each.shape) for each in arrays]
         try:
             result = value.transform.spec(specs)
@@ -343,13 +343,13 @@ class GraphEvaluation:
             raise self._error(f"{value}: {error}", value) from error
 
     def _error(self, text: str, value: Expression) -> GatewayError:
-        """Return the error for a value that does not match: the client's fault if the value depends only on the
-        request."""
+        """Return the error for a value that does not match. The error is the client's fault if the value depends only
+        on the request."""
         from_steps = any(each.step for each in references(value))
         return (invalid_output if from_steps else invalid_input)(f"model {self.graph.name!r}: {text}")
 
     def chosen(self, value: First) -> Expression | None:
-        """Return the value that `first` selects; None if all are missing."""
+        """Return the value that `first` selects; None if all values are missing."""
         return next((each for each in value.arguments if self.array(each) is not None), None)
 
     def was_run(self, step: str) -> bool:
@@ -357,7 +357,7 @@ class GraphEvaluation:
         return step in self._outputs
 
     def is_taken(self, step: GraphStep) -> bool:
-        """Return True if a step runs. If a step has a condition, it must have been run before."""
+        """Return True if a step runs. For a step with a condition, this is known only after the plan has run."""
         return step.when is None or step.name in self._outputs
 
     def _referred(self, reference: Reference) -> Tensor | None:
@@ -379,4 +379,4 @@ class GraphEvaluation:
 
 
 _BYTES_ELEMENT = 8
-"""Size of a BYTES element's reference in an array, in bytes. The element itself is not copied."""
+"""Size of a reference to a BYTES element in an array, in bytes. The element itself is not copied."""

@@ -6,7 +6,7 @@
 | `$forward.temperature` | the output `temperature` of the step `forward` |
 | `[0.1, 0.2]`, `3`, `"text"` | a constant; `"$$x"` is the text `$x` |
 | `{sum: [$a.y, $b.y], weights: [1, 2]}` | a transform |
-| `{first: [$a.y, $b.y]}` | the first of these that there is: steps that are not taken have no outputs |
+| `{first: [$a.y, $b.y]}` | the first of these values that exists: steps that do not run have no outputs |
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,14 +24,16 @@ from gateway.core.types import MAX_RANK
 DEEPEST = 32
 """Maximum nesting depth of transforms, including transforms in named values."""
 MOST_VALUES = 1000
-"""Maximum number of values in one value after all names are expanded.
+"""Maximum number of values in one value, after all names are expanded.
 
-A name can refer to several values that refer to other names."""
+The limit is needed because a name can refer to several values, which in turn refer to other names.
+"""
 
 
 @frozen
 class Reference:
-    """A tensor of the request (`step` is empty), or an output of a step (its only output if `tensor` is empty)."""
+    """A reference to a tensor of the request (`step` is empty) or to an output of a step (its only output if `tensor`
+    is empty)."""
 
     step: str
     tensor: str
@@ -42,8 +44,8 @@ class Reference:
 
 @frozen
 class ConstantTensor:
-    """A tensor in the configuration. Its numbers take the datatype of the tensor that the constant replaces. If it has
-    one dimension less than that tensor, it applies to every row of the batch."""
+    """A tensor in the configuration. Its numbers get the datatype of the tensor for which the constant is used. If it
+    has one dimension less than that tensor, it applies to every row of the batch."""
 
     array: "np.ndarray[Any, Any]"
 
@@ -61,8 +63,8 @@ class ConstantTensor:
 class Transformed:
     """A transform of other values.
 
-    `name` is its name in YAML. `options` are its own options, as text. `place` leads from the model to it. `parts` are
-    the different tensors in it."""
+    `name` is the transform's name in YAML. `options` are its options, as text. `place` is the path from the model to
+    it. `parts` are the distinct tensors in it."""
 
     name: str
     transform: Transform
@@ -81,7 +83,7 @@ class Transformed:
 
 @frozen
 class First:
-    """The first existing value of a list. `place` and `parts` are the same as in Transformed."""
+    """The first value in a list that exists. For `place` and `parts`, see Transformed."""
 
     arguments: "tuple[Expression, ...]"
     place: tuple[str | int, ...] = ()
@@ -103,7 +105,7 @@ def _set_parts(value: Transformed | First) -> None:
 
 
 def references(expression: Expression) -> tuple[Reference, ...]:
-    """Return the different tensors in a value."""
+    """Return the distinct tensors in a value."""
     match expression:
         case Reference():
             return (expression,)
@@ -113,7 +115,7 @@ def references(expression: Expression) -> tuple[Reference, ...]:
 
 
 class Names:
-    """The names that expressions of one graph can use: `inputs`, `steps` that call a model, and `values` (YAML)."""
+    """The names that expressions in one graph can use: `inputs`, `steps` that call a model, and `values` (YAML)."""
 
     def __init__(self, inputs: Iterable[str], steps: Iterable[str], values: Mapping[str, object]) -> None:
         self._inputs = frozenset(inputs)
@@ -126,7 +128,8 @@ class Names:
         self.used_values: set[str] = set()
 
     def value(self, name: str, depth: int) -> Expression:
-        """Return the value `name` of `steps`, at nesting depth `depth`. Raise GraphError if it depends on itself."""
+        """Return the value called `name` under `steps`, at nesting depth `depth`. Raise GraphError if it depends on
+        itself."""
         if name not in self._read:
             if name in self._reading:
                 circle = " -> ".join([*self._reading[self._reading.index(name) :], name])
@@ -137,7 +140,7 @@ class Names:
         return self._read[name]
 
     def check_extent(self, value: Transformed | First) -> None:
-        """Raise GraphError if `value`, whose arguments were already checked, contains too many values."""
+        """Raise GraphError if `value` contains too many values. Its arguments must be checked already."""
         extents = [self._extents.get(id(each), (0, 1)) for each in value.arguments]
         depth, values = 1 + max(each for each, _ in extents), 1 + sum(each for _, each in extents)
         if depth > DEEPEST:
@@ -147,7 +150,7 @@ class Names:
         self._extents[id(value)] = depth, values
 
     def reference(self, text: str, place: tuple[str | int, ...], depth: int) -> Expression:
-        """Return the value of `$text`. Raise GraphError for an unknown name."""
+        """Return the value that `$text` refers to. Raise GraphError for an unknown name."""
         step, _, tensor = text.partition(".")
         if text in self._inputs:
             return Reference("", text)
@@ -165,10 +168,10 @@ class Names:
 
 
 def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 0) -> Expression:
-    """Return the value of `data`, which is at `place` in the YAML.
+    """Parse `data`, which is at `place` in the YAML, to a value.
 
     Raises:
-        GraphError: `data` is not a value; `place` leads to the error.
+        GraphError: `data` is not a valid value. The error's `place` is the path to the mistake.
     """
     if depth > DEEPEST:
         raise GraphError(f"more than {DEEPEST} nested values", *place)
@@ -245,7 +248,7 @@ def _array(data: object, place: tuple[str | int, ...]) -> "np.ndarray[Any, Any]"
 
 
 def _text(written: object) -> str:
-    """Return the text of a constant: `$x` for `$$x`."""
+    """Unescape the text of a constant: `$$x` becomes `$x`."""
     text = str(written)
     return text[1:] if text.startswith("$$") else text
 

@@ -1,7 +1,9 @@
-"""A model that the gateway makes from other models, with steps that call models and with values between the steps.
+"""Describes graphs: models that the gateway builds from other models, with steps that call models and values between
+the steps.
 
-The keys of `models:` in the configuration (GraphKeys) describe a graph. All checks that need no queries to models run
-first. They find unknown names, cycles, unused steps, and values that could be missing because a step is not run.
+The keys of `models:` in the configuration (GraphKeys) describe a graph. `make_graph` runs all checks that do not need
+queries to models. They find unknown names, cycles, unused steps, and values that could be missing because a step does
+not run.
 """
 
 import re
@@ -31,7 +33,7 @@ MOST_STEPS = 1000
 """Maximum number of steps in a graph."""
 
 STEPS_AT_ONCE = 16
-"""Default of the maximum number of steps of one request that run in parallel."""
+"""Default maximum number of steps of one request that run in parallel."""
 
 
 Scalar: TypeAlias = bool | int | float | str
@@ -39,70 +41,71 @@ Scalar: TypeAlias = bool | int | float | str
 
 @frozen
 class WhenKeys:
-    """The condition of a step: a comparison of a request parameter, or of a value. A missing value fails every
-    comparison except `differs`."""
+    """The condition of a step, which compares a request parameter or a value. A missing value fails every comparison
+    except `differs`."""
 
     parameter: str | None = None
-    """The name of a parameter of the request."""
+    """The name of a request parameter."""
     value: object = None
-    """A value with one element, such as `$detector.score`, instead of `parameter`."""
+    """A value with one element, such as `$detector.score`; replaces `parameter`."""
     equals: Scalar | None = None
     """The step runs if the parameter or value is equal to this."""
     differs: Scalar | None = None
     """The step runs if the parameter or value differs from this, or is missing."""
     above: float | None = None
-    """The step runs if the parameter or value is a number above this."""
+    """The step runs if the parameter or value is a number above this one."""
     below: float | None = None
-    """The step runs if the parameter or value is a number below this."""
+    """The step runs if the parameter or value is a number below this one."""
 
 
 @frozen
 class StepKeys:
-    """A model call."""
+    """A step that calls a model."""
 
     model: str
-    """The model, by the name that clients use. The call takes a route without conditions on listeners, protocols and
+    """Name of the model, as clients use it. The call uses the routes without conditions on listeners, protocols and
     paths."""
     version: str = ""
-    """The model's version. By default, the request names no version."""
+    """Version of the model. By default, the call does not specify a version."""
     inputs: Mapping[str, object] = field(default_factory=dict)
-    """`{INPUT: VALUE}`: the value of each of the model's inputs, such as `$theta`, `$forward.temperature`, a constant
-    or a transform."""
+    """`{INPUT: VALUE}`: the value of each model input, such as `$theta`, `$forward.temperature`, a constant or a
+    transform."""
     parameters: Mapping[str, Scalar] = field(default_factory=dict)
     """Parameters of the call."""
     when: WhenKeys | None = None
     """The step runs only if this condition holds. A step never runs if one of its inputs comes from a step that does
     not run."""
     fallback: tuple[str, ...] = ()
-    """Models that the gateway calls in order if the previous model does not exist, is not ready, is overloaded or is
-    unreachable. After a call that might have run (it failed, or had no response), it calls the next model only if the
-    route's backends are `safe`."""
+    """Models to call instead, in this order, if the previous model does not exist, is not ready, is overloaded or is
+    unreachable. If the previous call might have run (it failed, or got no response), the gateway calls the next model
+    only if the route's backends are `safe`."""
 
 
 @frozen
 class GraphKeys:
-    """A model that the gateway makes from other models."""
+    """A model that the gateway builds from other models."""
 
     outputs: Mapping[str, object]
     """`{OUTPUT: VALUE}`: the value of each output, in order."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """`{INPUT: DATATYPE SHAPE}`, in order, such as `{theta: "FP64 [-1, 2]"}`. A first -1 before others is the batch."""
+    """`{INPUT: DATATYPE SHAPE}`, in order, such as `{theta: "FP64 [-1, 2]"}`. A first -1 before other dimensions is the
+    batch dimension."""
     steps: Mapping[str, StepKeys | object] = field(default_factory=dict)
-    """The steps, by name, in any order. A step is a model call or a value. Steps that do not depend on each other run
-    in parallel."""
+    """Steps by name, in any order. A step is a model call or a value. Steps that do not depend on each other run in
+    parallel."""
     description: str = ""
     """Description of the model in its metadata."""
     steps_at_once: int = STEPS_AT_ONCE
     """Maximum number of steps of one request that run in parallel."""
     derivatives: Derivatives | None = None
-    """Finite differences for the derivatives that the chain rule does not give. For ApplyHessian they are differences
-    of the graph's gradients, if it has gradients, otherwise of its values. By default, these derivatives are not
-    available."""
+    """Finite differences for derivatives that the chain rule cannot compute. For ApplyHessian, the gateway uses
+    differences of the graph's gradients if it has gradients, otherwise differences of its values. By default, these
+    derivatives are not available."""
 
 
 @frozen
 class Condition:
-    """The condition of a step, which compares a `parameter` of the request, or a `value` (one element), with `to`."""
+    """The condition of a step: compares a request `parameter`, or a `value` with one element, with `to`."""
 
     parameter: str
     value: Expression | None
@@ -132,13 +135,12 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @frozen
 class GraphStep:
-    """One model call of a graph, routed like a client's request.
+    """One model call in a graph, routed like a client request.
 
     - `model`, `version`: The names that a client would use.
-    - `inputs`: The value of each of the model's inputs, by name.
+    - `inputs`: The value of each model input, by name.
     - `parameters`: The parameters of the call.
-    - `when`: The step runs if this condition holds and all of its inputs exist. If it is None, the step runs if its
-      inputs exist.
+    - `when`: The condition, or None. The step runs if the condition holds and all of its inputs exist.
     - `fallback`: Models to call in order if the previous model cannot respond.
     """
 
@@ -150,9 +152,9 @@ class GraphStep:
     when: Condition | None = None
     fallback: tuple[str, ...] = ()
     needs: tuple[Reference, ...] = field(init=False)
-    """The different tensors in its inputs and its condition."""
+    """The distinct tensors in its inputs and its condition."""
     waits_for: frozenset[str] = field(init=False)
-    """The steps that have these tensors as outputs."""
+    """The steps whose outputs these tensors are."""
     has_transforms: bool = field(init=False)
     has_constants: bool = field(init=False)
 
@@ -175,9 +177,9 @@ class GraphStep:
 
 @frozen
 class Graph:
-    """A model that calls other models, with steps, which call models, and values between the steps.
+    """A model that calls other models in steps, with values between the steps.
 
-    `steps` are in an order in which each step comes after the steps that it needs. `keys` is its configuration."""
+    In `steps`, each step comes after the steps on which it depends. `keys` is the graph's configuration."""
 
     name: str
     keys: GraphKeys
@@ -196,7 +198,7 @@ class Graph:
         return {name: step for name, step in self.steps.items() if name in wanted}
 
     def waits_for(self, steps: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the steps that each of `steps` needs, by name."""
+        """Return, by step name, the steps on which each of `steps` depends."""
         return {name: self.steps[name].waits_for for name in steps}
 
 
@@ -204,10 +206,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 def make_graph(name: str, keys: GraphKeys) -> Graph:
-    """Return the graph `name` with these keys.
+    """Return the graph `name` that these keys describe.
 
     Raises:
-        GraphError: the configuration is wrong. The error's `place` leads to the mistake.
+        GraphError: the configuration is invalid. The error's `place` is the path to the mistake.
     """
     inputs = tuple(_spec(each, text) for each, text in keys.inputs.items())
     if len(keys.steps) > MOST_STEPS:
@@ -262,7 +264,7 @@ def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Co
 
 
 def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
-    """Return the steps in an order in which each step comes after the steps that it needs.
+    """Sort the steps: each step comes after the steps on which it depends.
 
     Raise GraphError for a cycle."""
     waits_for = {name: set(step.waits_for) for name, step in steps.items()}
@@ -272,7 +274,7 @@ def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
             waiting.setdefault(other, []).append(name)
     ready = [name for name, others in waits_for.items() if not others]
     ordered: dict[str, GraphStep] = {}
-    for name in ready:  # this grows during the loop
+    for name in ready:  # grows during the loop
         ordered[name] = steps[name]
         for other in waiting.get(name, ()):
             waits_for[other].discard(name)
@@ -311,7 +313,7 @@ def _check_used(graph: Graph, steps: Mapping[str, object], used_values: set[str]
 
 
 def _check_exist(graph: Graph) -> None:
-    """Raise GraphError if an output could be missing because a step that it needs is conditional."""
+    """Raise GraphError if an output could be missing because it depends on a conditional step."""
     certain = _certain(graph, set())
     choices = [[_certain(graph, {each}) for each in choice] for choice in _choices(graph, certain)]
     for name, value in graph.outputs.items():
@@ -323,7 +325,7 @@ def _check_exist(graph: Graph) -> None:
 
 
 def _certain(graph: Graph, taken: set[str]) -> set[str]:
-    """Return the steps that always run, if the steps `taken` run."""
+    """Return the steps that always run if the steps in `taken` run."""
     certain = {"", *taken}
     for name, step in graph.steps.items():
         if step.when is None and _has_inputs(step, certain):
@@ -332,8 +334,8 @@ def _certain(graph: Graph, taken: set[str]) -> set[str]:
 
 
 def _choices(graph: Graph, certain: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of steps of which always exactly one runs, because the same tensor or parameter either equals a value
-    or differs from it."""
+    """Yield pairs of steps of which exactly one always runs: one if a tensor or parameter equals a value, the other if
+    it differs."""
     seen: dict[object, tuple[str, str]] = {}
     for name, step in graph.steps.items():
         when = step.when

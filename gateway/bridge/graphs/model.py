@@ -1,7 +1,7 @@
-"""GraphModel handles requests for a model that is a graph, as a backend does.
+"""GraphModel handles requests for a graph, like a backend. `assembly.graphs` creates it.
 
-The gateway itself sends the requests of its steps (`calls`). They take routes like client requests, with the
-permissions of the graph and not of its client. The steps have the client's deadline, and end when the client leaves.
+The gateway itself sends the requests of the steps (`calls`). They take routes like client requests, but with the
+graph's permissions instead of the client's. The steps have the client's deadline, and end when the client disconnects.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -42,11 +42,11 @@ GRAPH_TRAITS = Traits(
 )
 
 MemoryOf = Callable[[str], MemoryCounter]
-"""Returns the counter for the memory that requests from a client address (`host:port`) take."""
+"""Returns the counter for the memory that requests from a client address (`host:port`) use."""
 
 
 class GraphModel:
-    """Handles requests for one graph."""
+    """Handles the requests for one graph."""
 
     def __init__(self, graph: Graph, calls: StepCalls, memory_of: MemoryOf, clock: Callable[[], float]) -> None:
         self.graph = graph
@@ -55,16 +55,15 @@ class GraphModel:
         self._memory_of = memory_of
         self._specs = {each.name: each for each in graph.inputs}
         self._parameters = {step.when.parameter for step in graph.steps.values() if step.when is not None} - {""}
-        """The request parameters that conditions of steps compare."""
+        """The request parameters that step conditions use."""
         self._whole = self._plan(graph.outputs)
 
     async def __call__(self, request: Request) -> Answer:
-        """Return the answer to a request for the graph, or for the server that the graph acts as.
+        """Return the response to a request for the graph, or for the server that the graph represents.
 
         Raises:
-            GatewayError: the error of a step, with the step's name; INVALID_ARGUMENT for inputs that the graph does not
-                have, or in other datatypes and shapes; FAILED_PRECONDITION if tensors of the steps' models do not
-                match.
+            GatewayError: the error of a step, with the step's name; INVALID_ARGUMENT for unknown inputs, or inputs with
+                wrong datatypes or shapes; FAILED_PRECONDITION if tensors of the steps' models do not match.
         """
         request = self.calls.begun(request)
         match request.operation:
@@ -107,12 +106,12 @@ class GraphModel:
             sweep.close()
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses of the last step with the requested outputs.
+        """Stream the responses of the last step, as the requested outputs.
 
-        This requires that they are all outputs of the last step.
+        All requested outputs must be outputs of the last step.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if an output has another source; the error of a step, which it names.
+            GatewayError: UNIMPLEMENTED if an output comes from another step; the error of a step, with the step's name.
         """
         request = self.calls.begun(request)
         inputs, values = self._inputs(request), self._wanted(request)
@@ -126,7 +125,7 @@ class GraphModel:
             assert given is not None, "an output that is needed is not missing"
             async with aclosing(self.calls.stream(request, step, given)) as responses:
                 async for response in responses:
-                    # Triton ends a stream with a response without outputs, if the client requested that.
+                    # Triton ends a stream with a response without outputs if the client requests that.
                     outputs = sweep.streamed(step, response, values) if response.outputs else ()
                     yield Response(outputs, self.graph.name)
 
@@ -143,7 +142,7 @@ class GraphModel:
         return {each.name: self.graph.outputs[each.name] for each in request.outputs}
 
     def _inputs(self, request: Request) -> Mapping[str, Tensor]:
-        """Return the tensors of a request, by name. Raise GatewayError if they differ from the graph's inputs."""
+        """Return the tensors of a request, by name. Raise GatewayError if they do not match the graph's inputs."""
         given = {each.name: each for each in request.inputs}
         rows = -1
         for name, spec in self._specs.items():
@@ -169,7 +168,7 @@ class GraphModel:
         return given
 
     def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> GraphEvaluation:
-        """Return a GraphEvaluation. The caller must close it."""
+        """Return a new GraphEvaluation. The caller must close it."""
         call, memory = partial(self.calls.call, request), self._memory_of(request.peer)
         return GraphEvaluation(self.graph, inputs, request.parameters, call, types.signatures, memory)
 
@@ -200,9 +199,9 @@ class GraphModel:
         return Response((make_tensor(COMPANION_OUTPUT, found),), self.graph.name)
 
     def _differentiated(self, given: Mapping[str, Tensor], name: str, types: Types) -> str:
-        """Return the name of the output or input at the position in the index tensor `name`.
+        """Return the name of the output or input at the position that the index tensor `name` contains.
 
-        Raise GatewayError if that tensor has no floats, and DecodeError if it does not exist."""
+        Raise GatewayError if that output or input is not a float tensor, and DecodeError if it does not exist."""
         if name == "out_wrt":
             role, specs = "output", {each: types.of(value) for each, value in self.graph.outputs.items()}
         else:
@@ -214,14 +213,14 @@ class GraphModel:
         return found
 
     def _rows(self, given: Mapping[str, Tensor]) -> int | None:
-        """Return the number of batch rows; None if the graph has no batch."""
+        """Return the number of rows in the batch; None if the graph has no batch dimension."""
         return next((given[each.name].shape[0] for each in self.graph.inputs if is_batch(each.shape)), None)
 
     def _vector(
         self, given: Mapping[str, Tensor], name: str, rows: int | None, of: TensorSpec | Tensor
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """Return the vector `name`, which has the length of a tensor of the type `of`, or an empty vector if it is
-        missing. Raise GatewayError if it has another length."""
+        """Return the vector `name`, or an empty vector if it is missing. Raise GatewayError if its length differs from
+        the length of a tensor of the type `of`."""
         if name not in given:
             return np.zeros(0)
         tensor = given[name]
@@ -238,7 +237,8 @@ class GraphModel:
         return tensor.array.astype(np.float64, copy=False)
 
     async def _is_ready(self, request: Request) -> bool:
-        """Return True if the models of all steps are ready. If a step has fallbacks, one ready model is sufficient."""
+        """Return True if the models of all steps are ready. For a step with fallbacks, one ready model is
+        sufficient."""
         unready: list[str] = []
 
         async def ask(name: str) -> None:

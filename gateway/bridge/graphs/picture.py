@@ -1,7 +1,7 @@
-"""Pictures of a graph: as text, as DOT (Graphviz) and as SVG.
+"""Draws pictures of a graph as text, DOT (Graphviz) and SVG, for the console and `gateway graph`.
 
 All three show the same Picture: boxes for the graph's inputs, steps and outputs, in columns from left to right, and an
-arrow for each tensor from one box to another. A box is to the right of all boxes on which it depends.
+arrow for each tensor between two boxes. A box is to the right of all boxes on which it depends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ Kind = Literal["input", "step", "output"]
 
 @frozen
 class Box:
-    """An input, a step or an output.
+    """A box for an input, a step or an output.
 
-    `about` is the model of a step. For other boxes, it is the value or, if it is known, the type."""
+    `about` is a step's model. For other boxes, it is the value or, if known, the type."""
 
     name: str
     kind: Kind
@@ -35,10 +35,10 @@ class Box:
 
 @frozen
 class Arrow:
-    """A tensor between two boxes, by their names in `Picture.boxes`.
+    """A tensor that passes from the box `start` to the box `end` (names in `Picture.boxes`).
 
     `tensor` is its name at the source and, if signatures are available, its datatype and shape. `into` is the input
-    that it becomes or is part of. `by` are the transforms on its way."""
+    that it becomes, or becomes part of. `by` are the transforms in between."""
 
     start: str
     end: str
@@ -48,14 +48,14 @@ class Arrow:
 
     @property
     def label(self) -> str:
-        """Return the text at the arrow."""
+        """Return the arrow's label."""
         through = f" {self.by}" if self.by else ""
         return f"{self.tensor}{through} → {self.into}" if self.into else f"{self.tensor}{through}"
 
 
 @frozen
 class Picture:
-    """The boxes by identifier, in the order of their columns, and the arrows between them."""
+    """Boxes by identifier, in column order, and the arrows between them."""
 
     title: str
     boxes: Mapping[str, Box]
@@ -63,7 +63,7 @@ class Picture:
 
 
 def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> Picture:
-    """Return the picture of `graph`. If `signatures` has all steps, the picture includes the tensor types."""
+    """Return the picture of `graph`. If `signatures` contains all steps, the picture includes tensor types."""
     types = None if signatures is None else Types(graph, signatures)
     columns = _columns(graph)
     boxes = {f"in:{each.name}": Box(each.name, "input", _type(each), 0) for each in graph.inputs}
@@ -86,9 +86,9 @@ def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> 
 
 
 def _columns(graph: Graph) -> dict[str, int]:
-    """Return the column of each step, which follows the column of the last step that it needs.
+    """Return the column of each step: the one after the last column on which the step depends.
 
-    Steps in one column run in parallel."""
+    Steps in the same column run in parallel."""
     columns: dict[str, int] = {}
     for name, step in graph.steps.items():
         columns[name] = 1 + max((columns[each.step] for each in step.needs if each.step), default=0)
@@ -142,7 +142,7 @@ def _tensor(reference: Reference, types: Types | None) -> str:
 
 
 def as_text(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> Iterator[str]:
-    """Yield the lines of a text for users: the steps in their order. Steps with the same number run in parallel."""
+    """Yield the lines of a text description: the steps in order. Steps with the same number run in parallel."""
     whole = picture(graph, signatures)
     yield f"{graph.name}{f': {graph.description}' if graph.description else ''}"
     yield "inputs"
@@ -183,7 +183,7 @@ def as_dot(whole: Picture) -> Iterator[str]:
 
 
 def box_lines(box: Box) -> Iterator[str]:
-    """Yield the lines of text in a box, its name first."""
+    """Yield the lines of text in a box, starting with its name."""
     yield box.name
     yield box.about
     if box.conditions:
@@ -201,10 +201,10 @@ def _quoted(text: str) -> str:
 
 
 WIDTH, _LINE, _GAP_X, _GAP_Y, _MARGIN = 190, 16, 170, 26, 14
-"""The sizes of the SVG in pixels: a box's width, the height of a line of text, the gaps between columns and between
-boxes, and the margin."""
+"""Sizes in the SVG, in pixels: box width, height of a line of text, gap between columns, gap between boxes, and
+margin."""
 _MOST_LETTERS = 28
-"""Maximum number of letters of a line in a box. A longer text is truncated there, but complete in the title."""
+"""Maximum number of characters per line in a box. Longer text is truncated there, but complete in the tooltip."""
 
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #1b1f24 }
@@ -222,7 +222,7 @@ path { fill: none; stroke: #59636e }
 
 
 def as_svg(whole: Picture) -> str:
-    """Return the picture as one SVG document, for light and dark pages."""
+    """Return the picture as an SVG document that suits light and dark pages."""
     layout = PictureLayout(whole)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width} {layout.height}" width="{layout.width}" '
@@ -237,15 +237,15 @@ def as_svg(whole: Picture) -> str:
 
 
 class PictureLayout:
-    """The positions of all boxes and arrows. An arrow over several columns has a lane in each column between, below
-    their boxes."""
+    """The positions of all boxes and arrows. An arrow that crosses columns has a lane in each of them, below the
+    boxes."""
 
     def __init__(self, whole: Picture) -> None:
         self._arrows = whole.arrows
         self._columns = {key: box.column for key, box in whole.boxes.items()}
         self._below: dict[int, int] = {}
         self.places: dict[str, tuple[int, int, int]] = {}
-        """The left and upper edge of each box, and its height."""
+        """For each box: its left edge, upper edge and height."""
         for key, box in whole.boxes.items():
             tall = _LINE * len(list(box_lines(box))) + 12
             self.places[key] = self._left(box.column), self._free(box.column, tall), tall
@@ -263,21 +263,21 @@ class PictureLayout:
         return _MARGIN + column * (WIDTH + _GAP_X)
 
     def _free(self, column: int, tall: int) -> int:
-        """Reserve the next free space in a column, and return its upper edge."""
+        """Reserve the next free space in a column. Return its upper edge."""
         top = self._below.get(column, _MARGIN)
         self._below[column] = top + tall + _GAP_Y
         return top
 
     def _end(self, key: str, *, leaves: bool) -> int:
-        """Return the height at which the next arrow leaves or reaches a box. The arrows are spread over its side."""
+        """Return the height at which the next arrow leaves or reaches a box. Arrows are spread over the box's side."""
         _, y, tall = self.places[key]
         count = sum((each.start if leaves else each.end) == key for each in self._arrows)
         at = self._beside[key, leaves] = self._beside.get((key, leaves), 0) + 1
         return y + tall * at // (count + 1)
 
     def points(self, at: int) -> list[tuple[int, int]]:
-        """Return the points of arrow number `at`: its start, its way past the columns in between (left and right), and
-        its end."""
+        """Return the points of arrow number `at`: its start, the left and right edge of each column that it crosses,
+        and its end."""
         arrow, (begin, end) = self._arrows[at], self._ends[at]
         first, last = self._columns[arrow.start], self._columns[arrow.end]
         points = [(self._left(first) + WIDTH, begin)]
@@ -293,7 +293,7 @@ def _svg_arrow(arrow: Arrow, points: list[tuple[int, int]]) -> str:
         bend = (x + to_x) // 2
         line += f" C{bend} {y} {bend} {to_y} {to_x} {to_y}"
     title = f"<title>{escape(arrow.label)}</title>"
-    # If the arrow has a lane, the label is in the first lane, where no other line crosses it.
+    # If the arrow has lanes, put the label in the first lane, where no other line crosses it.
     (x, y), (to_x, to_y) = points[1:3] if len(points) > 2 else points
     place = f'x="{(x + to_x) // 2}" y="{(y + to_y) // 2 - 4}" text-anchor="middle"'
     text = f'<text class="small" {place}>{escape(_cut(arrow.label))}{title}</text>'

@@ -1,4 +1,4 @@
-"""Runs tasks that depend on each other, with the maximum possible parallelism."""
+"""Runs tasks that depend on each other, in parallel as far as possible."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Set
@@ -10,10 +10,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Order(Generic[K]):
-    """The order of tasks by key.
+    """The order of tasks, which are identified by keys.
 
-    `waits_for` has the keys that each task depends on. Keys that are not in `waits_for` count as done. There must be no
-    cycles."""
+    `waits_for` maps each task to the keys on which it depends. Keys that are not in `waits_for` count as done. There
+    must be no cycles."""
 
     def __init__(self, waits_for: Mapping[K, Set[K]]) -> None:
         self._missing = {name: len(others & waits_for.keys()) for name, others in waits_for.items()}
@@ -26,7 +26,7 @@ class Order(Generic[K]):
         self._chain = self._only_order()
 
     def _only_order(self) -> tuple[K, ...] | None:
-        """Return the keys in their only possible order, or None if two tasks can run in parallel."""
+        """Return the keys in the only possible order, or None if two tasks can run in parallel."""
         missing, ready, found = dict(self._missing), list(self._first), []
         while len(ready) == 1:
             [name] = ready
@@ -35,7 +35,7 @@ class Order(Generic[K]):
         return None if ready else tuple(found)
 
     def _freed(self, done: K, missing: dict[K, int]) -> list[K]:
-        """Return the keys whose last dependency was `done`."""
+        """Return the keys whose last unfinished dependency was `done`."""
         found = []
         for name in self._waiting.get(done, ()):
             missing[name] -= 1
@@ -46,9 +46,9 @@ class Order(Generic[K]):
     async def run(self, work: Callable[[K], Awaitable[None]], most: int) -> None:
         """Run `work` for each key, at most `most` in parallel.
 
-        If a task fails, cancel all running tasks and then raise the first error. The same happens if the caller is
-        cancelled."""
-        if self._chain is not None:  # a chain needs no tasks
+        If a task fails, cancel all running tasks, then raise the first error. If the caller is cancelled, also cancel
+        them."""
+        if self._chain is not None:  # a chain runs without tasks
             for name in self._chain:
                 await work(name)
             return
@@ -62,7 +62,7 @@ class Order(Generic[K]):
                     running[waits.spawn(_run(work, name))] = name
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 ended = [running.pop(each) for each in done]
-                # All exceptions are retrieved, so asyncio does not report one as never retrieved.
+                # Retrieve all exceptions, so asyncio does not log one as never retrieved.
                 errors = [error for each in done if (error := each.exception()) is not None]
                 if errors:
                     raise errors[0]
@@ -74,7 +74,7 @@ class Order(Generic[K]):
 
 
 async def run_at_once(keys: Mapping[K, object], work: Callable[[K], Awaitable[None]], most: int) -> None:
-    """Run `work` for each of `keys`, which do not depend on each other, as `Order.run` does."""
+    """Run `work` for each of `keys`, which do not depend on each other. See `Order.run`."""
     await Order(dict.fromkeys(keys, frozenset[K]())).run(work, most)
 
 
@@ -83,7 +83,7 @@ async def _run(work: Callable[[K], Awaitable[None]], name: K) -> None:
 
 
 async def _cancelled(running: Mapping["asyncio.Task[None]", object]) -> None:
-    """Cancel the running tasks and wait until they have ended. Their errors come too late to be reported."""
+    """Cancel the running tasks and wait until they have ended. Ignore their errors, which come too late."""
     for task in running:
         task.cancel()
     if running:

@@ -1,5 +1,5 @@
-"""The model signatures for a graph's steps. The queries take the same path as the step calls, and their results are
-stored for some time."""
+"""Queries the model signatures for a graph's steps, and stores them for some time. The queries take the same path as
+the step calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -22,45 +22,47 @@ from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Request, Signature
 
 OPERATIONS = "operations"
-"""The part of a model's metadata that has its operations, which only derivatives need."""
+"""The part of a model's metadata that contains its operations, which only derivatives need."""
 
 SECONDS_UNSURE = 1.0
-"""Seconds for which a mismatch of tensors, or a failed query of a model, is stored.
+"""How long a tensor mismatch, or a failed query about a model, is stored, in seconds.
 
-In this time, the model's own call reports the cause."""
+During this time, the call to the model itself reports the cause.
+"""
 
 Outcome: TypeAlias = Types | GatewayError
 Ask: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
-"""Queries the models of all steps, in a request."""
+"""Queries the models of all steps, as part of a request."""
 
 
 class StepSignatures:
-    """Returns the types of one graph.
+    """Provides the types of one graph.
 
-    Stored types are queried again after SECONDS_KEPT, or after `forget`. Requests that arrive during the queries wait
-    for the same responses. The queries continue if the first request is cancelled."""
+    Types are queried again after SECONDS_KEPT, or after `forget`. Requests that arrive during the queries wait for the
+    same responses. The queries continue even if the first request is cancelled."""
 
     def __init__(self, graph: Graph, calls: StepCalls, clock: Callable[[], float]) -> None:
         self._graph = graph
         self._calls = calls
         self._clock = clock
         self._until = 0.0
-        """The end of the storage time; 0 before the first query, and after `forget`."""
+        """When the stored types expire; 0 before the first query and after `forget`."""
         self._kept: Outcome = Types(graph, {})
         self._claimed_until = 0.0
         self._claimed: Mapping[str, Signature] = {}
-        """The signatures with operations."""
+        """The signatures, including operations."""
         self._asking: dict[Ask, asyncio.Task[None]] = {}
         """The queries in progress."""
 
     def forget(self) -> None:
-        """Query the types again because a server has recovered and might have other models."""
+        """Query the types again before the next call, because a server has recovered and might have different
+        models."""
         self._until = self._claimed_until = 0.0
         self._asking.clear()
 
     def doubt(self) -> None:
-        """Query the signatures again at the next call, at most once in SECONDS_UNSURE, because a step's model has
-        refused its inputs, or has returned other tensors than its signature declares."""
+        """Query the signatures again before the next call (at most once in SECONDS_UNSURE), because a step's model has
+        rejected its inputs, or its outputs contradict the signature."""
         now = self._clock()
         if self._until - now <= SECONDS_KEPT - SECONDS_UNSURE:
             self._until = min(self._until, now)
@@ -68,15 +70,15 @@ class StepSignatures:
     async def types(self, request: Request) -> Types:
         """Return the types for a call of the graph.
 
-        The queries belong to `request`. The result leaves out models that cannot be queried, because their own calls
-        report the cause.
+        The queries belong to `request`. The result omits models that cannot be queried, because their own calls report
+        the cause.
 
         Raises:
-            GatewayError: FAILED_PRECONDITION if a tensor does not match its place.
+            GatewayError: FAILED_PRECONDITION if a tensor does not match the input that it is used for.
         """
         if self._clock() >= self._until:
             if self._until:
-                # Parallel requests continue with the stored types, and make no queries of their own.
+                # Parallel requests continue with the stored types, without queries of their own.
                 self._until = self._clock() + SECONDS_UNSURE
             await self._asked_for_all(self._ask_for_tensors, request)
         if isinstance(self._kept, GatewayError):
@@ -84,13 +86,13 @@ class StepSignatures:
         return self._kept
 
     async def _asked_for_all(self, ask: Ask, request: Request) -> None:
-        """Make the query, for all requests that arrive during it.
+        """Run the queries once for all requests that arrive in the meantime.
 
-        Raises the errors of the query, or GatewayError (DEADLINE_EXCEEDED) if the deadline of this request has passed.
-        """
+        Raises the errors of the queries, or GatewayError (DEADLINE_EXCEEDED) if the deadline of this request has
+        passed."""
         asking = self._asking.get(ask)
         if asking is None:
-            # Other requests wait for the responses after the end of this request.
+            # Other requests might still wait for the responses after this request has ended.
             question = replace_struct(request, deadline=None, record=UNRECORDED, span=None)
             asking = self._asking[ask] = spawn(ask(question))
             asking.add_done_callback(partial(self._were_asked, ask))
@@ -129,7 +131,7 @@ class StepSignatures:
         await self._of_all(ask)
         is_current = self._is_current(self._ask_for_tensors, asyncio.current_task())
         if self._until and not is_current:
-            return  # newer responses are stored
+            return  # newer responses are already stored
         types = Types(self._graph, found)
         try:
             self.check(types)
@@ -141,10 +143,10 @@ class StepSignatures:
             self._until = self._clock() + (SECONDS_UNSURE if unsure else SECONDS_KEPT)
 
     async def described(self, request: Request) -> Types:
-        """Return the types with the operations of all models.
+        """Return the types, including the operations of all models.
 
         Raises:
-            GatewayError: the error of a step's model that cannot be queried; FAILED_PRECONDITION like `types`.
+            GatewayError: the error of a step's model that cannot be queried, or FAILED_PRECONDITION as in `types`.
         """
         if self._clock() >= self._claimed_until:
             await self._asked_for_all(self._ask_for_operations, request)
@@ -182,7 +184,8 @@ class StepSignatures:
             raise
 
     async def _of_step(self, request: Request, step: GraphStep, part: str) -> Signature:
-        """Return a part of the metadata of a step's model, or of its first fallback that can be queried."""
+        """Return a part of the metadata of a step's model or, if it cannot be queried, of its first fallback that
+        can."""
         models = (step.model, *step.fallback)
         for at, model in enumerate(models):
             try:
@@ -196,7 +199,7 @@ class StepSignatures:
         raise AssertionError("a step has one model at least")
 
     def check(self, types: Types) -> None:
-        """Raise GatewayError (FAILED_PRECONDITION) if a tensor does not match its place."""
+        """Raise GatewayError (FAILED_PRECONDITION) if a tensor does not match the input that it is used for."""
         try:
             types.check()
         except GraphError as error:
@@ -211,6 +214,6 @@ class StepSignatures:
 
 
 def misfit(graph: Graph, error: GraphError) -> GatewayError:
-    """Return the error for a client, with the place in the graph that `error` is about."""
+    """Return the error for the client, including the position in the graph to which `error` refers."""
     place = ".".join(map(str, error.place))
     return refusal(Reason.FAILED_PRECONDITION, f"model {graph.name!r}: {place}: {error.message}")

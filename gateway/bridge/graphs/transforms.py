@@ -2,9 +2,9 @@
 
     {sum: [$prior.log, $likelihood.log]}      {slice: $image.boxes, axis: 1, from: 0, to: 4}
 
-A transform takes one tensor or a list, and options. All transforms with a derivative are linear. Their Jacobian,
-applied to tangents, is the function itself, and `pull` is its transpose. `{first: [...]}` is not a function of tensors;
-it is in `expressions`.
+A transform takes one tensor or a list of tensors, and options. All transforms with a derivative are linear, so their
+Jacobian, applied to tangents, is the function itself, and `pull` is its transpose. `{first: [...]}` is not a function
+of tensors; `expressions` handles it.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,8 @@ Array: TypeAlias = NDArray[Any]
 
 
 class GraphError(ValueError):
-    """A mistake in the description of a graph. `place` leads from the model to the value that `message` is about."""
+    """A mistake in the description of a graph. `place` is the path from the model to the value that `message` is
+    about."""
 
     def __init__(self, message: str, *place: str | int) -> None:
         super().__init__(message)
@@ -33,27 +34,27 @@ class GraphError(ValueError):
 
     @property
     def in_its_step(self) -> str:
-        """Return the text with the name of the step, for messages that do not show the position."""
+        """Return the message with the name of the step, for errors that do not show the position."""
         return f"step {self.place[1]!r}: {self.message}" if self.place[:1] == ("steps",) else self.message
 
 
 class Transform(ABC):
-    """A pure function of tensors between the steps of a graph, with its options.
+    """A pure function of tensors, applied between the steps of a graph, with its options.
 
-    `takes` is the number of tensors, or None for a list of one or more."""
+    `takes` is the number of tensors that it takes; None means a list of one or more."""
 
     takes: ClassVar[int | None] = None
     has_derivative: ClassVar[bool] = True
     is_elementwise: ClassVar[bool] = False
-    """True if each element of the result depends only on the same element of the tensors. `pull` then needs no arrays
-    and takes vectors in any shape."""
+    """True if each element of the result depends only on the corresponding elements of the tensors. `pull` then needs
+    no arrays and accepts vectors of any shape."""
 
     @abstractmethod
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
-        """Return the result's datatype and shape, where -1 is a dimension that depends on the values.
+        """Return the result's datatype and shape, in which -1 is a dimension that depends on the values.
 
         Raises:
-            GraphError: the transform has no result for tensors of these datatypes and shapes.
+            GraphError: the transform is not defined for tensors of these datatypes and shapes.
         """
 
     @abstractmethod
@@ -61,23 +62,23 @@ class Transform(ABC):
         """Return the result for arrays whose datatypes and shapes `spec` accepts.
 
         Raises:
-            GraphError, DecodeError: a number is out of the range of the result's datatype.
+            GraphError, DecodeError: a number exceeds the range of the result's datatype.
         """
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
-        """Return, for each of `arrays`, the product of `sens` (of the result's shape) with the Jacobian, in the array's
-        shape."""
+        """For each of `arrays`, return the product of `sens`, which has the result's shape, with the Jacobian, in the
+        array's shape."""
         raise NotImplementedError
 
     def push(self, tangents: Sequence[Array]) -> Array:
         """Return the product of the Jacobian with `tangents`, which have the tensors' shapes.
 
-        The function is linear, so this is the function itself."""
+        Transforms are linear, so this is the function itself."""
         return self.apply(tangents)
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
-        """Return True if each batch row depends only on the same row of the inputs, so derivatives can be computed row
-        by row."""
+        """Return True if each row of the result depends only on the same row of the inputs, so derivatives can be
+        computed row by row."""
         return True
 
 
@@ -112,9 +113,9 @@ def _common(one: int, other: int) -> int:
 
 
 def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
-    """Return the shape of all tensors, except for the axis `but`.
+    """Return the common shape of all tensors, ignoring the axis `but`.
 
-    Sizes that some tensors leave open come from the others."""
+    Sizes that some tensors leave open are taken from the others."""
     shape = list(specs[0].shape)
     for each in specs[1:]:
         fits = len(each.shape) == len(shape) and all(
@@ -129,7 +130,7 @@ def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
 
 @frozen
 class Reshape(Transform):
-    """The same elements in another shape. One size can be -1, and is then computed from the number of elements."""
+    """The same elements in a different shape. One size can be -1; it is then computed from the number of elements."""
 
     takes = 1
     shape: tuple[int, ...]
@@ -156,7 +157,7 @@ class Reshape(Transform):
 
 @frozen
 class Cast(Transform):
-    """The same numbers in another datatype. Numbers that the datatype cannot represent are an error."""
+    """The same numbers in a different datatype. Numbers that it cannot represent cause an error."""
 
     takes = 1
     is_elementwise = True
@@ -190,7 +191,7 @@ def _is_float(array: Array) -> bool:
 
 @frozen
 class Concat(Transform):
-    """The tensors one after the other along an existing axis."""
+    """The tensors, concatenated along an existing axis."""
 
     axis: int = 0
 
@@ -214,7 +215,7 @@ class Concat(Transform):
 
 @frozen
 class Stack(Transform):
-    """The tensors one after the other along a new axis."""
+    """The tensors, stacked along a new axis."""
 
     axis: int = 0
 
@@ -237,7 +238,7 @@ class Stack(Transform):
 
 @frozen
 class Slice(Transform):
-    """A range of an axis, from `begin` up to but excluding `end`. Negative numbers count from the end."""
+    """A slice of an axis, from `begin` up to but excluding `end`. Negative numbers count from the end."""
 
     takes = 1
     axis: int = 0
@@ -270,7 +271,7 @@ class Slice(Transform):
 
 @frozen
 class EqualPart(Transform):
-    """Part number `part`, from 0, of an axis that is split into `parts` equal parts."""
+    """Part number `part` (counted from 0) of an axis that is split into `parts` equal parts."""
 
     takes = 1
     parts: int
@@ -303,7 +304,7 @@ class EqualPart(Transform):
 
 @frozen
 class Sum(Transform):
-    """The sum of tensors of one shape, element by element, with optional weights."""
+    """The elementwise sum of tensors of the same shape, with optional weights."""
 
     is_elementwise = True
     weights: tuple[float, ...] = ()
@@ -337,7 +338,7 @@ class Sum(Transform):
 
 @frozen
 class Mean(Sum):
-    """The mean of tensors of one shape, element by element, with optional weights."""
+    """The elementwise mean of tensors of the same shape, with optional weights."""
 
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
         found = Sum.spec(self, specs)
@@ -350,12 +351,12 @@ class Mean(Sum):
 
 
 def _wide(array: Array) -> Array:
-    """Return numbers of two bytes (FP16 and BF16) as FP32, so a sum is rounded only once."""
+    """Convert two-byte floats (FP16 and BF16) to FP32, so a sum is rounded only once."""
     return array.astype(np.float32) if _is_float(array) and array.dtype.itemsize == 2 else array
 
 
 def _added(one: Array, other: Array) -> Array:
-    """Return the sum. Raise GraphError if the sum is out of the range of an integer datatype."""
+    """Return the sum. Raise GraphError if it exceeds the range of an integer datatype."""
     result: Array = one + other
     if result.dtype.kind == "i":
         wrapped = ((one ^ result) & (other ^ result)) < 0
@@ -370,7 +371,7 @@ def _added(one: Array, other: Array) -> Array:
 
 @frozen
 class SumOver(Transform):
-    """The sum of one tensor over an axis, which the result does not have."""
+    """The sum of one tensor over an axis, which is removed."""
 
     takes = 1
     axis: int = 0
@@ -403,7 +404,7 @@ class SumOver(Transform):
 
 @frozen
 class MeanOver(SumOver):
-    """The mean of one tensor over an axis, which the result does not have."""
+    """The mean of one tensor over an axis, which is removed."""
 
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
         if specs[0].datatype.kind is not Kind.FLOAT:
@@ -415,10 +416,9 @@ class MeanOver(SumOver):
 
 
 def _total(array: Array, axis: int) -> Array:
-    """Return the sum of integers over an axis. Raise GraphError if the sum is out of the range of their datatype."""
+    """Return the sum of integers over an axis. Raise GraphError if it exceeds the range of their datatype."""
     wide = np.int64 if array.dtype.kind == "i" else np.uint64
-    # Python's integers are exact but slow, so they compute only sums that, according to a calculation with doubles, are
-    # near the bounds.
+    # Python integers are exact but slow, so use them only for sums that, computed with doubles, are near the bounds.
     if np.abs(array.astype(np.float64)).sum(axis).max(initial=0) < _EXACT_IN_64_BITS:
         total = np.asarray(array.sum(axis, wide))
     else:
@@ -430,12 +430,12 @@ def _total(array: Array, axis: int) -> Array:
 
 
 _EXACT_IN_64_BITS = 2.0**62
-"""Sums of integers below this need at most 64 bits, signed or unsigned, for any rounding of a double."""
+"""Sums of integers below this value fit in 64 bits, signed or unsigned, however the double was rounded."""
 
 
 @frozen
 class Vote(Transform):
-    """The value that most of the tensors have, element by element. In a tie, it is the value that comes first."""
+    """The most frequent value among the tensors, element by element. In a tie, the value that comes first wins."""
 
     has_derivative = False
     is_elementwise = True
@@ -452,7 +452,7 @@ class Vote(Transform):
 
 @frozen
 class Argmax(Transform):
-    """The position of the largest element along an axis, as INT64. The result does not have this axis."""
+    """The position of the largest element along an axis, as INT64. The axis is removed."""
 
     takes = 1
     has_derivative = False
@@ -502,9 +502,9 @@ def _factors(value: object, name: str) -> tuple[float, ...]:
 
 
 def _made(kind: type[Transform], **read: Callable[[object, str], Any]) -> Callable[[Mapping[str, object]], Transform]:
-    """Return a function that makes a transform from its options.
+    """Return a function that creates a transform from its options.
 
-    `read` has a parser for each option, by the option's name in YAML."""
+    `read` contains a parser for each option, by the option's name in YAML."""
 
     def make(options: Mapping[str, object]) -> Transform:
         for name in options:
@@ -541,4 +541,6 @@ TRANSFORMS: Mapping[str, Callable[[Mapping[str, object]], Transform]] = {
     "vote": _made(Vote),
     "argmax": _made(Argmax, axis=_integer),
 }
-"""Functions that make a transform from its options, by its name in YAML. They raise GraphError for unknown options."""
+"""By the name in YAML, the function that creates a transform from its options. It raises GraphError for unknown
+options.
+"""

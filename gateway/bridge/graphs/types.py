@@ -1,4 +1,4 @@
-"""The datatypes and shapes of a graph's values, and the signature of the resulting model."""
+"""Derives the datatypes and shapes of a graph's values, and the signature of the resulting model."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,9 +19,9 @@ class UnknownSignatureError(GraphError):
 
 
 class Types:
-    """The types of a graph whose steps call models with these signatures, by step.
+    """The types in a graph. `signatures` contains, by step, the signature of the model that the step calls.
 
-    A step is missing if its model's inputs and outputs are unknown. Its tensors cannot be checked."""
+    Steps whose models' inputs and outputs are unknown are missing there; their tensors cannot be checked."""
 
     def __init__(self, graph: Graph, signatures: Mapping[str, Signature]) -> None:
         self.graph = graph
@@ -33,7 +33,7 @@ class Types:
 
         Raises:
             GraphError: a model has no such output, or the tensors of a transform do not match.
-            UnknownSignatureError: the type depends on an output of unknown type.
+            UnknownSignatureError: the type depends on an output whose type is unknown.
         """
         match expression:
             case Reference(step="", tensor=name):
@@ -87,8 +87,8 @@ class Types:
     def arguments(self, expression: Transformed) -> list[TensorSpec]:
         """Return the datatypes and shapes of a transform's arguments.
 
-        Constants have the datatype of the other arguments. If the transform is elementwise, they also have the shape of
-        these arguments, otherwise their number of rows."""
+        Constants get the datatype of the other arguments. They also get the shape of these arguments if the transform
+        is elementwise, otherwise their number of rows."""
         specs = [self.of(each, expression.place) for each in expression.arguments]
         pairs = list(zip(specs, expression.arguments, strict=True))
         others = [spec for spec, each in pairs if not isinstance(each, ConstantTensor)]
@@ -102,8 +102,8 @@ class Types:
         ]
 
     def check(self) -> None:
-        """Raise GraphError if a tensor does not match its place, or if the graph mixes batch rows although its
-        `derivatives` do not allow that."""
+        """Raise GraphError if a tensor does not match the input that it is used for, or if the graph mixes batch rows
+        although its `derivatives` do not allow that."""
         for step in self.graph.steps.values():
             self._check_step(step)
         for name, value in self.graph.outputs.items():
@@ -114,7 +114,7 @@ class Types:
     def _check_rows(self) -> None:
         """Raise GraphError if the types show that the value of a row depends on other rows.
 
-        This matters because finite differences put their points in the rows of one batch."""
+        This matters because finite differences use the rows of one batch as points."""
         for step in self.graph.steps.values():
             self._check_rows_of(step)
             for value in step.inputs.values():
@@ -148,7 +148,7 @@ class Types:
                 raise GraphError(text, *expression.place, expression.name)
 
     def _known(self, value: Expression, place: tuple[str | int, ...]) -> TensorSpec | None:
-        """Return the type of a value; None if it is unknown. Raise GraphError like `of`."""
+        """Return the type of a value; None if it is unknown. Raises GraphError like `of`."""
         try:
             return self.of(value, place)
         except UnknownSignatureError:
@@ -179,11 +179,11 @@ class Types:
             raise GraphError(f"expected one element for a condition, but {value} is {spec}", *place)
 
     def signature(self) -> Signature:
-        """Return the graph's own signature, with its derivatives.
+        """Return the graph's own signature, including its derivatives.
 
         Raises:
-            GraphError, UnknownSignatureError: like `of`. UnknownSignatureError also if the graph's `derivatives` depend
-                on whether it mixes batch rows, and this is unknown.
+            GraphError, UnknownSignatureError: same as `of`; also UnknownSignatureError if `derivatives` are configured
+                and it is unknown whether the graph mixes batch rows.
         """
         if self.graph.keys.derivatives is not None:
             self._check_known()
@@ -203,9 +203,9 @@ class Types:
                 raise UnknownSignatureError(_unknown_tensors(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
-        """Return True if the derivative exists for every float output that depends on a float input.
+        """Return True if the derivative exists for all float outputs with respect to all float inputs.
 
-        For a batch, it must exist row by row."""
+        For batches, it must exist row by row."""
         inputs = [each for each in self.graph.inputs if _is_float(each)]
         outputs = [each for each in self.graph.outputs.values() if _is_float(self.of(each))]
         has_rows = any(is_batch(each.shape) for each in self.graph.inputs)
@@ -222,8 +222,8 @@ class Types:
         )
 
     def _has_derivative(self, step: GraphStep, operation: Operation, has_rows: bool) -> bool:
-        """Return True if a step whose outputs depend on the graph's inputs has the derivatives that the graph's
-        derivative needs."""
+        """Return True if a step, whose outputs depend on the graph's inputs, has the derivatives that are needed for
+        the graph's derivative."""
         signature = self.signatures.get(step.name)
         return (
             signature is not None
@@ -233,9 +233,9 @@ class Types:
         )
 
     def _is_differentiable(self, expression: Expression, has_rows: bool) -> bool:
-        """Return True if a value is a differentiable function of the tensors in it.
+        """Return True if a value is a differentiable function of its tensors.
 
-        If `has_rows` is True, it must be so row by row."""
+        If `has_rows` is True, it must be differentiable row by row."""
         match expression:
             case Transformed() if self._depends(expression):
                 specs = self.arguments(expression)
@@ -252,7 +252,7 @@ class Types:
         return True
 
     def _depends(self, expression: Expression) -> bool:
-        """Return True if a value depends on an input of floats."""
+        """Return True if a value depends on a float input of the graph."""
         return any(
             each.step in self._moving if each.step else _is_float(self.of(each)) for each in references(expression)
         )
@@ -275,8 +275,8 @@ def _all_have_rows(specs: Iterable[TensorSpec], has_rows: bool) -> bool:
 
 
 def moving_steps(graph: Graph, inputs: Iterable[str]) -> frozenset[str]:
-    """Return the steps whose outputs depend on these inputs of the graph through their own inputs (and not only through
-    `when`)."""
+    """Return the steps whose outputs depend on these graph inputs through the steps' own inputs, and not only through
+    `when`."""
     moving: set[str] = set()
     moved = frozenset(inputs)
     for name, step in graph.steps.items():
@@ -291,11 +291,11 @@ _NEEDED = {
     Operation.APPLY_JACOBIAN: {Operation.APPLY_JACOBIAN},
     Operation.APPLY_HESSIAN: {Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN},
 }
-"""The derivatives of its steps that a derivative of a graph needs."""
+"""For each derivative of a graph, the derivatives of its steps that are needed."""
 
 
 def _constant(constant: ConstantTensor, other: TensorSpec, *, in_its_shape: bool) -> TensorSpec:
-    """Return the type of a constant next to an argument of the type `other`."""
+    """Return the type that a constant gets next to an argument of the type `other`."""
     shape = constant.array.shape
     datatype = other.datatype if _may_be(constant, other.datatype) else datatype_of(constant.array.dtype)
     behind = other.shape[len(other.shape) - len(shape) :] if len(shape) <= len(other.shape) else None
@@ -311,7 +311,7 @@ def _constant(constant: ConstantTensor, other: TensorSpec, *, in_its_shape: bool
 
 
 def _may_be(constant: ConstantTensor, datatype: Datatype) -> bool:
-    """Return True if a constant has a value in this datatype."""
+    """Return True if this datatype can represent a constant."""
     own = datatype_of(constant.array.dtype)
     if own is datatype or {own.kind, datatype.kind} & {Kind.BYTES, Kind.BOOL}:
         return own is datatype
@@ -323,7 +323,7 @@ def _may_be(constant: ConstantTensor, datatype: Datatype) -> bool:
 
 
 def _check_fits(spec: TensorSpec, wanted: TensorSpec, value: Expression, place: tuple[str | int, ...]) -> None:
-    """Raise GraphError if a value of `spec` cannot be the input `wanted` of a step."""
+    """Raise GraphError if a value with the type `spec` cannot be the input `wanted` of a step."""
     if isinstance(value, ConstantTensor):
         fits = _may_be(value, wanted.datatype)
         shape = spec.shape if len(spec.shape) == len(wanted.shape) else (-1, *spec.shape)

@@ -109,7 +109,7 @@ async def _of_address(address: str, access: ServerAccess, seconds: float, names:
 async def _of_config(
     config: Config, placed: Mapping[str, PlacedCalls], access: ServerAccess, seconds: float, *, as_json: bool
 ) -> None:
-    """Query all endpoints except those of `placed` backends."""
+    """Query all endpoints except endpoints of `placed` backends."""
     places = [
         (name, each.address) for name, one in config.backends.items() if name not in placed for each in one.endpoints
     ]

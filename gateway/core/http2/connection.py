@@ -197,7 +197,7 @@ class Http2Connection:
     bytes. `bytes_per_credit` is the number of bytes sent by this side for which the peer can send one more frame
     without content.
 
-    A subclass implements the methods that raise NotImplementedError. It can also extend the frame handlers (`on_data`
+    A subclass implements the methods that raise NotImplementedError, and can also extend the frame handlers (`on_data`
     and others), `dropped`, `unexpected` and `sends`, which must then call the method of this class."""
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:

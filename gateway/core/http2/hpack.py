@@ -59,7 +59,7 @@ _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, nam
 NO_TABLE = b"\x20"
 """The beginning of a connection's first block (section 6.3), which says that the writer's dynamic table has size 0.
 
-It is required if the peer announces a table smaller than the initial table, and otherwise unnecessary."""
+This beginning is required only if the peer announces a table smaller than the initial table."""
 
 _OVERHEAD = 32
 """Number of bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 7541 section

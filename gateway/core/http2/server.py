@@ -185,7 +185,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         """Same as in Http2Connection.
 
         The frames are the HEADERS of a new stream and one DATA frame. This DATA frame ends the stream, or an empty DATA
-        frame directly after it does: HTTP libraries that stream every body write such a frame. In between, grpcio
+        frame directly after it does: HTTP libraries that stream every body write this empty frame. In between, grpcio
         widens the stream's window and then the connection's window. None of these frames spends or earns credit."""
         begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:

@@ -71,7 +71,7 @@ _OPENINGS, _CLOSINGS, _ONES = b"[" * MAX_DEPTH, b"]" * MAX_DEPTH, (1,) * MAX_DEP
 
 
 def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
-    """Return the vectors of a list. Each is an array without nesting, or a single number.
+    """Return the vectors of a list. A vector is an array without nesting, or a single number.
 
     Raises:
         DecodeError: same as `read_array`, or if the list is nested deeper or contains more than `values` vectors.
@@ -104,7 +104,7 @@ _CLOSING = re.compile(rb"\][ \t\r\n]*+")
 
 
 def _next_vector(body: bytes, at: int, close: int) -> Text:
-    """Return the text of the vector that begins at `at`. It ends before the next comma or the end of the list."""
+    """Return the text of the vector that begins at `at`. The text ends before the next comma or the end of the list."""
     start = _end_of(_OPENING, body, at, close)
     if not body.startswith(b"[", start, close):
         comma = body.find(b",", start, close)

@@ -419,5 +419,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""A decoder that keeps integers exact and refuses duplicate keys. It is slower than orjson, which has already checked
+"""A decoder that keeps integers exact and refuses duplicate keys, but is slower than orjson, which has already checked
 the grammar."""

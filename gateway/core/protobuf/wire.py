@@ -121,7 +121,7 @@ def read_int64s(packed: Buffer) -> Sequence[int]:
 def varint(number: int) -> bytes:
     """Return `number`, which must not be negative, as a varint.
 
-    For numbers above 127, the cache saves 0.3 us; each tensor has such a size."""
+    For numbers above 127, the cache saves 0.3 us; the size of each tensor is above 127."""
     octets = bytearray()
     while number > 0x7F:
         octets.append(number & 0x7F | 0x80)

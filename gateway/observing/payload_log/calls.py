@@ -26,7 +26,7 @@ MAY_QUOTE = "hidden text: it might quote a hidden value"
 NO_REPLY = "no reply: the client has disconnected"
 
 FindTensors: TypeAlias = Callable[[Request], Awaitable[KnownTensors]]
-"""A function that finds the tensors of a request's model. It gets the request without its inputs."""
+"""A function that finds the tensors of a request's model; the argument is the request without its inputs."""
 
 
 @frozen
@@ -52,7 +52,7 @@ class PayloadLog:
         """The tasks that find a model's tensors before their entries are queued."""
 
     def logged(self, request: Request, destination: Destination, names: TensorNames) -> Destination:
-        """Return the destination wrapped so that the request's call is logged when its Record ends."""
+        """Return the destination with a wrapper that logs the request's call when its Record ends."""
         call = _Call(self, request, names)
         request.record.observe_also(call.ended)
         handler, stream = destination.handler, destination.stream

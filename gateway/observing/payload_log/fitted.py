@@ -50,7 +50,7 @@ def fitted_request(
 
 
 def fitted_reply(message: CopiedMessage, known: KnownTensors) -> CopiedMessage:
-    """Return the response to such a request with the model's names, datatypes and shapes."""
+    """Return a response with the model's names, datatypes and shapes, for the same protocols."""
     return _fitted(message, known.outputs)
 
 

@@ -72,7 +72,7 @@ class PayloadReceiver:
         return lost, sending.why
 
     def _messages(self, batch: Sequence[Entry]) -> list[tuple[Message, int]]:
-        """Return the requests for a batch, each with the number of its events."""
+        """Return the requests for a batch, and the number of events in each."""
         found = [event(each, self._form) for each in batch]
         match self._receiver.mode:
             case "binary":

@@ -1,1 +1,2 @@
-"""Comparison of the responses of two servers to the same request, within tolerances."""
+"""Compares the responses of two servers to the same request, within tolerances. `mirror` and `gateway replay` use
+it."""

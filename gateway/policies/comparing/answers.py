@@ -1,4 +1,4 @@
-"""Compare two responses to one request, and find which outputs differ and how."""
+"""Compares two responses to one request, and finds which outputs differ and how."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -24,11 +24,11 @@ NO_ANSWER = frozenset(
 MOST_OUTPUTS = 16
 """Maximum number of differing outputs in a Difference."""
 LONGEST_SHOWN_NAME = 100
-"""Maximum number of characters of an output's name that are shown."""
+"""Maximum number of characters shown of an output's name."""
 
 
 class DifferenceKind(StrEnum):
-    """The differing part of two responses. Metrics and logs use these words."""
+    """The part in which two responses differ. Metrics and logs use these words."""
 
     STATUS = "status"
     MISSING = "missing output"
@@ -40,8 +40,8 @@ class DifferenceKind(StrEnum):
 
 @frozen
 class OutputDifference:
-    """How one output differs. `expected` and `actual` are datatypes or shapes as text, and empty if the output is
-    missing on one side. `elements` is set if the values differ."""
+    """How one output differs. `expected` and `actual` are datatypes or shapes as text, and empty if that response does
+    not contain the output. `elements` is set if the values differ."""
 
     output: str
     kind: DifferenceKind
@@ -63,9 +63,9 @@ class OutputDifference:
 
 @frozen
 class Difference:
-    """The difference between a response and the expected response. `status` has the expected and the actual status if
-    they differ. `outputs` has the outputs that differ, at most MOST_OUTPUTS. `kinds` has the kinds of differences of
-    all outputs."""
+    """The difference between a response and the expected response. `status` contains the expected and the actual status
+    if they differ. `outputs` contains at most MOST_OUTPUTS outputs that differ. `kinds` contains the kinds of
+    differences in all outputs."""
 
     kinds: frozenset[DifferenceKind]
     status: tuple[Status, Status] | None = None
@@ -83,10 +83,10 @@ def compare(
 ) -> Difference | None:
     """Return the difference of `actual` from `expected`, or None if they are equal.
 
-    Errors are equal if their statuses are equal, because each server has its own texts. The function pairs outputs by
-    name, or by position if `by_position` is set, or if a side has unnamed outputs or two outputs with the same name.
-    For each pair, it compares the datatypes, then the shapes, then the elements. The result has the values of the first
-    `shown` differing elements. Model names, versions, ids and parameters do not count."""
+    Errors are equal if their statuses are equal, because each server uses its own messages. Outputs are paired by name,
+    or by position if `by_position` is True, or if a response contains unnamed outputs or two outputs with the same
+    name. For each pair, datatypes are compared, then shapes, then elements. The result contains the values of the first
+    `shown` differing elements. Model names, versions, ids and parameters are ignored."""
     if isinstance(expected, Response) and isinstance(actual, Response):
         return _compared(expected.outputs, actual.outputs, tolerance, shown, by_position=by_position)
     statuses = _status(expected), _status(actual)
@@ -116,7 +116,7 @@ def _compared(
 def _pairs(
     expected: Sequence[Tensor], actual: Sequence[Tensor], *, by_position: bool
 ) -> Iterator[tuple[str, Tensor | None, Tensor | None]]:
-    """Yield the pairs of outputs with their names, or their positions if the outputs have no name."""
+    """Yield the pairs of outputs with their names, or with their positions if they have no names."""
     if by_position or not (_have_names(expected) and _have_names(actual)):
         for at in range(max(len(expected), len(actual))):
             old = expected[at] if at < len(expected) else None

@@ -1,5 +1,5 @@
-"""Compare the elements of two tensors with the same datatype and shape. The tensors are read in pieces, so tensors of
-any size need little additional memory."""
+"""Compares the elements of two tensors with the same datatype and shape. It reads the tensors in pieces, so the
+additional memory is small for tensors of any size."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -18,12 +18,12 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 PIECE = 2**16
 """Number of elements that are compared in one step."""
 LONGEST_VALUE = 64
-"""Maximum number of characters of a value that are shown."""
+"""Maximum number of characters shown of a value."""
 
 
 @frozen
 class Largest:
-    """The largest distance of one kind, and the index of the element with this distance."""
+    """The largest distance of one kind, and the index of its element."""
 
     value: float
     index: Shape
@@ -31,7 +31,7 @@ class Largest:
 
 @frozen
 class Differing:
-    """One differing element, with the expected and the actual value as text."""
+    """An element that differs, with the expected and the actual value as text."""
 
     index: Shape
     expected: str
@@ -43,11 +43,12 @@ class Elements:
     """How the elements of two tensors differ.
 
     - `count`: number of elements whose distance exceeds the tolerance.
-    - `of`: number of all elements.
+    - `of`: total number of elements.
     - `first`: the first elements beyond the tolerance, in row-major order.
-    - `absolute`, `relative` (to the expected value), `ulp`: the largest distances of all elements, including elements
-      within the tolerance. None if all distances are 0, and for datatypes without such distances. An element that is
-      NaN or infinite on one side has no distance. If the expected value is 0, the element has no relative distance.
+    - `absolute`, `relative` (to the expected value), `ulp`: the largest distances among all elements, including
+      elements within the tolerance. None if all distances are 0, or if the datatype has no such distance. An element
+      that is NaN or infinite in one tensor has no distance. If the expected value is 0, the element has no relative
+      distance.
     """
 
     count: int
@@ -59,8 +60,8 @@ class Elements:
 
 
 def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, shown: int = 1) -> Elements:
-    """Return how the elements of `actual` differ from the elements of `expected`, which has the same datatype and
-    shape. The result has the values of the first `shown` differing elements."""
+    """Return how `actual` differs in its elements from `expected`, which has the same datatype and shape. The
+    result contains the values of the first `shown` differing elements."""
     found = _Found(expected.shape, shown)
     if expected.datatype is Datatype.BYTES:
         _compare_bytes(expected.data, actual.data, found)
@@ -73,7 +74,7 @@ def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, sho
 
 
 class _Found:
-    """The differences found so far."""
+    """The differences that were found so far."""
 
     def __init__(self, shape: Shape, shown: int) -> None:
         self._shape = shape
@@ -97,7 +98,7 @@ class _Found:
             self.show(place, _text(expected), _text(actual))
 
     def distances(self, name: str, values: Array, places: Array) -> None:
-        """Add distances of the elements at these positions. Elements without a finite distance are left out."""
+        """Add the distances of the elements at these positions. Ignore elements without a finite distance."""
         is_finite = np.isfinite(values)
         values, places = values[is_finite], places[is_finite]
         if not len(values):
@@ -134,7 +135,7 @@ def _compare_piece(
         found.differ(places[is_apart], expected[is_apart], actual[is_apart])
         return
     if datatype is not Datatype.BOOL:
-        # The unsigned type of the same size can hold the difference of the larger and the smaller value.
+        # The unsigned type of the same size can represent the difference of the larger and the smaller value.
         distance = (np.maximum(expected, actual).view(bits) - np.minimum(expected, actual).view(bits)).astype("<u8")
         found.distances("absolute", distance, places)
         with np.errstate(divide="ignore"):
@@ -148,7 +149,8 @@ def _compare_piece(
 def _are_floats_apart(
     expected: Array, actual: Array, places: Array, tolerance: Tolerance, datatype: Datatype, found: _Found
 ) -> Array:
-    """Return which of these elements, whose bits differ or which are NaN, differ by more than the tolerance."""
+    """Return which of these elements, all of which have different bits or are NaN, differ by more than the
+    tolerance."""
     old, new = expected.astype(np.float64), actual.astype(np.float64)
     is_finite = np.isfinite(old) & np.isfinite(new)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -168,13 +170,13 @@ def _are_floats_apart(
 
 
 def _steps(expected: Array, actual: Array, datatype: Datatype) -> Array:
-    """Return the number of steps between each pair of floats, as UINT64."""
+    """Return the number of representable steps between each pair of floats, as UINT64."""
     old, new = _ranks(expected, datatype), _ranks(actual, datatype)
     return np.maximum(old, new) - np.minimum(old, new)
 
 
 def _ranks(floats: Array, datatype: Datatype) -> Array:
-    """Return the position of each float among all floats of its datatype, in ascending order, as UINT64; 0 and -0 have
+    """Return the position of each float among all floats of its datatype, in ascending order, as UINT64. 0 and -0 have
     the same position."""
     bits = floats.view(f"<u{datatype.size}").astype(np.uint64)
     middle = np.uint64(1 << (datatype.size * 8 - 1))

@@ -40,8 +40,8 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`. It is plain text for GET requests, whose responses people read, and for
-    the Go client, which prints it."""
+    """Return the response that reports `error`. The response is plain text for GET requests, whose responses people
+    read, and for the Go client, which prints it."""
     code = http_status.number(error)
     about = error_fields(error)
     text = error.message.encode("utf-8", "replace")

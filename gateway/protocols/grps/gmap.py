@@ -39,9 +39,9 @@ class GmapPlace:
 
 
 Keys: TypeAlias = Mapping[str, GmapPlace]
-"""The map and key of a tensor, by tensor name. They are kept for tensors whose name is not their key (see
-`with_distinct_names`), and for tensors of `s_b`, because a model with another protocol does not distinguish bytes from
-text."""
+"""The map and key of a tensor, by tensor name. The gateway keeps map and key for tensors whose name is not their key
+(see `with_distinct_names`), and for tensors of `s_b`, because a model with another protocol does not distinguish bytes
+from text."""
 NO_KEYS: Keys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
@@ -80,8 +80,8 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
     Return None if `tensor` has no name or does not have exactly one element.
 
     The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, otherwise to
-    `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is True, these are the
-    BYTES without a content type, otherwise the BYTES that `keys` maps to `s_b`."""
+    `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8: if `from_gmap` is True, the BYTES without
+    a content type, otherwise the BYTES that `keys` maps to `s_b`."""
     if tensor.elements != 1 or not tensor.name:
         return None
     place = keys.get(tensor.name)

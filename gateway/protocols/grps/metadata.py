@@ -79,7 +79,8 @@ def _write(document: Entry) -> str:
 
 
 def read_model(text: str) -> Signature:
-    """Return the Signature in a model's metadata. It has no inputs and outputs if the metadata does not list them.
+    """Return the Signature in a model's metadata. The Signature has no inputs and outputs if the metadata does not list
+    them.
 
     Raises:
         DecodeError: the text is not a YAML mapping, or has an unknown datatype or a dimension below -1.

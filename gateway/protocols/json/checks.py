@@ -1,7 +1,7 @@
 """Checks of a complete form when it is loaded, which `protocol` calls.
 
-It is an error if the gateway could not read the messages that a template writes, or if a part of the form would never
-be used.
+A form is refused if the gateway could not read the messages that a template writes, or if a part of the form would
+never be used.
 """
 
 from collections import Counter

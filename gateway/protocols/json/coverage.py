@@ -1,4 +1,4 @@
-"""Compares two templates, so that `checks` can find out if one accepts all bodies of the other.
+"""Compares two templates for `checks`, to find out if one accepts all bodies of the other.
 
 The comparison covers keys, constants and spellings.
 """

@@ -1,7 +1,7 @@
 """Forms of servers that take one row per call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
 
 Bodies contain the tensors of one row, without the batch dimension. The bridge calls the server once for each row of a
-batch. A request from a client of such a form is a batch of one row for all other protocols.
+batch. A request from a client of this form is a batch of one row for all other protocols.
 """
 
 from collections.abc import Mapping

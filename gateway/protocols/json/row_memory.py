@@ -1,4 +1,5 @@
-"""Estimates the memory that the rows of a body take while it is decoded, so that `reading` can refuse the body.
+"""Estimates the memory that the rows of a body take while it is decoded. `reading` refuses the body if the estimate is
+too high.
 
 The estimate is made from the body's text, before any row becomes an object.
 

@@ -202,7 +202,7 @@ def walk_all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 def rows_of_tensor(node: Node) -> tuple[TensorPlace, int] | None:
     """If `node` is a tensor surrounded only by row lists, return the tensor and the number of these lists: `[[$x, ...],
-    ...]` has two. The text of such a node is the nested list of the tensor itself. Return None for every other node."""
+    ...]` has two. The text of this node is the nested list of the tensor itself. Return None for every other node."""
     rows = 0
     while isinstance(node, RowList):
         node, rows = node.row, rows + 1

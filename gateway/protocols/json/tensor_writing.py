@@ -102,8 +102,8 @@ def _numbers(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _as_words(style: ElementStyle) -> ElementStyle:
-    """Return the style for numbers within quotes. It does not write NaN as a string, because that would add a second
-    pair of quotes."""
+    """Return the style for numbers within quotes, which does not write NaN as a string, because a string would add a
+    second pair of quotes."""
     return replace_struct(style, nan="literal") if style.nan == "string" else style
 
 

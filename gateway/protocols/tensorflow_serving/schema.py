@@ -50,7 +50,7 @@ STATUS = "status"
 CLASSES, SCORES = "classes", "scores"
 """The outputs of a Classify signature: a label and a score for each class.
 
-Both have the shape `[examples, classes]`."""
+The shape of both outputs is `[examples, classes]`."""
 OUTPUTS = "outputs"
 """The output of a Regress signature: a number for each example."""
 

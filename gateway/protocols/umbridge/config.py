@@ -16,8 +16,8 @@ from gateway.protocols.umbridge.errors import excerpt
 CONFIG = "config"
 EMPTY = b"{}"
 _PLACE = re.compile(r" at byte [0-9]+$")
-"""The position in a JSON error message. It counts from the start of a text around the config that the client does not
-see."""
+"""The position in a JSON error message. The position counts from the start of a text around the config that the client
+does not see."""
 _EQUAL_TO_EMPTY = (b"null", b"[]")
 
 

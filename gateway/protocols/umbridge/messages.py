@@ -2,7 +2,7 @@
 
 The typed readers decode a body with exactly these members, once each, and with vectors that are lists of JSON numbers.
 Real clients and servers write these bodies. The general reader (`gateway.core.json.read`) decodes all other bodies and
-large bodies. It is more lenient, and reports errors. Both readers return the same value.
+large bodies, is more lenient, and reports errors. Both readers return the same value.
 """
 
 from typing import Any, TypeAlias

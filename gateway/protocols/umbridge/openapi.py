@@ -73,7 +73,8 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
 def _has_sizes(word: str, model: DescribedModel) -> bool:
     """Return whether the gateway can answer a metadata request.
 
-    It cannot if a tensor is text or has a dimension of any size, because these have no vector length."""
+    An answer is impossible if a tensor is text or has a dimension of any size, because the tensor then has no vector
+    length."""
     asked = {INPUT_SIZES: model.signature.inputs, OUTPUT_SIZES: model.signature.outputs}.get(word, ())
     return not any(-1 in each.shape or each.datatype is Datatype.BYTES for each in asked)
 

@@ -36,7 +36,7 @@ _DEEPEST_CONFIG = 4
 
 def _nested(levels: int) -> bytes:
     """Return a pattern that matches the contents of an object or a list. The pattern also matches mismatched brackets,
-    but no parser accepts such a message."""
+    which no parser accepts."""
     inner = rb"|[{\[]%b[}\]]" % _nested(levels - 1) if levels else b""
     return rb"(?:%b%b)*+" % (_PLAIN, inner)
 
@@ -82,7 +82,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | None:
     """Return the positions of the values of an object's members.
 
-    Return None if the members are not exactly those in `ends`, once each and with the expected kind of value."""
+    Return None unless the object has exactly the members in `ends`, each once and with the expected kind of value."""
     found: dict[bytes, slice] = {}
     end = 0
     while member := _MEMBER.match(body, end):

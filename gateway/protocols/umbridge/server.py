@@ -170,8 +170,8 @@ def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator
 
 
 def _decode_index(name: str, key: str, value: Json) -> Tensor:
-    """Return the position of a vector. It can be negative, because the model server reports positions that are out of
-    range. As in the C++ server, `0.0` is valid."""
+    """Return the position of a vector, which can be negative, because the model server reports positions that are out
+    of range. As in the C++ server, `0.0` is valid."""
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
         raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')

@@ -42,7 +42,7 @@ from gateway.protocols.v1.tensors import (
 class Body:
     """The contents of a body, with tensors in one of the two formats, and its other `members`.
 
-    `tensor_error` explains why a value is JSON text and not a tensor. It is empty if all values are tensors."""
+    `tensor_error` explains why a value is JSON text and not a tensor, and is empty if all values are tensors."""
 
     tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]

@@ -32,7 +32,7 @@ class BodyMessage(Message, frozen=True):
 
 
 def to_parameters(body: Body) -> tuple[Parameters, frozenset[str]]:
-    """Return the parameters in the body's members, and the names of those that are in the object `parameters`.
+    """Return the parameters in the body's members, and the names of the parameters in the object `parameters`.
 
     Raises:
         DecodeError: a name occurs twice, or `signature_name` is not a string.

@@ -16,7 +16,7 @@ PLAIN = "plain"
 TYPED = "typed"
 """A plain server that reads only typed `contents` over gRPC.
 
-Such a server ignores raw contents, and runs the model without data. AMD's server is one, and is detected by its name.
+The server ignores raw contents, and runs the model without data. AMD's server is one, and is detected by its name.
 TorchServe is another, but has no server metadata, so set `flavor` for it."""
 
 BINARY_EXTENSION = "binary_tensor_data"

@@ -24,8 +24,8 @@ def _classify(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _greatest_probability(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return the softmax of each row's highest score. It is computed in FP64, in which the difference of two FP32
-    numbers is always finite."""
+    """Return the softmax of each row's highest score, computed in FP64, in which the difference of two FP32 numbers is
+    always finite."""
     differences = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
     total: NDArray[Any] = np.exp(differences).sum(axis=1, keepdims=True)
     return (1.0 / total).astype(np.float32)

@@ -30,7 +30,7 @@ def _is_outside(theta: Doubles) -> NDArray[np.bool_]:
 
 
 def _supported(theta: Doubles) -> Doubles:
-    """Return `theta` with NaN in the rows outside of the support, so that no computation on these rows overflows."""
+    """Return `theta` with NaN in the rows outside of the support, to prevent overflow in computations on these rows."""
     return np.where(_is_outside(theta)[:, None], np.nan, theta)
 
 

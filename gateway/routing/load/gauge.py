@@ -1,4 +1,4 @@
-"""The load in any Prometheus page: the sum of one metric's samples that have the given labels. The code is pure."""
+"""Reads the load from any Prometheus page: the sum of one metric's samples with the given labels. The code is pure."""
 
 from collections.abc import Generator, Mapping
 
@@ -7,11 +7,11 @@ from gateway.routing.load.prometheus import is_counter, samples
 
 
 def read(page: bytes, metric: str, labels: Mapping[str, str]) -> Generator[None, None, float]:
-    """Return the load in `page`, at least 0, in steps.
+    """Return the load in `page`, which is at least 0. Works in steps, between which other tasks can run.
 
     Raises:
-        DecodeError: like `prometheus.samples`. Also if the page has no such sample, if the metric is a counter, which
-            only grows, or if the sum is below 0.
+        DecodeError: same as `prometheus.samples`; also if the page contains no such sample, if the metric is a counter
+            (which only grows), or if the sum is below 0.
     """
     if is_counter(page, metric):
         raise DecodeError(f"{metric} is a counter, which only grows; a gauge is wanted")

@@ -23,10 +23,10 @@ from gateway.core.protobuf.wire import I64, LENGTH, VARINT, fields, read_varint
 from gateway.core.types import Buffer, Headers
 
 REQUEST_HEADER = (b"endpoint-load-metrics-format", b"text")
-"""The header that requests a report in an HTTP reply."""
+"""The request header that asks a server for a report in its HTTP reply."""
 HEADER, BINARY_HEADER = "endpoint-load-metrics", "endpoint-load-metrics-bin"
 LONGEST = 8192
-"""The maximum length of a report, in bytes."""
+"""The maximum size of a report, in bytes."""
 
 # xds/data/orca/v3/orca_load_report.proto
 _DOUBLES = {1: "cpu_utilization", 2: "mem_utilization", 6: "rps_fractional", 7: "eps", 9: "application_utilization"}
@@ -37,16 +37,16 @@ _SNAKE = {
     "applicationUtilization": "application_utilization", "requestCost": "request_cost",
     "namedMetrics": "named_metrics",
 }  # fmt: skip
-"""The field names in protobuf's JSON mapping."""
+"""The field names in the protobuf JSON mapping."""
 _PREFERRED = ("application_utilization", "cpu_utilization", "named_metrics.kv_cache_utilization")
 
 
 def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
-    """Return the report in the headers of a reply, or in the trailing metadata of a reply `over_grpc`, whose values are
-    already bytes. The keys are the same as in the text form; the map is empty if the reply has no report.
+    """Return the report in the headers of a reply or, if `over_grpc` is True, in its trailing metadata, whose values
+    are already bytes. The keys are the same as in the text form. Without a report, the map is empty.
 
     Raises:
-        DecodeError: the report is malformed, has a key twice, or has more than LONGEST bytes.
+        DecodeError: the report is malformed, contains a key twice, or is larger than LONGEST bytes.
     """
     text = headers.get(HEADER)
     binary = headers.first.get(BINARY_HEADER.encode())
@@ -70,9 +70,9 @@ def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
 def load(found: Mapping[str, float], metric: str) -> float | None:
     """Return the load in a report: the value of `metric`.
 
-    If `metric` is empty, return the first value above 0 of the application's utilization, its CPU utilization (gRFC
-    A58), and the cache utilization of a language model (Triton). Return None if the report has no value above 0.
-    (Protobuf does not distinguish 0 from a missing value.)"""
+    If `metric` is empty, return the first value above 0 among the application utilization, the CPU utilization (gRFC
+    A58), and the cache utilization of a language model (Triton). Return None if all are 0 or missing, which protobuf
+    does not distinguish."""
     if metric:
         value = found.get(metric)
     else:
@@ -113,7 +113,7 @@ def _json(text: str) -> Mapping[str, float]:
 
 
 class _Object(list[tuple[str, object]]):
-    """A JSON object with all its members, including duplicate keys."""
+    """The members of a JSON object, including duplicate keys."""
 
 
 def _flat(document: _Object, prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -135,7 +135,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _message(message: Buffer) -> Iterator[tuple[str, float]]:
-    """Yield the fields of an OrcaLoadReport; unknown fields are skipped."""
+    """Yield the fields of an OrcaLoadReport. Skip unknown fields."""
     for number, kind, _, value, end in fields(message):
         if number in _DOUBLES and kind == I64:
             yield _DOUBLES[number], _double(message, value)

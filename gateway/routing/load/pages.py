@@ -1,8 +1,8 @@
-"""Fetches the metrics pages of a backend's servers at an interval, and records the loads in them.
+"""Periodically fetches the metrics pages of a backend's servers, and records the loads in them.
 
 Fetching a page takes no slot, passes no policies, and does not affect the server's health. If the gateway cannot fetch
-or read a page, it logs this once per outage and fetches the page less and less often (MOST_SECONDS). During this time,
-the strategy uses the calls in flight.
+or read a page, it logs this once per outage and tries less and less often (up to MOST_SECONDS). During this time, the
+strategy uses the calls in flight.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from gateway.routing.load.reported import Measure, ReportedLoads
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 4 * 2**20
-"""The maximum size of a page, in bytes; enough for a Triton server with five thousand models."""
+"""The maximum size of a page, in bytes. This size is enough for a Triton server with five thousand models."""
 MOST_SECONDS = 60.0
-"""The maximum time between two attempts to fetch a page after failures, in seconds."""
+"""The maximum time between two attempts after failures, in seconds."""
 JITTER = 0.1
-"""The share of the interval by which each wait is randomly shorter or longer."""
+"""Random jitter of each wait, as a fraction of the interval."""
 
 _HEADERS = Headers(((b"accept", b"text/plain"),))
 
 
 @frozen
 class Asked:
-    """An endpoint whose page arrived at the time `at`, and the calls in flight there during the fetch, which are the
-    mean of the numbers before and after it."""
+    """An endpoint whose page arrived at the time `at`, and the number of calls in flight there during the fetch (the
+    mean of the numbers before and after it)."""
 
     endpoint: Endpoint
     at: float
@@ -45,10 +45,11 @@ class Asked:
 
 
 class PageMeter(typing.Protocol):
-    """Finds the load of one server in its pages."""
+    """Computes the load of one server from its pages."""
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
-        """Record the load of an endpoint from a page, in short steps. Raises DecodeError."""
+        """Record the load of an endpoint from a page, in short steps between which other tasks can run. Raises
+        DecodeError."""
 
 
 class TritonPageMeter:
@@ -93,10 +94,10 @@ class Page:
 class Asking:
     """Settings for fetching pages.
 
-    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint lacks one.
+    - `page`: Returns the Page of an endpoint, or raises ValueError if the endpoint does not have one.
     - `meter`: Creates its PageMeter.
     - `interval`: The time between two fetches, in seconds.
-    - `timeout`: The time limit of one fetch, in seconds.
+    - `timeout`: The time limit for one fetch, in seconds.
     """
 
     page: Callable[[Endpoint], Page]
@@ -106,7 +107,7 @@ class Asking:
 
 
 class _Server:
-    """One server: its page and its meter, the time of the next fetch, and the number of failed fetches in a row."""
+    """One server: its page and its meter, the time of the next fetch, and the number of consecutive failed fetches."""
 
     def __init__(self, page: Page, meter: PageMeter, next_at: float) -> None:
         self.page = page
@@ -117,8 +118,8 @@ class _Server:
 
 
 class LoadPages:
-    """Fetches the pages of the backend's current endpoints, and records their loads. Each endpoint has at most one
-    fetch in progress. `randomly` returns numbers from 0 to 1."""
+    """Fetches the pages of the backend's current endpoints, and records their loads. At most one fetch per endpoint is
+    in progress. `randomly` returns numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class LoadPages:
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start fetching, in its own task."""
+        """Start fetching, in a separate task."""
         self._loop = spawn(self._run())
 
     def cancel(self) -> None:
@@ -149,7 +150,7 @@ class LoadPages:
             self._leave(endpoint)
 
     async def stop(self) -> None:
-        """Like `cancel`, but return after the connections are closed."""
+        """Stop fetching like `cancel`, and return after the connections are closed."""
         self.cancel()
         loop = [] if self._loop is None else [self._loop]
         await asyncio.gather(*loop, *self._closing, return_exceptions=True)
@@ -179,7 +180,8 @@ class LoadPages:
         return following - now
 
     def _begun(self, endpoint: Endpoint, now: float) -> _Server:
-        """Add a new endpoint. All new endpoints are fetched immediately, because no call waits for a load."""
+        """Add a new endpoint. All new endpoints are fetched immediately and in parallel, because calls do not wait for
+        loads."""
         server = self._servers[endpoint] = _Server(self._asking.page(endpoint), self._asking.meter(), now)
         return server
 
@@ -206,7 +208,7 @@ class LoadPages:
             server.task = None
 
     async def _why_not(self, endpoint: Endpoint, server: _Server) -> str:
-        """Fetch once. Return why the load is missing; empty if the load was recorded."""
+        """Fetch once. Return an empty string if the load was recorded, otherwise the reason why not."""
         page, before = server.page, endpoint.in_flight
         try:
             async with asyncio.timeout(self._asking.timeout):

@@ -1,12 +1,12 @@
-"""The samples of a Prometheus page in text format 0.0.4, or in the part of OpenMetrics that is identical.
+"""Parses the samples of a Prometheus page in the text format 0.0.4, or in the part of OpenMetrics that is identical.
 
 The code is pure.
 
     # TYPE nv_gpu_utilization gauge
     nv_gpu_utilization{gpu_uuid="GPU-1"} 0.25 1700000000000
 
-Only the lines of the given metrics are parsed. The others are skipped, so the cost of a page of a megabyte depends only
-on the number of these lines.
+Only the lines of the given metrics are parsed; other lines are skipped. So the cost of a large page depends mainly on
+the number of these lines.
 """
 
 import math
@@ -19,10 +19,12 @@ from gateway.core.frozen import frozen
 LONGEST_LINE = 8192
 """The maximum length of a parsed line, in bytes."""
 MOST_SAMPLES = 50_000
-"""The maximum number of samples of the given metrics in one page. Five thousand models have thirty thousand."""
+"""The maximum number of samples of the given metrics in one page. A server with five thousand models has thirty
+thousand.
+"""
 
-# The labels, the value, a timestamp, and OpenMetrics' exemplar. Go's ParseFloat also accepts forms that no exporter
-# writes.
+# The labels, the value, a timestamp, and an OpenMetrics exemplar. Go's ParseFloat accepts more number formats, but no
+# exporter writes them.
 _REST = re.compile(
     rb'(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?\s*'
     rb"([-+]?(?:[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|[Ii]nf|[Nn]a[Nn]))(?:\s.*)?"
@@ -34,7 +36,7 @@ _ESCAPES = {"n": "\n", '"': '"', "\\": "\\"}
 
 @frozen
 class PageSample:
-    """One line: a metric with its labels, and its value, which is finite and not NaN."""
+    """One line: a metric with its labels, and its finite value."""
 
     name: str
     labels: Mapping[str, str]
@@ -49,13 +51,13 @@ def is_counter(page: bytes, name: str) -> bool:
 
 
 def samples(page: bytes, names: Iterable[str]) -> Iterator[PageSample]:
-    """Yield the samples of the metrics with these `names`, one name after the other.
+    """Yield the samples of the metrics in `names`, one metric after the other.
 
-    The caller can let other tasks run between two samples; each sample takes microseconds.
+    Each sample takes microseconds, so the caller can let other tasks run between samples.
 
     Raises:
-        DecodeError: a line of these metrics is malformed, longer than LONGEST_LINE, or not finite, or there are more
-            than MOST_SAMPLES.
+        DecodeError: a line of these metrics is malformed, longer than LONGEST_LINE, or has a value that is not finite;
+            or there are more than MOST_SAMPLES samples.
     """
     left = MOST_SAMPLES
     for name in names:
@@ -67,7 +69,7 @@ def samples(page: bytes, names: Iterable[str]) -> Iterator[PageSample]:
 
 
 def _lines(page: bytes, name: bytes) -> Iterator[bytes]:
-    """Yield the rest of each line that begins with `name`."""
+    """Yield the remainder of each line that begins with `name`."""
     at, size = page.find(name), len(name)
     while at >= 0:
         after = at + size

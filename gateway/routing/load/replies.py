@@ -17,9 +17,9 @@ PAUSE = 60.0
 
 
 class LoadReports:
-    """Records the loads in the replies of all current endpoints of `choice`.
+    """Records the loads in the replies from all current endpoints of `choice`.
 
-    The load is the `metric` of each report, or, if `metric` is empty, the value that `orca.load` prefers."""
+    The load is the value of `metric` in each report or, if `metric` is empty, the value that `orca.load` prefers."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class LoadReports:
         self._clock = clock
         self._endpoints: tuple[Endpoint, ...] = ()
         self._paused: dict[Endpoint, float] = {}
-        """The time until which an endpoint's reports are ignored."""
+        """For each endpoint, the time until which its reports are ignored."""
 
     def start(self) -> None:
         """Start reading reports."""
@@ -66,7 +66,7 @@ class LoadReports:
             self._loads.forget(endpoint)
 
     def note(self, endpoint: Endpoint, reply: Message) -> None:
-        """Record the load in a reply of `endpoint`, if it has one. A malformed report is logged and ignored."""
+        """Record the load in a reply from `endpoint`, if there is one. Log and ignore malformed reports."""
         if self._paused and self._paused.get(endpoint, 0.0) > self._clock():
             return
         try:

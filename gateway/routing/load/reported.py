@@ -1,16 +1,17 @@
-"""The loads that the servers of one backend have reported, with their ages and the numbers of calls in flight at the
+"""Stores the loads that the servers of one backend report, with their ages and the numbers of calls in flight at the
 time.
 
-Servers report different measures. Each becomes three numbers, which `ReportedLoad.with_call` combines:
+Servers report different measures. Each measure is converted to three numbers, which `ReportedLoad.with_call` combines:
 
 | reported | load | per_call | alone |
 |---|---|---|---|
 | time: number of calls, seconds per call, number of calls that run in parallel | calls * per_call | seconds / parallel calls | seconds |
-| calls: the number of waiting or running calls | the same, at least our own | 1 | 1 |
-| use: the share of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
+| calls: the number of waiting or running calls | that number, at least this gateway's own calls | 1 | 1 |
+| use: the fraction of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
 
-A use cannot show a queue, because a server with a hundred waiting calls is as busy as a server with two. So the use
-gives the share of the server that one call per second takes (like gRFC A58), and the calls in flight give their number.
+Use does not reveal a queue: a server with a hundred waiting calls is as busy as a server with two. Therefore the use
+only determines how much of the server one call per second takes (like gRFC A58), and the number of calls comes from
+the calls in flight.
 """  # noqa: E501
 
 import typing
@@ -21,10 +22,10 @@ from typing import Literal, TypeAlias
 from gateway.core.frozen import frozen
 
 DOUBT = 20.0
-"""The time of a call at one server is averaged with this number of calls that take the mean of all servers. Without
-this, a server that has answered three long calls would count as slow."""
+"""The mean call time of one server includes this number of assumed calls that take the mean time of all servers.
+Otherwise, a server that has answered three long calls would count as slow."""
 HALF_SECONDS = 3.0
-"""The half-life of the reported uses of a server, in seconds."""
+"""The half-life of a server's reported uses, in seconds."""
 
 
 Measure: TypeAlias = Literal["calls", "use"]
@@ -32,13 +33,13 @@ Measure: TypeAlias = Literal["calls", "use"]
 
 
 class Answers(typing.Protocol):
-    """The part of an endpoint's health that this module needs."""
+    """The part of an endpoint's health that this module uses."""
 
     answers: int
 
 
 class Loaded(Hashable, typing.Protocol):
-    """An endpoint, with the number of its calls in flight, and the number of calls that it has answered."""
+    """An endpoint, with the number of calls in flight and the number of answered calls."""
 
     in_flight: int
 
@@ -50,10 +51,10 @@ class Loaded(Hashable, typing.Protocol):
 class ReportedLoad:
     """The load that a server reports.
 
-    - `load`: The load, in a unit that all the backend's servers share.
+    - `load`: The load, in a unit that all servers of the backend share.
     - `per_call`: The load that one more call adds.
-    - `alone`: The load of a call that has the server to itself.
-    - `in_flight`: The number of this gateway's calls there at the time of the report.
+    - `alone`: The load of a call that runs alone on the server.
+    - `in_flight`: The number of this gateway's calls to the server at the time of the report.
     - `at`: The time of the report.
     """
 
@@ -64,14 +65,14 @@ class ReportedLoad:
     at: float
 
     def with_call(self, in_flight: int, weight: float = 1.0) -> float:
-        """Return the load with one more call, if `in_flight` calls of this gateway are there now: `alone`, plus the
-        part beyond it divided by `weight`."""
+        """Return the load with one more call if this gateway has `in_flight` calls there now: `alone`, plus the
+        remaining load divided by `weight`."""
         beyond = self.load + self.per_call * (in_flight - self.in_flight + 1) - self.alone
         return self.alone + beyond / weight if beyond > 0 else self.alone
 
 
 class ReportedLoads:
-    """The last load report of each endpoint. Reports older than `stale` seconds are ignored."""
+    """The last load report of each endpoint. Reports older than `stale` seconds count as missing."""
 
     def __init__(self, stale: float, clock: Callable[[], float] = monotonic) -> None:
         self._stale = stale
@@ -87,13 +88,12 @@ class ReportedLoads:
 
     @property
     def oldest(self) -> float:
-        """The time before which reports are stale."""
+        """Reports from before this time are stale."""
         return self._clock() - self._stale
 
     @property
     def usual_call(self) -> float:
-        """The load of a call at a server without a report: the mean of the other servers, or 1 without other
-        servers."""
+        """The load per call for a server without a report: the mean of the other servers, or 1 if there are none."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:
@@ -108,8 +108,8 @@ class ReportedLoads:
     def note_time(self, endpoint: Loaded, calls: float, at_once: float, answered: float, seconds: float) -> None:
         """Record that the server has `calls` calls, of which `at_once` (1 or more) run in parallel.
 
-        Its `answered` calls took `seconds` seconds in total, without their waiting time. The load is unknown until one
-        server has answered a call."""
+        The `answered` calls took `seconds` seconds in total, not counting waiting time. The load stays unknown until at
+        least one server has answered a call."""
         self._count(endpoint, answered, seconds)
         if self._calls <= 0 or self._seconds <= 0:
             return
@@ -117,7 +117,7 @@ class ReportedLoads:
         self._note(endpoint, calls * alone / at_once, alone / at_once, alone)
 
     def note(self, endpoint: Loaded, load: float, measure: Measure) -> None:
-        """Record a reported number with this measure."""
+        """Record a reported value of this measure."""
         if measure == "calls":
             self.note_calls(endpoint, load)
         else:
@@ -128,9 +128,9 @@ class ReportedLoads:
         self._note(endpoint, max(calls, endpoint.in_flight), 1.0, 1.0)
 
     def note_use(self, endpoint: Loaded, use: float) -> None:
-        """Record the server's use, which is 0 or more, on any scale.
+        """Record the server's use, which is 0 or more, in any unit.
 
-        The load is unknown until the server has answered calls."""
+        The load stays unknown until the server has answered calls."""
         known = self._uses.get(endpoint)
         if known is None:
             self._uses[endpoint] = _Use(endpoint.health.answers, self._clock())
@@ -140,7 +140,7 @@ class ReportedLoads:
             self._note(endpoint, endpoint.in_flight * per_call, per_call, per_call)
 
     def forget(self, endpoint: Hashable) -> None:
-        """Forget an endpoint that has left the backend."""
+        """Remove an endpoint that no longer belongs to the backend."""
         told = self._told.pop(endpoint, None)
         if told is not None:
             self._sum -= told.per_call
@@ -161,7 +161,7 @@ class ReportedLoads:
 
 
 class _Use:
-    """The use of one server over time, and the calls that it answered, as exponentially decaying sums."""
+    """One server's use over time and its answered calls, as exponentially decaying sums."""
 
     __slots__ = ("_answers", "_at", "_calls", "_used")
 
@@ -171,7 +171,8 @@ class _Use:
         self._used, self._calls = 0.0, 0.0
 
     def add(self, use: float, answers: int, at: float) -> float | None:
-        """Add the time until now. Return the use of one call per second, or None while it is unknown."""
+        """Add the interval since the last report. Return the use that one call per second causes, or None while it is
+        unknown."""
         passed = at - self._at
         if passed > 0:
             kept = 0.5 ** (passed / HALF_SECONDS)

@@ -2,6 +2,6 @@
 demand.
 
 `table` records which server has which model, `inventory` and `inventory_refresh` query the servers for their models,
-and `backend` sends each request to a server that has its model. `plan` decides where to load a model and which models
-to unload for it, and `loading` carries out the plan.
+and `slots` gives each request an endpoint that has its model. `plan` decides where to load a model and which models to
+unload for it, and `loading` carries out the plan.
 """

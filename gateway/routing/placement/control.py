@@ -1,4 +1,4 @@
-"""Requests to servers to load and unload models, and checks that the servers have done it."""
+"""Sends load and unload requests to servers, and checks that the servers have carried them out."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,13 +11,12 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.inventory import Inventory
 
 FIRST_LOOK = 0.05
-"""The delay before the first check whether a model is unloaded, in seconds. It doubles each time, up to
-LONGEST_LOOK."""
+"""The delay before the first check that a model is unloaded, in seconds. It doubles each time, up to LONGEST_LOOK."""
 LONGEST_LOOK = 1.0
 
 
 class ModelControl:
-    """Controls the models of one backend's servers. `timeout` is how long a server can take, in seconds."""
+    """Controls the models on one backend's servers. `timeout` is how long a server can take, in seconds."""
 
     def __init__(self, protocol: Protocol, inventory: Inventory, timeout: float, clock: Callable[[], float]) -> None:
         self._protocol = protocol
@@ -26,10 +25,10 @@ class ModelControl:
         self._clock = clock
 
     async def ask(self, request: ControlRequest, endpoint: Endpoint) -> None:
-        """Request a server to load or unload a model.
+        """Ask a server to load or unload a model.
 
         Raises:
-            GatewayError: the server's error; DEADLINE_EXCEEDED if it does not respond in time.
+            GatewayError: the server's error, or DEADLINE_EXCEEDED if the server does not respond in time.
         """
         endpoint.enter()
         try:
@@ -43,10 +42,11 @@ class ModelControl:
             endpoint.leave()
 
     async def until_gone(self, model: str, endpoint: Endpoint, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Wait until a server lists a model as unloaded, because a server can respond before it has unloaded the model.
+        """Wait until a server lists a model as unloaded. The wait is necessary because servers can respond before they
+        have unloaded it.
 
         Raises:
-            GatewayError: like `Inventory.of`; DEADLINE_EXCEEDED if the server still has the model.
+            GatewayError: same as `Inventory.of`; DEADLINE_EXCEEDED if the server still has the model.
         """
         wait, until = FIRST_LOOK, self._clock() + self._timeout
         while True:
@@ -60,8 +60,7 @@ class ModelControl:
             wait = min(2 * wait, LONGEST_LOOK)
 
     async def holders(self, model: str, endpoints: Sequence[Endpoint]) -> set[Endpoint]:
-        """Return the endpoints, among `endpoints`, that currently report the model. Endpoints that do not respond are
-        left out."""
+        """Return the `endpoints` that currently report the model. Omit endpoints that do not respond."""
         held = await asyncio.gather(*(self._holds(each, model) for each in endpoints))
         return {each for each, holds in zip(endpoints, held, strict=True) if holds}
 

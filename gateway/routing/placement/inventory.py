@@ -1,7 +1,7 @@
 """Queries servers for their models, in each server's protocol.
 
-A server that can list its models is queried for the list. A server that cannot (TensorFlow Serving) is queried for each
-model that routes name. A server with a single model (GraphPipe) is queried for the name of that model.
+If a server can list its models, it is queried for the list. If it cannot (TensorFlow Serving), it is queried for each
+model that routes name. A server with a single model (GraphPipe) is queried for that model's name.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.table import ReplicaState, ServerInventory
 
 SECONDS_WAITED = 10.0
-"""How long a server can take for one response, in seconds."""
+"""The time limit for one response from a server, in seconds."""
 ASKED_AT_ONCE = 8
-"""The maximum number of models for which one server is queried in parallel."""
+"""The maximum number of models that one server is queried about in parallel."""
 
 _CHANGING = {"LOADING": ReplicaState.LOADING, "UNLOADING": ReplicaState.UNLOADING}
 _LOADED = "READY"
 
 
 class Inventory:
-    """Queries the servers of one backend. `target` returns the Target of an endpoint; `names` are the models to query
-    at servers without a list."""
+    """Queries the servers of one backend. `target` returns the Target of an endpoint. Servers that cannot list their
+    models are queried for the models in `names`."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Inventory:
 
         Raises:
             GatewayError: the server is unreachable, does not respond in time, or sends a malformed response.
-                UNIMPLEMENTED if it cannot list its models, and no route names a model exactly.
+                UNIMPLEMENTED if it cannot list its models and no route names a model exactly.
         """
         target = await self.target(endpoint)
         endpoint.enter()
@@ -140,6 +140,6 @@ def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInve
 
 @lru_cache(1024)
 def _shared(versions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same object for equal versions, to save memory, because most models have one version, often the same
-    one."""
+    """Return the same object for equal versions. This saves memory, because most models have only one version, often
+    the same one."""
     return versions

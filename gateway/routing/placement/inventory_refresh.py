@@ -1,4 +1,4 @@
-"""Queries the endpoints of one backend for their models: when they join or return, at an interval, and on request."""
+"""Queries the endpoints of one backend for their models: when they join or return, periodically, and on request."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ from gateway.routing.placement.table import Placements, ServerInventory
 _lines = LogLimit(logging.getLogger(__name__))
 
 FIRST_WAIT = 1.0
-"""Time until an endpoint that did not respond is queried again, in seconds. It doubles with each failure, up to the
+"""Delay before an endpoint that did not respond is queried again, in seconds. It doubles with each failure, up to the
 interval."""
 JITTER = 0.1
-"""The share of the interval by which each wait is randomly longer or shorter."""
+"""Random jitter of each wait, as a fraction of the interval."""
 
 
 class InventoryRefresher:
-    """Keeps `placements` up to date. Each endpoint has at most one query in progress.
+    """Keeps `placements` up to date. At most one query per endpoint is in progress.
 
     - `ask`: Returns the models on an endpoint, or raises GatewayError.
-    - `is_busy`: Returns True if an endpoint cannot respond now because it runs a call.
+    - `is_busy`: Returns True if an endpoint cannot respond now because it is running a call.
     - `randomly`: Returns numbers from 0 to 1.
     """
 
@@ -49,22 +49,22 @@ class InventoryRefresher:
         self._due: dict[Endpoint, float] = {}
         self._asking: dict[Endpoint, asyncio.Task[None]] = {}
         self._again: set[Endpoint] = set()
-        """Endpoints that changed during their query, and that are queried once more."""
+        """Endpoints that changed during their query, so they are queried once more."""
         self._failures: dict[Endpoint, int] = {}
         self._loop: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self.on_lost: Callable[[Endpoint, tuple[str, ...]], None] = lambda endpoint, models: None
         self.comparison: SignatureComparison | None = None
-        """Compares the signatures that servers report. If it is None, they are not compared."""
+        """Compares the signatures that servers report. If it is None, signatures are not compared."""
         self.errors: dict[Endpoint, GatewayError] = {}
-        """For each endpoint that did not report its models, the reason."""
+        """The reason for each endpoint that did not report its models."""
 
     def use(self, placements: Placements) -> None:
-        """Keep another table up to date from now on."""
+        """Update another table from now on."""
         self._placements = placements
 
     def start(self) -> None:
-        """Start to query the endpoints, in a separate task."""
+        """Start querying the endpoints, in a separate task."""
         if self._loop is None:
             self._loop = spawn(self._run())
 
@@ -77,7 +77,7 @@ class InventoryRefresher:
         self._loop = None
 
     def ask_soon(self, endpoint: Endpoint) -> "asyncio.Task[None]":
-        """Query an endpoint now, or again after the query in progress. Return the task of the query."""
+        """Query an endpoint now or, if a query is in progress, again after it. Return the task of the query."""
         asking = self._asking.get(endpoint)
         if asking is None:
             asking = self._asking[endpoint] = spawn(self._take_stock(endpoint))
@@ -125,7 +125,7 @@ class InventoryRefresher:
         try:
             with log_and_continue(f"querying the models of {endpoint.address}"):
                 await self._answered(endpoint)
-        finally:  # also if it was cancelled, because the endpoint might have left and immediately returned
+        finally:  # even if it was cancelled, because the endpoint might have left and immediately returned
             del self._asking[endpoint]
             if endpoint in self._again:
                 self._again.discard(endpoint)
@@ -142,7 +142,7 @@ class InventoryRefresher:
         self.errors.pop(endpoint, None)
         self._failures.pop(endpoint, None)
         self._due[endpoint] = self._clock() + self._wait()
-        if placements is not self._placements:  # the query used the change counter of another table
+        if placements is not self._placements:  # the query started with the change counter of another table
             self._again.add(endpoint)
             return
         lost = self._placements.reported(endpoint, stock, asked)

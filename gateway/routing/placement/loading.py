@@ -1,14 +1,14 @@
 """Loads and unloads the models of one backend, following the decisions of `plan`.
 
-A request for a model that no server has waits in the backend's queue, and the Loader is notified (`want`). It loads
-each model on one server at a time until a server has it. More copies follow later if there is demand. A load goes
-through these states:
+A request for a model that no server has waits in the backend's queue, and the Loader is notified (`want`). The Loader
+tries to load the model on one server after another until a server has it. More copies follow later if there is demand.
+A load goes through these states:
 
 | event | replica | calls that wait |
 |---|---|---|
 | a server is chosen | LOADING; the models to unload for it are UNLOADING | wait |
 | the server has loaded it | HELD | are sent to it |
-| the server refuses it, with an error | FAILED, for a backoff period that grows | fail with this error, and so do later calls during the backoff period |
+| the server rejects the load with an error | FAILED, for a backoff period that grows | fail with this error, and so do later calls during the backoff period |
 | the server is unreachable, or does not respond in time | FAILED, for a backoff period that grows | wait for the next server, or fail if there is no other |
 
 A load in progress continues when the last waiting client has disconnected, because the model might be requested again.
@@ -43,12 +43,12 @@ _lines = LogLimit(logging.getLogger(__name__), lines=60)
 TICK = 1.0
 """The interval between two checks for models to load or unload, in seconds."""
 FIRST_PAUSE = 1.0
-"""The backoff after a failed load, in seconds. It doubles with each failure."""
+"""The first backoff period after a failed load, in seconds. It doubles with each failure."""
 LONGEST_PAUSE = 300.0
 NEWEST_SHARE = 0.3
-"""The weight of the latest sample in a model's mean number of calls."""
+"""The weight of the newest sample in a model's mean number of calls."""
 UNUSED_SECONDS = 60.0
-"""An additional copy replaces another model only if that model got no calls for this time, in seconds."""
+"""An additional copy replaces another model only if that model has had no calls for this number of seconds."""
 
 
 def _answers(endpoint: Endpoint) -> bool:
@@ -56,7 +56,7 @@ def _answers(endpoint: Endpoint) -> bool:
 
 
 class Loader:
-    """Loads and unloads the models of one backend: on demand, and at the request of operators. After a reload, the new
+    """Loads and unloads the models of one backend, on demand and when operators request it. After a reload, the new
     backend of the same name takes over the Loader."""
 
     def __init__(
@@ -74,10 +74,10 @@ class Loader:
         self._clock = clock
         self.agreement = agreement or LocalCoordinator()
         self._wanted: dict[str, Placement] = {}
-        """The models that calls wait for and that no server has, in order of arrival."""
+        """The models that calls wait for and no server has, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
         self._is_due = False
-        """True if a call of `advance` is scheduled."""
+        """True if `advance` is already scheduled."""
         self._came_back: set[Endpoint] = set()
         self._loop: asyncio.Task[None] | None = None
         self.takes_models: Callable[[Endpoint], bool] = _answers
@@ -91,32 +91,32 @@ class Loader:
     # --- for the backend ---
 
     def start(self) -> None:
-        """Start to check for models to load or unload, in a separate task."""
+        """Start checking for models to load or unload, in a separate task."""
         if self._loop is None:
             self._loop = spawn(self._run())
 
     def stop(self) -> None:
-        """Start no more work. Loads in progress continue."""
+        """Start no more loads or unloads. Loads in progress continue."""
         if self._loop is not None:
             self._loop.cancel()
             self._loop = None
 
     async def close(self) -> None:
-        """Cancel the work in progress, because the gateway stops."""
+        """Cancel loads and unloads in progress, because the gateway is stopping."""
         self.stop()
         for task in list(self._running):
             task.cancel()
         await self.agreement.close()
 
     def take_over(self, newer: "Loader") -> None:
-        """Continue with the settings of `newer`, which was created for a new configuration."""
+        """Continue with the settings of `newer`, the Loader of a new configuration."""
         self.settings, self.control = newer.settings, newer.control
         before, self.agreement = self.agreement, newer.agreement
         spawn(before.close())
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement, client: str | None = None) -> None:
-        """Handle a waiting call for a model that no reachable server has. An empty `client`: it already waited."""
+        """Handle a call that waits for a model that no reachable server has; `client` is None if it waited before."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
@@ -125,13 +125,13 @@ class Loader:
         self.advance_soon()
 
     def advance_soon(self) -> None:
-        """Check, in the next turn of the event loop after a change, whether the gateway can load a requested model."""
+        """After a change, check in the next iteration of the event loop whether a requested model can now be loaded."""
         if self._wanted and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._advance_now)
 
     def why_not(self, placement: Placement) -> GatewayError | None:
-        """Return the error for a call to a model that no server has, or None if the call would load the model."""
+        """Return the error for a call to a model that no server has, or None if the call makes a server load it."""
         if self._is_being_loaded(placement):
             return None
         model, now, failure = placement.model, self._clock(), placement.failure
@@ -163,8 +163,8 @@ class Loader:
     def on_lost(self, endpoint: Endpoint, models: Iterable[str]) -> None:
         """Handle the loss of these models at an endpoint.
 
-        If the endpoint was down, or has no models left, its server has restarted. In that case, reload the models that
-        it had, most recently used first, as far as its capacity allows."""
+        If the endpoint was down or has no models left, its server has restarted. In that case, load its models again,
+        most recently used first, as far as its capacity allows."""
         stock = self._table.stocks.get(endpoint)
         was_away = endpoint in self._came_back
         self._came_back.discard(endpoint)
@@ -185,7 +185,7 @@ class Loader:
     # --- decisions on loading and unloading ---
 
     def tick(self) -> None:
-        """Check everything once: unload idle and surplus models, and load the copies that calls need."""
+        """Check all models once: unload idle and surplus copies, and load the copies that calls need."""
         now, settings = self._clock(), self.settings
         for placement in self._table.models.values():
             if placement.places or placement.demand > 0:
@@ -222,7 +222,7 @@ class Loader:
                 self._advance(self._rooms())
 
     def _advance(self, rooms: ServerCapacities) -> None:
-        """Start to load the requested models, as far as there is capacity."""
+        """Start loading the requested models, as far as there is capacity."""
         starved_since = self._clock() - plan.STARVED
         for placement in list(self._wanted.values()):
             is_served = any(self.takes_models(each.endpoint) for each in placement.held())
@@ -245,13 +245,13 @@ class Loader:
         return ServerCapacities(self._table, self.settings, self._clock(), self.takes_models)
 
     def _is_being_loaded(self, placement: Placement) -> bool:
-        """Return whether a responding server is loading the model, no matter which gateway requested it."""
+        """Return whether a server that responds is loading the model, no matter which gateway requested this."""
         places = placement.places.values()
         return any(each.state is ReplicaState.LOADING and self.takes_models(each.endpoint) for each in places)
 
     def _look_at_loads_of_others(self) -> None:
-        """Query the servers that are loading a requested model for another gateway, because they do not report the end
-        of the load."""
+        """Query the servers that are loading a requested model for another gateway, because they do not notify this
+        gateway at the end."""
         for placement in self._wanted.values():
             for place in placement.places.values():
                 if place.state is ReplicaState.LOADING and not place.is_ours:
@@ -266,7 +266,7 @@ class Loader:
     # --- execution ---
 
     def _begin(self, step: LoadStep, request: ControlRequest | None = None) -> "asyncio.Task[bool]":
-        """Start to load a model. The task's result is False if another gateway has loaded the model, or tried to."""
+        """Start loading a model. The task's result is False if another gateway has loaded the model or tried to."""
         placement, endpoint = step.placement, step.endpoint
         place = placement.places.get(endpoint)
         if place is None:
@@ -290,7 +290,7 @@ class Loader:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # the error is in the log, and the waiting callers get it
+            task.exception()  # the error is in the log, and waiting callers get it
             self.advance_soon()
 
     async def _surviving(self, doing: Coroutine[Any, Any, None]) -> None:
@@ -301,7 +301,7 @@ class Loader:
                 return  # the error is in the log
 
     async def _load(self, step: LoadStep, place: ModelReplica, request: ControlRequest) -> bool:
-        """Unload other models if necessary, and load a model. Raises GatewayError with the reason if this fails."""
+        """Unload other models if necessary, then load a model. Raises a GatewayError with the reason if this fails."""
         placement, address = step.placement, place.endpoint.address
         try:
             if not await self._may_load(placement, place):
@@ -331,7 +331,7 @@ class Loader:
         return True
 
     async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
-        """Claim a model. Return False if another gateway is loading it, or has loaded it since the servers were last
+        """Claim a model. Return False if another gateway is loading it or has loaded it since the servers were last
         queried."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_reported(each)}
@@ -348,7 +348,7 @@ class Loader:
         return False
 
     def _leave(self, victims: Iterable[tuple[Placement, ModelReplica]]) -> None:
-        """Record that the models that were selected for unloading stay loaded."""
+        """Record that models that were selected for unloading stay loaded."""
         for victim, place in victims:
             place.is_ours = False
             self._table.became(victim, place, ReplicaState.HELD)
@@ -356,7 +356,7 @@ class Loader:
     async def _make_room(self, step: LoadStep) -> None:
         """Unload the victims.
 
-        An error here does not count as a failure to load the model, because another server can load it."""
+        An error here does not count as a failed load of the model, because another server can load it."""
         try:
             await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
         except GatewayError as error:
@@ -377,7 +377,7 @@ class Loader:
             await last
 
     def _failed(self, placement: Placement, place: ModelReplica, error: GatewayError) -> None:
-        """Record that a load has failed. If the server has reported the reason, fail the waiting calls with it."""
+        """Record a failed load. If the server has reported the reason, make the waiting calls fail with it."""
         self.failed_loads += 1
         place.is_ours = False
         place.failures += 1
@@ -417,7 +417,7 @@ class Loader:
         self._table.became(placement, place, ReplicaState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
-        """Unload a replica after its calls in flight, or after `timeout`, because a stream could continue forever."""
+        """Unload a replica after its last call, or after `timeout`, because a stream could continue forever."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()
@@ -428,7 +428,7 @@ class Loader:
         await self._unload(placement, place)
 
     def _stays(self, placement: Placement, place: ModelReplica, why: str) -> None:
-        """Record that a model is still loaded because it could not be unloaded."""
+        """Record that a model could not be unloaded and is still loaded."""
         place.is_ours = False
         self._table.became(placement, place, ReplicaState.HELD)
         place.until = self._clock() + FIRST_PAUSE
@@ -447,7 +447,8 @@ class Loader:
 
 
 def _may_be_reported(place: ModelReplica) -> bool:
-    """Return True if the server might report the model although it did not load it since the last query."""
+    """Return True if the server might report the model although the model has not been loaded there since the last
+    query."""
     return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 
 

@@ -1,4 +1,4 @@
-"""Requests of operators and clients to load or unload a named model, also on one server, and to move the models of a
+"""Loads and unloads models at the request of operators and clients, on all servers or one, and moves the models of a
 drained server.
 """
 
@@ -14,7 +14,7 @@ from gateway.routing.placement.table import Placement, ReplicaState
 
 
 class OperatedLoader(Loader):
-    """A Loader that also loads and unloads models by name, on request."""
+    """A Loader that also loads and unloads individual models on request."""
 
     async def load(self, request: ControlRequest) -> None:
         """Load a model at a client's request, with the client's settings.
@@ -22,7 +22,7 @@ class OperatedLoader(Loader):
         The model is loaded on the servers that already have it, or on the server with the largest free capacity.
 
         Raises:
-            GatewayError: the server's error; RESOURCE_EXHAUSTED if no server can free capacity for it now.
+            GatewayError: the server's error, or RESOURCE_EXHAUSTED if no server can free enough capacity now.
         """
         placement = self._table.placement(request.model)
         if held := list(placement.held()):
@@ -36,13 +36,13 @@ class OperatedLoader(Loader):
             text = f"backend {self._table.backend!r}: every server is too busy to load model {request.model!r}"
             raise refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=TICK)
         if not await outlived_by(self._begin(step, request)):
-            await self.load(request)  # another gateway has loaded it, without the settings of this client
+            await self.load(request)  # another gateway has loaded it, without this client's settings
 
     async def unload(self, request: ControlRequest) -> None:
         """Unload a model at a client's request, from all servers that have it.
 
         Raises:
-            GatewayError: the server's error, or the error of a timeout. The model might still be loaded.
+            GatewayError: the server's error, or a timeout. In both cases, the model might still be loaded.
         """
         placement = self._table.placement(request.model)
         places = list(placement.held())
@@ -52,13 +52,13 @@ class OperatedLoader(Loader):
         await asyncio.gather(*map(outlived_by, tasks))
 
     async def load_at(self, model: str, endpoint: Endpoint) -> None:
-        """Load a model on one endpoint, unless the endpoint already has it. If necessary, unload the least recently
-        used models without calls there. The backoff period after a failed load does not apply.
+        """Load a model on one endpoint, unless the endpoint already has it. If necessary, first unload the least
+        recently used models there that have no calls. The backoff period after a failed load does not apply.
 
         Raises:
-            GatewayError: the server's error. FAILED_PRECONDITION if a load or an unload of the model is in progress
-                there or in another gateway, or if the endpoint is drained. RESOURCE_EXHAUSTED if the server cannot
-                unload any model for it.
+            GatewayError: the server's error. FAILED_PRECONDITION if the endpoint is drained, or if this or another
+                gateway is already loading or unloading the model. RESOURCE_EXHAUSTED if no model on the server can be
+                unloaded to make room.
         """
         placement = self._table.placement(model)
         place = placement.places.get(endpoint)
@@ -82,10 +82,10 @@ class OperatedLoader(Loader):
 
     async def unload_at(self, model: str, endpoint: Endpoint) -> None:
         """Unload a model on one endpoint. The model gets no more calls there, and the server finishes its current
-        calls. If models are loaded on demand, the next call for the model loads it again if no other server has it.
+        calls. If models are loaded on demand and no other server has the model, the next call loads it again.
 
         Raises:
-            GatewayError: NOT_FOUND if the endpoint does not have it, or the server's error.
+            GatewayError: NOT_FOUND if the endpoint does not have the model, or the server's error.
         """
         placement = self._table.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
@@ -96,10 +96,10 @@ class OperatedLoader(Loader):
         await outlived_by(self._spawn(self._unload(placement, place, request)))
 
     async def load_elsewhere(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """Load the models that only `endpoint` has on other servers, most recently used first.
+        """On other servers, load the models that only `endpoint` has, most recently used first.
 
-        A model never replaces a more recently used model. A model that could not be loaded is loaded when a client
-        requests it. Return the models that could not be loaded, with the reasons."""
+        A model never replaces a more recently used model. Models that could not be loaded are loaded when clients
+        request them. Return these models, with the reasons."""
         loads: dict[str, asyncio.Task[bool]] = {}
         left, rooms = [], self._rooms()
         alone = [each for each in self._table.models.values() if self._is_alone(each, endpoint)]

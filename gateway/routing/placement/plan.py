@@ -1,18 +1,18 @@
 """Decides where to load a model and which models to unload for it.
 
-This module queries no servers and does not change the table.
+This module does not query servers or change the table.
 
-- A model goes to the server with the largest free capacity. If several servers have equally much, it goes to the first
-  of them in rendezvous order.
-- If all servers lack free capacity, the gateway unloads models on the server whose least recently used models have
-  been unused for the longest time. The gateway first unloads surplus copies, beyond the number that the calls need. A
-  model with calls in flight, or with waiting calls, stays.
-- A pinned model, or a model that was loaded less than `min_stay` seconds ago, is not unloaded for another one.
-- If a client's models use more than its `share` of a server, only this client's own models are unloaded for a new one.
-  A model belongs to a client if the client's call had it loaded, and no other client has called it there since.
-- A model for which calls have waited for STARVED seconds can replace a model that is always in use. That model gets no
-  more calls there, and is unloaded after its current calls.
-- Capacity that is being freed counts as used until the server has confirmed the unload.
+- A model goes to the server with the largest free capacity. If several servers have the same free capacity, the first
+  one in rendezvous order gets it.
+- If no server has enough free capacity, the gateway unloads models on the server whose least recently used models have
+  been unused the longest. It unloads surplus copies, which the calls do not need, first. A model with calls in flight
+  or waiting calls stays.
+- A pinned model, or a model that was loaded less than `min_stay` seconds ago, is never unloaded to make room.
+- If a client's models use more than its `share` of a server, its new models replace only its own models. A model
+  belongs to a client if that client's call caused the load, and no other client has called it there since.
+- A model whose calls have waited for STARVED seconds can replace a model that is always in use. That model gets no more
+  calls there, and is unloaded when its current calls have ended.
+- Capacity counts as used until the server has confirmed the unload.
 """
 
 import math
@@ -26,7 +26,7 @@ from gateway.routing.placement.agreement import rendezvous
 from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 
 STARVED = 5.0
-"""Minimum time that calls wait for a model before it can replace a model that always has calls, in seconds.
+"""How long calls must have waited for a model before it can replace a model that always has calls, in seconds.
 
 A model also stays loaded for at least this time."""
 
@@ -35,15 +35,16 @@ A model also stays loaded for at least this time."""
 class LoadSettings:
     """Settings for loading models.
 
-    - `max_models`, `memory`: Maximum number of models, and of bytes of models, on one server. None means no limit.
-    - `sizes`: The model sizes in bytes, by glob. The first match counts.
+    - `max_models`, `memory`: Maximum number of models, and their maximum total size in bytes, on one server. None means
+      no limit.
+    - `sizes`: Model sizes in bytes, by glob. The first match applies.
     - `min_copies`, `max_copies`: Minimum and maximum number of servers on which a model in use is loaded.
-    - `calls_per_copy`: Number of calls in flight that are enough work for one copy.
-    - `idle`: Time without a call after which a model is unloaded, in seconds. 0 means never.
+    - `calls_per_copy`: Number of calls in flight that one copy can handle.
+    - `idle`: Time without calls after which a model is unloaded, in seconds. 0 means never.
     - `timeout`: Maximum time that a server can take to load or unload a model, in seconds.
     - `pinned`: Globs of models that the gateway never unloads.
     - `min_stay`: Minimum time that a model stays loaded before another model can replace it, in seconds.
-    - `share`: The share of a server's capacity beyond which a client's new models replace only its own models.
+    - `share`: Fraction of a server's capacity beyond which a client's new models replace only its own models.
     """
 
     max_models: int | None = None
@@ -69,13 +70,13 @@ class LoadSettings:
         return next((size for glob, size in self.sizes.items() if fnmatchcase(model, glob)), 0)
 
     def copies(self, demand: float) -> int:
-        """Return the number of servers that should have loaded a model with this number of calls in flight."""
+        """Return how many servers should have a model with this number of calls in flight."""
         return min(max(math.ceil(demand / self.calls_per_copy), self.min_copies), self.max_copies)
 
 
 @frozen
 class LoadStep:
-    """Load a model on an endpoint, after unloading the models at `victims` there."""
+    """A decision to load a model on an endpoint, after unloading the models in `victims` there."""
 
     placement: Placement
     endpoint: Endpoint
@@ -83,7 +84,7 @@ class LoadStep:
 
 
 class Capacity:
-    """The capacity of one server: the models that use it, and the free capacity."""
+    """The capacity of one server: how much its models use, and how much is free."""
 
     __slots__ = ("_of_clients", "_settings", "count", "places", "size")
 
@@ -93,14 +94,14 @@ class Capacity:
         self.count = 0
         self.size = 0
         self._of_clients: dict[str, list[int]] = {}
-        """The number and the size of each client's models."""
+        """The number and the total size of each client's models."""
 
     def take(self, model: str, client: str) -> None:
-        """Add a model of this client; an empty name means no owner."""
+        """Add a model that belongs to `client`; an empty name means no owner."""
         self._count(model, client, 1)
 
     def give_back(self, model: str, client: str) -> None:
-        """Remove a model of this client."""
+        """Remove a model that belongs to `client`."""
         self._count(model, client, -1)
 
     def _count(self, model: str, client: str, change: int) -> None:
@@ -113,7 +114,7 @@ class Capacity:
             own[1] += size
 
     def is_beyond_share(self, client: str, model: str) -> bool:
-        """Return whether one more model would exceed the share of a client that already has models on this server."""
+        """Return whether one more model would exceed the share of `client`, if it already has models on this server."""
         count, size = self._of_clients.get(client, (0, 0))
         settings = self._settings
         if not count or settings.share == 1:
@@ -139,9 +140,9 @@ class Capacity:
 
     @property
     def left(self) -> float:
-        """The free share of the limits.
+        """The free fraction of the limits.
 
-        Without limits, return a number that is larger for fewer loaded models."""
+        Without limits, a number that is larger for fewer loaded models."""
         settings = self._settings
         shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
@@ -150,7 +151,7 @@ class Capacity:
 
 
 class ServerCapacities:
-    """The capacity of all servers at one time, and decisions based on it. `now` is on the backend's clock.
+    """The capacity of all servers at one point in time, and decisions based on it. `now` is on the backend's clock.
     `takes_models` returns whether an endpoint can get models."""
 
     def __init__(
@@ -179,10 +180,10 @@ class ServerCapacities:
         is_listed: bool = True,
         is_starved: bool = False,
     ) -> LoadStep | None:
-        """Return the endpoint for a load and the models to unload for it, or None if no server can free enough capacity
-        now.
+        """Return the endpoint on which to load a model and the models to unload first, or None if no server can free
+        enough capacity now.
 
-        - `unused_since`: Unload only models that got no calls since this time.
+        - `unused_since`: Unload only models that have had no calls since this time.
         - `is_starved`: Models with calls in flight can also be unloaded.
         - `is_listed`: See `candidates`.
         """
@@ -201,14 +202,14 @@ class ServerCapacities:
         return min(steps, key=self._cost, default=None)
 
     def step_at(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
-        """Return the step that loads a model on this endpoint, if there is enough free capacity."""
+        """Return the step that loads a model on this endpoint if there is enough free capacity."""
         if endpoint not in self._candidates(placement) or not self.at[endpoint].fits(placement.model):
             return None
         return LoadStep(placement, endpoint)
 
     def step_into(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
-        """Return the step that loads a model on this endpoint, despite earlier failures, and frees capacity for it;
-        None if no model there can be unloaded."""
+        """Return the step that loads a model on this endpoint even after failed loads, and frees capacity for it; None
+        if no model there can be unloaded."""
         if endpoint not in self.at:
             return None
         if self.at[endpoint].fits(placement.model):
@@ -216,7 +217,7 @@ class ServerCapacities:
         return self._swap(placement, endpoint, None)
 
     def begun(self, step: LoadStep) -> None:
-        """Count the capacity of a started step as used, and the capacity of its victims as free."""
+        """Count the capacity of a step that has started as used, and the capacity of its victims as free."""
         room = self.at[step.endpoint]
         for victim in step.victims:
             room.places.remove(victim)
@@ -224,7 +225,7 @@ class ServerCapacities:
         room.take(step.placement.model, step.placement.wanted_by)
 
     def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
-        """Yield the replicas to unload because a server exceeds its limits: the least recently used replicas without
+        """Yield the replicas to unload from servers that exceed their limits: the least recently used replicas without
         calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
@@ -236,7 +237,7 @@ class ServerCapacities:
     def _swap(
         self, placement: Placement, endpoint: Endpoint, unused_since: float | None, *, is_starved: bool = False
     ) -> LoadStep | None:
-        """Return the step that frees capacity at `endpoint`; None if that is impossible."""
+        """Return the step that frees capacity on `endpoint`; None if that is impossible."""
         room, victims = self.at[endpoint], []
         freed = Capacity(self._settings)
         freed.count, freed.size = room.count, room.size
@@ -257,13 +258,13 @@ class ServerCapacities:
         return has_stayed and not self._settings.is_pinned(placement.model)
 
     def _unused(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """Return the replicas that can be unloaded, the least needed first."""
+        """Return the replicas that can be unloaded, least needed first."""
         unused = [each for each in room.places if can_be_unloaded(*each, self._now)]
         return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
 
     def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """Return the replicas with calls in flight that were loaded at least STARVED seconds ago, the replicas with the
-        fewest calls first."""
+        """Return the replicas with calls in flight that were loaded at least STARVED seconds ago, fewest calls
+        first."""
         busy = [
             each
             for each in room.places
@@ -276,9 +277,9 @@ class ServerCapacities:
         return held > 1 and held > self._settings.copies(placement.demand)
 
     def _cost(self, step: LoadStep) -> tuple[int, float, int]:
-        """Return the sort key of a step: the most recent use of one of its victims.
+        """Return the sort key of a step: the most recent use among its victims.
 
-        Servers that have failed to load the model come last."""
+        Servers that have failed to load the model sort last."""
         used = max(-math.inf if self._is_surplus(placement) else place.last_used for placement, place in step.victims)
         failures = _failures(step.placement, step.endpoint)
         return failures, used, -rendezvous(step.placement.model, step.endpoint.address)
@@ -299,8 +300,8 @@ def candidates(
 ) -> Iterator[Endpoint]:
     """Yield the endpoints that could load a model.
 
-    They take models, list the model, do not have it, and have not failed to load it recently. If `is_listed` is False,
-    also yield endpoints that do not list it, because a client sends its files."""
+    They accept models, list this model, do not have it, and have not recently failed to load it. If `is_listed` is
+    False, also yield endpoints that do not list it, because a client sends the model files."""
     for endpoint, stock in table.stocks.items():
         if stock is None or (is_listed and placement.model not in stock.listed) or not takes_models(endpoint):
             continue
@@ -319,9 +320,10 @@ def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bo
 
 
 def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
-    """Return the replicas of a model beyond `max_copies`, which exist when two gateways without coordination load it.
+    """Return the replicas of a model beyond `max_copies`, which can exist if two gateways without coordination load the
+    model.
 
-    All gateways keep the same replicas, which are the first in rendezvous order."""
+    All gateways keep the same replicas: the first ones in rendezvous order."""
     if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]

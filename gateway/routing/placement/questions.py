@@ -1,5 +1,5 @@
-"""Requests that need more than one server with the model: the model list, the statistics of all models, the readiness
-of a model that can be loaded on demand, and settings for servers.
+"""Handles requests that are not simply sent to a server with the model: the model list, the statistics of all models,
+the readiness of models that are loaded on demand, and settings of servers.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from gateway.routing.placement.table import Placements
 from gateway.routing.slots import LocalSlots, OwnAnswer
 
 OWN = frozenset({Operation.MODELS, Operation.ALL_STATISTICS, Operation.MODEL_READY, *CONTROL_OPERATIONS})
-"""The operations of these requests."""
+"""The operations that this module handles."""
 
 
 class Holders(Protocol):
-    """The interface to the information about which endpoints have which models. See PlacedSlots for the members."""
+    """Knows which endpoints have which models. See PlacedSlots for the members."""
 
     local: LocalSlots
     placements: Placements
@@ -42,7 +42,7 @@ class Holders(Protocol):
 
 
 class Questions:
-    """Responds to these requests. `ask` returns the response of one endpoint to a request that takes no slot."""
+    """Handles these requests. `ask` returns one endpoint's response to a request that takes no slot."""
 
     def __init__(self, holders: Holders, ask: Send) -> None:
         self._holders = holders
@@ -53,13 +53,13 @@ class Questions:
             Operation.MODEL_READY: self._is_model_ready,
             **dict.fromkeys(CONTROL_OPERATIONS, self._control),
         }
-        """The function for each operation."""
+        """The functions by operation."""
 
     async def _models(self, request: Request) -> Answer:
         """Return every model on every server.
 
         Raises:
-            GatewayError: UNAVAILABLE if the backend has no servers, or before one has reported its models.
+            GatewayError: UNAVAILABLE if the backend has no servers, or if none has reported its models yet.
         """
         table, local = self._holders.placements, self._holders.local
         if not local.endpoints:
@@ -69,13 +69,13 @@ class Questions:
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:
-        """Send the request to its servers.
+        """Send the request to the servers that it concerns.
 
         Loads go to the servers that have the model, or to the server with the largest free capacity. Unloads and model
         settings go to the servers that have the model. Other settings go to all servers.
 
         Raises:
-            GatewayError: the server's error; NOT_FOUND if no server has the model.
+            GatewayError: the server's error, or NOT_FOUND if no server has the model.
         """
         holders = self._holders
         loader, able = holders.loader, holders.able(request)
@@ -91,7 +91,7 @@ class Questions:
     async def _all_statistics(self, request: Request) -> Answer:
         """Return the statistics of all models on all servers.
 
-        For a model on several servers, the result has the statistics from one server. It omits servers that fail.
+        For a model on several servers, the result contains the statistics from one server. It omits servers that fail.
 
         Raises:
             GatewayError: the error of the first server, if all servers fail.
@@ -109,12 +109,12 @@ class Questions:
         return Statistics(tuple(entries.values()))
 
     async def _is_model_ready(self, request: Request) -> Answer | None:
-        """Return True if no server has the model and a call would load it.
+        """Return True if no server has the model but a call would load it.
 
         Return None if a server has the model and should be queried.
 
         Raises:
-            GatewayError: NOT_FOUND if no server has it or would load it.
+            GatewayError: NOT_FOUND if no server has the model or would load it.
         """
         holders = self._holders
         if not request.model or not holders.is_on_demand or holders.able(request):

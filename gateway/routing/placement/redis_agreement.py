@@ -1,11 +1,11 @@
 """Coordinates the gateways in front of the same servers through Redis or Valkey.
 
-A gateway that loads a model holds a lease on the model's name.
+While a gateway loads a model, it holds a lease on the model's name.
 
-A lease is a key with its gateway's name, valid for LEASE_SECONDS. The gateway renews it while the load continues,
-so the lease of a gateway that has stopped expires soon. A gateway that finds another gateway's lease waits until the
-lease is over, and then queries the servers for the model again. While Redis does not respond, each gateway decides by
-itself, by rendezvous hashing (`agreement`).
+A lease is a key whose value is the gateway's name, valid for LEASE_SECONDS. The gateway renews it during the load, so
+the lease of a gateway that has stopped expires soon. A gateway that finds another gateway's lease waits until the lease
+has ended, and then queries the servers for the model again. While Redis does not respond, each gateway decides alone,
+by rendezvous hashing (`agreement`).
 """
 
 import asyncio
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 SECONDS = 0.5
 """The maximum time that a load waits for a response from Redis, in seconds."""
 PAUSE = 5.0
-"""How long the gateway sends nothing to Redis after it did not respond, in seconds."""
+"""How long the gateway stops using Redis after Redis did not respond, in seconds."""
 LEASE_SECONDS = 15.0
 RENEWED_SECONDS = 5.0
 LOOK_SECONDS = 0.25
 """The interval between two checks of another gateway's lease, in seconds."""
 PATIENCE_SECONDS = 10.0
-"""How long a gateway waits for the end of another gateway's lease before it queries the servers for their models, in
+"""How long a gateway waits for another gateway's lease to end before it queries the servers for their models, in
 seconds."""
 
 _LEASE = round(LEASE_SECONDS * 1000)
@@ -58,8 +58,7 @@ class RedisClient(Protocol):
 class RedisAgreement:
     """A LoadCoordinator that uses leases.
 
-    `fleet` is the same name in all gateways in front of the same servers, and differs from the names of other groups.
-    """
+    `fleet` is a name that all gateways in front of the same servers share, and that other groups do not use."""
 
     is_shared = True
 
@@ -77,13 +76,13 @@ class RedisAgreement:
         self._name = token_hex(8)
         self._renewals: dict[str, asyncio.Task[None]] = {}
         self._asks_from = 0.0
-        """The gateway sends no request to Redis before this time."""
+        """The gateway does not use Redis before this time."""
         self._fails = False
 
     async def claim(self, model: str, address: str) -> bool:
-        """Return whether this gateway is allowed to load the model now.
+        """Return whether this gateway can load the model now.
 
-        The result is False after another gateway has had the lease, because that gateway might have loaded the model.
+        The result is False if another gateway has held the lease, because that gateway might have loaded the model.
         While Redis does not respond, the result is always True."""
         key, value = self._key(model), f"{self._name} {address}"
         taken = await self._asked(lambda: self._client.set(key, value, px=_LEASE, nx=True), default=True)
@@ -104,7 +103,7 @@ class RedisAgreement:
             await self._asked(lambda: self._client.eval(_RELEASE, 1, key, value), default=0)
 
     async def close(self) -> None:
-        """Close the connections to Redis. Remaining leases expire."""
+        """Close the connections to Redis. The remaining leases expire by themselves."""
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
@@ -120,13 +119,13 @@ class RedisAgreement:
             await self._asked(lambda: self._client.eval(_RENEW, 1, key, value, str(_LEASE)), default=0)
 
     async def _asked(self, ask: Callable[[], Awaitable[T]], default: T) -> T | Any:
-        """Return the response of Redis, or `default` while it does not respond."""
+        """Return the response from Redis, or `default` while Redis does not respond."""
         if self._clock() < self._asks_from:
             return default
         try:
             async with asyncio.timeout(SECONDS):
                 answer = await ask()
-        except Exception as error:  # redis has its own errors; other errors come from the socket and from the timeout
+        except Exception as error:  # redis raises its own errors; others come from the socket and the timeout
             self._failed(error)
             return default
         if self._fails:
@@ -138,7 +137,7 @@ class RedisAgreement:
         self._asks_from = self._clock() + PAUSE
         if not self._fails:
             self._fails = True
-            # The texts of the package's errors contain hosts and ports, but no passwords.
+            # The package's error messages contain hosts and ports, but no passwords.
             is_late = isinstance(error, TimeoutError)
             why = f"no answer within {SECONDS:g} s" if is_late else f"{type(error).__name__}: {error}"
             text = (

@@ -1,4 +1,4 @@
-"""The errors for requests whose model no server in a backend has, according to the available information."""
+"""Creates the errors for requests whose model is on no server of a backend, as far as known."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ def model_missing(
 ) -> GatewayError:
     """Return the error for a request whose model is not on any server.
 
-    The error is NOT_FOUND, or UNAVAILABLE if the model is only at drained endpoints or if a server has not reported its
+    The error is NOT_FOUND, or UNAVAILABLE if only drained endpoints have the model or if a server has not reported its
     models yet. `errors` are the reasons why servers did not report."""
     what = f"model {model!r}"
     if version and model in table.models:
@@ -26,7 +26,7 @@ def model_missing(
 
 
 def nothing_reported(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
-    """Return the error before any server has reported its models. `errors`: see `model_missing`."""
+    """Return the error to use before any server has reported its models. For `errors`, see `model_missing`."""
     return _unreachable(table, _why_unreported(table.unknown()[0], errors))
 
 

@@ -1,5 +1,5 @@
-"""Compares the signatures that different servers report for the same model, and logs differences, because calls go to
-any of these servers.
+"""Compares the signatures that different servers report for the same model, and logs differences, because calls can go
+to any of these servers.
 """
 
 import logging
@@ -14,7 +14,7 @@ from gateway.routing.placement.table import ModelReplica, Placement, Placements,
 _lines = LogLimit(logging.getLogger(__name__))
 
 ASKED_AT_A_TIME = 20
-"""The maximum number of models whose signatures are queried after each inventory refresh of a server."""
+"""The maximum number of signatures that are queried after each inventory refresh of a server."""
 
 
 class SignatureComparison:
@@ -26,12 +26,12 @@ class SignatureComparison:
         self._ask = ask
 
     async def look(self, table: Placements, endpoint: Endpoint) -> None:
-        """Query an endpoint for some of the unknown signatures."""
+        """Query an endpoint for some of the signatures that are still unknown."""
         for placement, place in self._unknown(table, endpoint)[:ASKED_AT_A_TIME]:
             try:
                 signature = await self._ask(endpoint, placement.model)
             except GatewayError:
-                return  # this is retried next time
+                return  # retried after the next refresh
             if place.state is ReplicaState.HELD:
                 place.signature = f"{_shown(signature)}"
                 _tell_difference(table, placement, place)

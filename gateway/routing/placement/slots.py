@@ -1,12 +1,12 @@
 """The slots of a backend whose endpoints have different models. Each request gets an endpoint that has its model.
 
-All calls wait in one fair queue. The endpoint is chosen among the endpoints with the request's model, which costs one
-more lookup than a choice among all endpoints. A slot that becomes free goes to the next waiting call in fair order
-whose model the endpoint has. The model list is the union of the lists from all endpoints, and is available without a
-call.
+All calls wait in one fair queue. The choice among the endpoints with the request's model costs one more lookup than a
+choice among all endpoints. A slot that becomes free goes to the next waiting call, in fair order, whose model the
+endpoint has. The model list is the union of the lists of all endpoints; to return it, the gateway does not query the
+servers.
 
-If a server responds that it does not have a model, although the table lists it there, it gets no more calls for this
-model. The call goes to the next server with the model.
+If a server responds that it does not have a model that the table lists there, it gets no more calls for this model, and
+the call goes to the next server with the model.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -32,19 +32,19 @@ from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots, may_try_a
 from gateway.routing.waiting import Lines
 
 MOST_ROUNDS = 2
-"""Maximum number of times that the gateway repeats a request because every server with its model was unreachable, and
-another server has loaded the model. A repetition because a server lacks the model can only be the first one."""
+"""How often the gateway repeats a request if all servers with its model were unreachable and another server has loaded
+the model. Only the first repetition can be due to a server that does not have the model."""
 
 
 class PlacedSlots:
-    """Slots among the endpoints that have the model in a request.
+    """Slots of the endpoints that have the model of a request.
 
-    - `placements`: The table of which endpoint has which model. After a reload, the new backend with the same name
-      takes it over.
-    - `inventory`, `refresher`: They query the endpoints for their models.
-    - `loader`: Loads and unloads models; None if the protocol has no requests for this.
-    - `is_on_demand`: True if the loader loads a model on request.
-    - `ask`: Returns the response of one endpoint to a request that takes no slot.
+    - `placements`: The table that shows which endpoint has which model. After a reload, the new backend with the same
+      name takes it over.
+    - `inventory`, `refresher`: Query the endpoints for their models.
+    - `loader`: Loads and unloads models; None if the protocol does not support this.
+    - `is_on_demand`: True if a client's request makes the loader load a model.
+    - `ask`: Returns one endpoint's response to a request that takes no slot.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PlacedSlots:
             self._join(endpoint)
 
     def start(self) -> None:
-        """Start to query the endpoints for their models, and to load requested models."""
+        """Start querying the endpoints for their models and loading requested models."""
         self.refresher.start()
         if self.loader is not None and self.is_on_demand:
             self.loader.start()
@@ -143,12 +143,12 @@ class PlacedSlots:
     # --- changes in the table ---
 
     def holds_more(self, endpoint: Endpoint) -> None:
-        """Give waiting calls to an endpoint that now has another model."""
+        """Give waiting calls to an endpoint that now has an additional model."""
         while self.local.hand_over(endpoint):
             pass
 
     def has_no_holder(self, placement: Placement) -> None:
-        """If calls wait for a model that all servers have lost, load the model or fail the calls."""
+        """If calls wait for a model that all servers have lost, load the model or make the calls fail."""
         if not placement.waiting:
             return
         if self.loader is not None and self.is_on_demand:
@@ -157,7 +157,7 @@ class PlacedSlots:
             self.cannot_be_loaded(placement, partial(self.model_missing, placement.model))
 
     def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Fail the calls that wait for a model."""
+        """Make the calls that wait for a model fail."""
         self.local.queue.fail(error, partial(_is_for, placement.model))
 
     def lists_others(self) -> None:
@@ -170,8 +170,8 @@ class PlacedSlots:
         """See `Slots.free`.
 
         Raises:
-            GatewayError: like `Slots.free`; NOT_FOUND if no server has the model; UNAVAILABLE if a server that might
-                have it has not reported its models yet.
+            GatewayError: same as `Slots.free`; also NOT_FOUND if no server has the model, and UNAVAILABLE if a server
+                that might have it has not reported its models yet.
         """
         local = self.local
         if not request.model or not local.serving:
@@ -195,7 +195,7 @@ class PlacedSlots:
                 tried = (*tried, before)  # the state of the sequence is lost
         endpoint = local.free(request, tried, choice)
         if endpoint is not None and request.operation not in local.with_slot:
-            self.placements.models[request.model].places[endpoint].last_used = local.clock()  # a call follows
+            self.placements.models[request.model].places[endpoint].last_used = local.clock()  # a call to it follows
         return endpoint
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
@@ -216,7 +216,7 @@ class PlacedSlots:
         return endpoint
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """See `Slots.began`. The request is also counted at the replica of its model."""
+        """See `Slots.began`. Also counts the request at the replica of its model."""
         ended, placement = self.local.began(request, endpoint), self.placements.models.get(request.model)
         if placement is None or request.operation not in self.local.with_slot:
             return ended
@@ -241,8 +241,8 @@ class PlacedSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See `Slots.again`. If the endpoint does not have the model, it gets no more calls for it, and the request
-        goes to another endpoint with the model."""
+        """See `Slots.again`. If the endpoint does not have the model, it gets no more calls for that model, and the
+        request goes to another endpoint that has it."""
         if may_try_another(error, tried, self.able(request)):
             return None
         most = MOST_ROUNDS if isinstance(error, TransportError) else 1
@@ -252,8 +252,8 @@ class PlacedSlots:
         return again
 
     def able(self, request: Request) -> Sequence[Endpoint]:
-        """Return the endpoints that have the request's model, in its version; all serving endpoints if the request
-        names no model."""
+        """Return the endpoints that have the request's model and version, or all serving endpoints if the request
+        contains no model name."""
         if not request.model:
             return self.local.serving
         choice = self._choice_of(request)
@@ -262,8 +262,8 @@ class PlacedSlots:
     # --- the endpoints with the model of a request ---
 
     def _choice_of(self, request: Request) -> EndpointChoice | None:
-        """Return the choice among the endpoints that have the request's model, in its version, or None if no endpoint
-        has it."""
+        """Return the choice among the endpoints that have the request's model and version, or None if no endpoint has
+        it."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -273,13 +273,12 @@ class PlacedSlots:
         return choice
 
     def _is_at_drained(self, request: Request, key: SequenceKey) -> bool:
-        """Return whether the request continues a sequence whose state is at a drained endpoint."""
+        """Return whether the request continues a sequence whose state is on a drained endpoint."""
         endpoint = None if request.parameters.get("sequence_start") else self.local.sequences.endpoint(key)
         return endpoint is not None and not endpoint.takes_calls
 
     def _are_down(self, choice: EndpointChoice) -> bool:
-        """Return True if models are loaded on demand and no endpoint in `choice` is reachable, so another endpoint can
-        load the model."""
+        """Return True if no endpoint in `choice` is reachable and another endpoint can load the model on demand."""
         return self.is_on_demand and not any(
             each.health.is_up or not each.health.is_left_out for each in choice.endpoints
         )
@@ -289,7 +288,7 @@ class PlacedSlots:
         return choice is None or self._are_down(choice)
 
     def _fits(self, endpoint: Endpoint, line: Any) -> bool:
-        """Return whether the calls that wait in a line of `_model_and_version` are for a model that `endpoint` has."""
+        """Return whether the calls in a line of `_model_and_version` are for a model that `endpoint` has."""
         model, version = line
         if not model:
             return True
@@ -310,8 +309,8 @@ class PlacedSlots:
         return refusals.model_missing(self.placements, self.refresher.errors, model, version)
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
-        """Return why a request whose model is missing on all servers does not wait for a load, or None if it
-        does wait."""
+        """Return the error for a request whose model is missing on all servers, or None if the request waits for a
+        load."""
         model, placement = request.model, self.placements.models.get(request.model)
         if self.loader is None or not self.is_on_demand or placement is None or not self._is_unheld(placement):
             return self.model_missing(model, request.version)
@@ -322,12 +321,11 @@ class PlacedSlots:
             return refusal(Reason.NOT_READY, text)
         return self.loader.why_not(placement)
 
-    # --- servers that lack a model that the table has for them ---
+    # --- servers without a model that the table lists for them ---
 
     async def _elsewhere(self, request: Request, error: GatewayError) -> Request | None:
-        """Return the request for another endpoint with the model, if `error` means that the current endpoint does not
-        have the model; that endpoint then gets no more calls for it. Return None for other errors, and without another
-        endpoint."""
+        """If `error` means that the endpoint does not have the model, send it no more calls for this model, and return
+        the request for another endpoint. Return None for other errors, and if there is no other endpoint."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -339,26 +337,26 @@ class PlacedSlots:
         self.refresher.ask_soon(place.endpoint)
         again = request
         if request.version and request.version not in place.versions:
-            # The server does not list this version, but it might still have the model.
+            # The server does not list this version, but it might still have the model in other versions.
             if request.tries is not None:
                 return None
             again = replace(request, tries=Tries(avoided=frozenset({error.endpoint})))
             return again if len(self.able(request)) > 1 else None
-        if place.call_moment == place.moment:  # otherwise, the model was loaded again after the call was sent
+        if place.call_moment == place.moment:  # otherwise the model was loaded again after the call was sent
             self.placements.denied(request.model, place.endpoint, error.message)
         is_there = bool(self.able(request)) or self.why_not_loaded(request) is None
         return again if is_there else None
 
     def _is_loaded_elsewhere(self, request: Request, placement: Placement) -> bool:
-        """Return whether no server with the model is reachable, and another server loads it."""
+        """Return whether no server with the model is reachable but another server loads it."""
         choice = placement.choice or self.placements.chosen(placement)
         if choice is None or not self._are_down(choice) or self.loader is None or request.operation not in _LOADING:
             return False
         return self.loader.why_not(placement) is None
 
     async def _denies(self, place: ModelReplica, request: Request, error: GatewayError) -> bool:
-        """Return whether `error` means that the server does not have the model. Triton responds with UNAVAILABLE for a
-        model that it has unloaded, but also for other reasons, so the server is queried."""
+        """Return whether `error` means that the server does not have the model. Triton returns UNAVAILABLE for an
+        unloaded model, but also for other reasons, so query the server in this case."""
         if error.status is Status.NOT_FOUND:
             return error.reason is Reason.MODEL_NOT_FOUND
         if error.status is not Status.UNAVAILABLE:
@@ -375,7 +373,9 @@ def placed(backends: Mapping[str, Backend]) -> dict[str, PlacedSlots]:
 
 
 _LOADING = WAKING | {Operation.CONFIG}
-"""The operations that load a model. Clients query its metadata and its configuration before they call it."""
+"""The operations that cause a model to be loaded. They include metadata and configuration, which clients query before
+they call the model.
+"""
 
 
 def _model_and_version(request: Request) -> Hashable:

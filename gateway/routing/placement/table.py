@@ -1,9 +1,9 @@
-"""The table of one backend. It shows which endpoint has which models in which versions, and the state of each model.
+"""The table of one backend: which endpoint has which models in which versions, and the state of each.
 
-This module queries no servers and never waits. `Placements.reported` processes the model list that a server reports.
-Each ModelReplica counts the requests that the gateway sends to it. A request costs one lookup, independent of the
-number of models and endpoints. Each Placement keeps an EndpointChoice among the endpoints with its model, which is
-created when the first request needs it. Models on the same endpoints share one EndpointChoice.
+This module does not query servers and never waits. `Placements.reported` processes the model list that a server
+reports. Each ModelReplica counts the requests that the gateway sends to it. A request costs one lookup, independent of
+the number of models and endpoints: each Placement keeps an EndpointChoice among the endpoints with its model, created
+at the first request. Models on the same endpoints share one EndpointChoice.
 """
 
 import asyncio
@@ -24,30 +24,30 @@ from gateway.routing.endpoint import Endpoint
 _lines = LogLimit(logging.getLogger(__name__))
 
 SECONDS_DISBELIEVED = 30.0
-"""The time, in seconds, for which an endpoint gets no calls to a model in its list, after it has responded that it does
-not have the model. The time doubles with each such response, up to MOST_DISBELIEVED."""
+"""How long, in seconds, an endpoint gets no calls for a model that it lists, after it has responded that it does not
+have the model. Doubles with each such response, up to MOST_DISBELIEVED."""
 MOST_DISBELIEVED = 600.0
 
 
 class ReplicaState(Enum):
-    """The values are the words that reports use."""
+    """The values are the words that reports show."""
 
     HELD = "held"
-    """A server that has the model, and gets calls for it."""
+    """A server that has the model and gets calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
-    """The server could not load it, or has responded that it does not have the model although it lists it."""
+    """A server that could not load the model, or has responded that it does not have the model although it lists it."""
     GONE = "gone"
-    """The server has lost it. Calls in flight there continue."""
+    """A server that has lost the model. Calls in flight there continue."""
 
 
 @frozen
 class ServerInventory:
     """The models that one server reports (its inventory).
 
-    - `held`: The models that the server serves, with their versions. The versions are empty if the server does not
-      report them.
+    - `held`: The models that the server serves, with their versions, which are empty if the server does not report
+      versions.
     - `changing`: The models that the server is loading or unloading.
     - `listed`: All models in its repository, loaded or not.
     """
@@ -59,7 +59,7 @@ class ServerInventory:
 
 @frozen
 class ReplicaReport:
-    """One model at one endpoint, for reports. `since` is the time when this state began, on the backend's clock."""
+    """One model on one endpoint, for reports. `since` is the time when its state began, on the backend's clock."""
 
     endpoint: Endpoint
     state: ReplicaState
@@ -80,15 +80,15 @@ class PlacedModel:
 
     @property
     def copies(self) -> int:
-        """The number of servers that have the model."""
+        """The number of servers with the model."""
         return sum(each.state is ReplicaState.HELD for each in self.holdings)
 
 
 @frozen
 class LoadFailure:
-    """A load that a server refused.
+    """A load that a server has rejected.
 
-    `why` is the server's error text. `until` is the time of the next permitted attempt."""
+    `why` is the server's error message. `until` is the earliest time of the next attempt."""
 
     endpoint: Endpoint
     why: str
@@ -96,11 +96,11 @@ class LoadFailure:
 
 
 class ModelReplica:
-    """One model at one endpoint.
+    """One model on one endpoint.
 
     - `since`: The time when its state began.
-    - `last_used`: The end of its last call there, or the time of its load.
-    - `until`: The end of a FAILED state.
+    - `last_used`: The time when its last call there ended, or when it was loaded.
+    - `until`: The time when a FAILED state ends.
     """
 
     __slots__ = (
@@ -129,35 +129,35 @@ class ModelReplica:
         self.state = state
         self.since = self.last_used = now
         self.moment = self.call_moment = moment
-        """The sequence number of the table change that began its state, and the value of this number when the gateway
-        sent the last finished call."""
+        """The number of the table change that began its state, and the value of that number when the last finished call
+        was sent."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
-        """The inputs and outputs that the server reports; None if the server was not queried for them since it has the
-        model."""
+        """The inputs and outputs that the server reports; None if the server was not queried for them since it loaded
+        the model."""
         self.why = ""
         self.until = 0.0
         self.failures = 0
-        """Failures since its last answered call."""
+        """Number of failures since the last answered call."""
         self.in_flight = 0
         self.idle: asyncio.Event | None = None
-        """Set when its last call has ended; None before the first caller waits for that."""
+        """Set when the last call in flight has ended; None until a caller waits for that."""
         self.has_lied = False
-        """True if it is FAILED because the server lists the model but does not have it."""
+        """True if the state is FAILED because the server lists the model but does not have it."""
         self.is_unsure = False
-        """True if it is FAILED, but the server might still have the model, because it has not reported since."""
+        """True if the state is FAILED but the server, which has not reported since, might still have the model."""
         self.is_ours = False
-        """True if this gateway is loading or unloading it. During this time the server's reports about it are
-        ignored."""
+        """True while this gateway is loading or unloading the model. During this time, the server's reports about it
+        are ignored."""
         self.client = ""
-        """The client whose call had the model loaded here, if loads per client are limited and no other client has
-        called it since. Otherwise it is empty."""
+        """The client whose call caused the model to be loaded here. Empty if loads per client are not limited, or if
+        another client has called the model since."""
         self.makes_room = False
-        """True if it is UNLOADING to make space for another model. Its capacity is already counted for that model."""
+        """True if it is UNLOADING to make room for another model. Its capacity already counts for that model."""
 
     @property
     def takes_room(self) -> bool:
-        """True if the replica uses capacity, because the server has loaded the model or might have loaded it."""
+        """True if the replica uses capacity because the server has loaded the model, or might have."""
         if self.state is ReplicaState.UNLOADING:
             return not self.makes_room
         return self.state in (ReplicaState.HELD, ReplicaState.LOADING) or self.is_unsure
@@ -170,15 +170,15 @@ class ModelReplica:
             self.idle.set()
 
     async def until_idle(self) -> None:
-        """Wait until all calls here have ended."""
+        """Wait until no calls are in flight here."""
         while self.in_flight:
             self.idle = self.idle or asyncio.Event()
             self.idle.clear()
             await self.idle.wait()
 
     def can_be_loaded(self, now: float) -> bool:
-        """Return True if the replica has no model, and the backoff after a failed load is over. A server that has lost
-        a model can load it again immediately, but not repeatedly."""
+        """Return True if the model is not loaded here, and the backoff period after a failed load is over. A server
+        that has lost a model can load it again immediately, but not repeatedly."""
         if self.state is ReplicaState.FAILED:
             return (now >= self.until and not self.is_unsure) or (self.has_lied and self.failures == 1)
         return self.state is ReplicaState.GONE
@@ -193,7 +193,7 @@ class ModelReplica:
 
 
 class Placement:
-    """The endpoints that have or load one model, and the choice of the endpoint for a call."""
+    """The endpoints that have or are loading one model, and the choice of an endpoint for each call."""
 
     __slots__ = (
         "by_version", "calls", "choice", "demand", "failure", "failures", "model", "not_before", "places", "waiting",
@@ -204,59 +204,60 @@ class Placement:
         self.model = model
         self.places: dict[Endpoint, ModelReplica] = {}
         self.choice: EndpointChoice | None = None
-        """The choice among the endpoints with the model; None if no endpoint has the model, and before the first
+        """The choice among the endpoints with the model; None if no endpoint has it, and before the first
         `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
-        """The choice for each version; None if all endpoints have the same versions, or do not report versions."""
+        """The choice for each version; None if all endpoints have the same versions or do not report versions."""
         self.calls = 0
         self.waiting = 0
         """The number of calls that wait for an endpoint with the model."""
         self.demand = 0.0
-        """The mean number of calls in flight and waiting over the last seconds."""
+        """The mean number of calls, in flight and waiting, over the last seconds."""
         self.failure: LoadFailure | None = None
-        """The last failed load; None after a successful one."""
+        """The last load that failed; None after a successful one."""
         self.failures = 0
-        """The number of failed loads in a row."""
+        """The number of consecutive failed loads."""
         self.not_before = 0.0
-        """The time from which this gateway can try to load the model, because another gateway is loading it now."""
+        """The earliest time at which this gateway can try to load the model, because another gateway is loading it
+        now."""
         self.wanted_by = ""
-        """The client whose call was the first to wait for the load; empty if loads per client are not limited."""
+        """The client whose call was the first to wait for the model; empty if loads per client are not limited."""
         self.wanted_since = 0.0
-        """The time since which calls wait for this model without an endpoint."""
+        """The time since which calls have been waiting for this model while no endpoint has it."""
 
     def held(self) -> Iterator[ModelReplica]:
-        """Return the replicas that serve the model."""
+        """Return the replicas that are serving the model."""
         return (each for each in self.places.values() if each.state is ReplicaState.HELD)
 
     @property
     def in_flight(self) -> int:
-        """The number of calls in flight at all replicas."""
+        """The number of calls in flight to all replicas."""
         return sum(each.in_flight for each in self.places.values())
 
     @property
     def last_used(self) -> float | None:
-        """The time when its last call ended."""
+        """The time when the model's last call ended."""
         return max((each.last_used for each in self.places.values()), default=None) if self.calls else None
 
     def forget_choices(self) -> None:
-        """Forget the choices, because the endpoints with the model have changed."""
+        """Drop the cached choices, because the endpoints with the model have changed."""
         self.choice = self.by_version = None
 
 
 class PlacementWatcher(Protocol):
-    """Receives the changes of a table."""
+    """Is notified of the changes of a table."""
 
     def holds_more(self, endpoint: Endpoint) -> None:
-        """Handle an additional model at `endpoint`."""
+        """Handle a model that `endpoint` now also has."""
 
     def has_no_holder(self, placement: Placement) -> None:
         """Handle a model that all endpoints have lost."""
 
     def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Handle a model that no endpoint will have soon; `error` creates the error with the reason."""
+        """Handle a model that no endpoint will have soon; `error` creates an error that explains why."""
 
     def lists_others(self) -> None:
-        """Handle a change in the complete model list."""
+        """Handle a change of the complete model list."""
 
 
 class Placements:
@@ -268,19 +269,19 @@ class Placements:
         self.new_choice = new_choice
         self._choices: WeakValueDictionary[tuple[Endpoint, ...], EndpointChoice] = WeakValueDictionary()
         self.models: dict[str, Placement] = {}
-        """Every model that an endpoint has or lists, by name."""
+        """All models that an endpoint has or lists, by name."""
         self.stocks: dict[Endpoint, ServerInventory | None] = {}
         """The last report of each endpoint; None if it has not responded yet."""
         self._emptied: dict[Endpoint, set[str]] = {}
-        """Per endpoint, the models that it had, and whose replicas disappear with its next report."""
+        """For each endpoint, the models that it had before and whose replicas disappear with its next report."""
         self.moment = 0
-        """The number of state changes of replicas. Each query records it at its start, because its response does not
+        """The number of replica state changes so far. Each query records it at its start, because the response does not
         reflect later changes."""
         self._entries: tuple[ModelEntry, ...] | None = None
         self._watchers: list[PlacementWatcher] = []
 
     def take_over(self, newer: "Placements") -> None:
-        """Continue with the endpoints and settings of `newer`, which was created for a new configuration."""
+        """Continue with the endpoints and settings of `newer`, the Placements of a new configuration."""
         self.new_choice = newer.new_choice
         self._choices.clear()
         for endpoint in [each for each in self.stocks if each not in newer.stocks]:
@@ -303,11 +304,11 @@ class Placements:
             self._watchers.remove(watcher)
 
     def join(self, endpoint: Endpoint) -> None:
-        """Add an endpoint with unknown models. Do nothing if the table already has the endpoint."""
+        """Add an endpoint whose models are unknown. Do nothing if the table already contains it."""
         self.stocks.setdefault(endpoint, None)
 
     def leave(self, endpoint: Endpoint) -> None:
-        """Forget an endpoint."""
+        """Remove an endpoint."""
         if endpoint in self.stocks:
             del self.stocks[endpoint]
             self._emptied.pop(endpoint, None)
@@ -319,8 +320,7 @@ class Placements:
             self._changed()
 
     def chosen(self, placement: Placement) -> EndpointChoice | None:
-        """Return the choice among the endpoints with a model, or None if only drained endpoints, or no endpoints, have
-        it."""
+        """Return the choice among the endpoints with a model, or None if no endpoint has it, or only drained ones."""
         if placement.choice is None:
             held = [each for each in placement.held() if each.endpoint.takes_calls]
             if held:
@@ -330,7 +330,7 @@ class Placements:
         return placement.choice
 
     def drain_changed(self, endpoint: Endpoint) -> None:
-        """Handle the drain of an endpoint, or its end."""
+        """Handle the start or the end of an endpoint's drain."""
         held = [each for each in self.models.values() if _holds(each, endpoint)]
         for placement in held:
             placement.forget_choices()
@@ -362,7 +362,7 @@ class Placements:
         return choice
 
     def reported(self, endpoint: Endpoint, stock: ServerInventory, asked: int) -> tuple[str, ...]:
-        """Record the response of an endpoint to a query that began at change number `asked`. Replicas that have changed
+        """Record an endpoint's response to a query that began at change number `asked`. Replicas that have changed
         since then keep their state. Return the models that the endpoint has lost."""
         if endpoint not in self.stocks:
             return ()
@@ -405,7 +405,7 @@ class Placements:
         self._changed()
 
     def refuse(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Notify the calls that wait for a model that the gateway cannot load it."""
+        """Tell the calls that wait for a model that it cannot be loaded."""
         for watcher in tuple(self._watchers):
             watcher.cannot_be_loaded(placement, error)
 
@@ -422,7 +422,7 @@ class Placements:
             watcher.lists_others()
 
     def _shared(self, stock: ServerInventory) -> ServerInventory:
-        """Return `stock`, but with the list of another endpoint if that list is equal.
+        """Return `stock`, but share the list of another endpoint if both lists are equal.
 
         This saves memory, because servers often share one repository."""
         for other in self.stocks.values():
@@ -431,7 +431,7 @@ class Placements:
         return stock
 
     def _has(self, model: str, versions: tuple[str, ...], endpoint: Endpoint, asked: int) -> bool:
-        """Record that an endpoint reports a model. Return whether the table did not have the model there."""
+        """Record that an endpoint reports a model. Return True if the model is new there."""
         placement = self.models.get(model)
         if placement is None:
             placement = self.models[model] = Placement(model)
@@ -488,7 +488,7 @@ class Placements:
                     self._lose(placement)
 
     def _prune(self, placement: Placement, place: ModelReplica) -> None:
-        """Remove an empty replica, unless it has calls in flight."""
+        """Remove a replica without a model, unless it has calls in flight."""
         if place.in_flight:
             self._emptied.setdefault(place.endpoint, set()).add(placement.model)
         else:
@@ -502,19 +502,19 @@ class Placements:
             self.models.pop(placement.model, None)
 
     def is_listed(self, model: str) -> bool:
-        """Return whether a model is in the repository of a server."""
+        """Return whether the repository of any server contains a model."""
         return any(stock is not None and model in stock.listed for stock in self.stocks.values())
 
     def forget_unlisted(self, placement: Placement, place: ModelReplica) -> None:
-        """Forget a failed load of a model that no server lists."""
+        """Drop a failed load of a model that no server lists."""
         if not self.is_listed(placement.model):
             placement.places.pop(place.endpoint, None)
             self._drop_unused(placement)
             self._changed()
 
     def denied(self, model: str, endpoint: Endpoint, why: str) -> bool:
-        """Mark a model as missing at an endpoint that has responded that it does not have it. The endpoint gets no
-        calls for this model until it lists the model again and a delay has passed. Return whether the table had the
+        """Mark a model as missing on an endpoint that has responded that it does not have it. The endpoint gets no
+        calls for the model until it lists the model again and a delay has passed. Return whether the table listed the
         model there."""
         placement = self.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
@@ -529,7 +529,7 @@ class Placements:
         return True
 
     def placement(self, model: str) -> Placement:
-        """Return the Placement of a model, which an operator can have named. The Placement can be new."""
+        """Return the Placement of a model, which an operator might have requested by name. Create it if necessary."""
         return self.models.get(model) or self.models.setdefault(model, Placement(model))
 
     def unknown(self) -> tuple[Endpoint, ...]:
@@ -537,9 +537,9 @@ class Placements:
         return tuple(endpoint for endpoint, stock in self.stocks.items() if stock is None)
 
     def entries(self) -> tuple[ModelEntry, ...]:
-        """Return every model of every endpoint once, with all its versions, sorted by name.
+        """Return each model on any endpoint once, with all its versions, sorted by name.
 
-        Models that are only in a repository, and not loaded, are UNAVAILABLE."""
+        Models that are in a repository but not loaded have the state UNAVAILABLE."""
         if self._entries is None:
             self._entries = tuple(entry for name in sorted(self.models) for entry in _entries(self.models[name]))
         return self._entries

@@ -1,7 +1,7 @@
-"""The application of the admin port.
+"""The web application of the admin port.
 
-Only a gateway with the port imports this module, because FastAPI and its dependencies take a third of the gateway's
-startup time.
+The gateway imports this module only if the admin port is enabled, because FastAPI and its dependencies take a third of
+the startup time.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,8 +34,8 @@ def application(
     clock: Callable[[], float],
 ) -> FastAPI:
     """Return the application that serves the status API, the console and the OpenAPI documents of the gateway with this
-    state. `registrations` maps each backend's name to the object where its servers register. The other arguments are
-    the same as in Gateway and Ports."""
+    `state`. `registrations` maps backend names to the objects that handle server registrations. For the other
+    arguments, see Gateway and Ports."""
     made = status.application(state.status, reload_file, lambda: effective(state.config), state.refresh_counts)
     register.add_routes(made, registrations)
     add_clearing(made, clear_caches)

@@ -1,4 +1,4 @@
-"""Drains endpoints of a running gateway, and notes when their calls have ended, in all processes."""
+"""Drains endpoints of a running gateway, and detects when their calls have ended in all processes."""
 
 import asyncio
 import logging
@@ -19,29 +19,31 @@ from gateway.routing.placement.slots import placed
 log = logging.getLogger("gateway.app")
 
 LOOKS = 2
-"""Number of consecutive checks without calls after which an endpoint is drained.
+"""Number of consecutive checks without calls after which an endpoint counts as drained.
 
-Several are needed because a call could be on its way between two processes."""
+One check is not enough, because a call might be in transit between two processes.
+"""
 INTERVAL = 0.1
 """Seconds between two checks of the calls of a draining endpoint."""
 
 
 class Draining:
-    """Drains endpoints of the backends in use, which `backends` returns.
+    """Drains endpoints. `backends` returns the backends in use.
 
-    If `workers` send the calls, it also drains the endpoints in them."""
+    If there are `workers`, which send the calls, it also drains the endpoints there."""
 
     def __init__(self, backends: Callable[[], Mapping[str, Backend]], workers: Workers | None = None) -> None:
         self._backends = backends
         self._workers = workers
         self._tasks: dict[Drain, asyncio.Task[None]] = {}
-        """The tasks that wait for the end of calls. A task is removed when it is done."""
+        """The tasks that wait for calls to end. A task is removed when it is done."""
 
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
-        """Drain an endpoint. When this returns, the endpoint gets no new calls, unless its models move first.
+        """Drain an endpoint. When this returns, the endpoint gets no new calls, unless its models must move to other
+        servers first.
 
-        Its sequences can continue for `seconds`. Its models can be loaded on other servers in the same time. An
-        endpoint that is already drained is unchanged.
+        For `seconds`, its sequences can continue and its models can be loaded on other servers. An endpoint that is
+        already drained is left unchanged.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -67,7 +69,7 @@ class Draining:
         return endpoint_status(self._backends()[backend], endpoint)
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
-        """End the drain of an endpoint. If it is not drained, do nothing.
+        """End the drain of an endpoint. Do nothing if it is not drained.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -83,7 +85,7 @@ class Draining:
         return endpoint_status(self._backends()[backend], endpoint)
 
     def stop(self) -> None:
-        """Stop waiting for the ends of calls."""
+        """Stop waiting for calls to end."""
         for task in self._tasks.values():
             task.cancel()
 
@@ -98,18 +100,18 @@ class Draining:
         return endpoints[address]
 
     def _drained_by(self, drain: Drain) -> set[Endpoint]:
-        """Return the endpoints with this drain. After a reload, the same address can be another Endpoint."""
+        """Return the endpoints with this drain. After a reload, an address can belong to a different Endpoint."""
         found = (each for backend in self._backends().values() for each in backend.endpoints)
         return {each for each in found if each.drain is drain}
 
     def _loaders(self, endpoint: Endpoint) -> list[OperatedLoader]:
-        """Return the Loaders of its backends that load models on demand. They load the endpoint's models on other
-        servers."""
+        """Return the Loaders of the endpoint's backends that load models on demand. They load the endpoint's models on
+        other servers."""
         found = [each for each in placed(self._backends()).values() if endpoint in each.local.endpoints]
         return [each.loader for each in found if each.loader and each.is_on_demand]
 
     async def _move_models(self, endpoint: Endpoint, drain: Drain) -> None:
-        """Load the models that only `endpoint` has on other servers, in the time of the drain."""
+        """On other servers, load the models that only `endpoint` has, until the drain's time is over."""
         failed: list[str] = []
         try:
             async with asyncio.timeout(drain.seconds_left):
@@ -126,7 +128,7 @@ class Draining:
         await self._tell()
 
     async def _tell(self) -> None:
-        """Make the other processes send no more calls to drained endpoints."""
+        """Make the other processes stop sending calls to drained endpoints."""
         if self._workers is not None:
             await self._workers.tell_drained()
 
@@ -143,13 +145,13 @@ class Draining:
             while free < LOOKS:
                 await asyncio.sleep(INTERVAL)
                 if not self._drained_by(drain):
-                    return  # it was removed from the configuration
+                    return  # the endpoint was removed from the configuration
                 free = 0 if await self._is_busy(endpoint, drain) else free + 1
             drain.state = DrainState.DRAINED
             log.info("endpoint %s of backend %r is drained; you can stop its server now", endpoint.address, backend)
 
     async def _is_busy(self, endpoint: Endpoint, drain: Drain) -> bool:
-        """Return True if it has calls in any process, or sequences that can continue there."""
+        """Return True if the endpoint has calls in any process, or sequences that can still continue on it."""
         if not endpoint.is_idle:
             return True
         backends = [each for each in self._backends().values() if endpoint in each.endpoints]

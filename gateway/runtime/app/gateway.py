@@ -1,4 +1,6 @@
-"""A running gateway. It starts with a Config, can change to another Config while it runs, and drains and stops."""
+"""A running gateway: starts with a Config, reloads another Config, drains, and stops. `gateway serve`, workers and the
+supervisor run it.
+"""
 
 import asyncio
 import logging
@@ -54,13 +56,12 @@ class Gateway:
 
     Call `start`, then `reload` any number of times, then `drain`. A stopped Gateway cannot start again.
 
-    - `reload_file`: The function for `POST /reload` of the status API. If it is None, the API does not have this path.
-    - `find_warnings`: Returns the warnings that the console shows about a configuration.
-    - `tap`: Sees the requests and responses on all listeners.
-    - `part`: The part of this process in a gateway with several processes.
+    - `reload_file`: Handles `POST /reload` of the status API. If it is None, the API does not have this path.
+    - `find_warnings`: Returns the warnings about a configuration, which the console shows.
+    - `tap`: Receives the requests and responses on all listeners.
+    - `part`: The role of this process in a gateway with several processes.
 
-    `state` is what currently runs, for code that reports it.
-    """
+    `state` describes the current configuration and its parts, for code that reports about them."""
 
     def __init__(
         self,
@@ -101,14 +102,14 @@ class Gateway:
         self._history_task: asyncio.Task[NoReturn] | None = None
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
-        """Return the Assembly of `config`. If it follows another Assembly, it has no routes yet."""
+        """Return the Assembly of `config`. If it replaces another Assembly, it has no routes yet."""
         assembly = Assembly(config, self._environment, previous, in_steps=previous is not None)
         if self._part.prepare is not None:
             self._part.prepare(assembly)
         return assembly
 
     def _application(self, registrations: Mapping[str, Registrations]) -> "FastAPI":
-        """Return the application of the admin port. Only a gateway with this port imports its module."""
+        """Return the application of the admin port. Its module is imported only if this port is enabled."""
         from gateway.runtime.app.admin import application
 
         return application(
@@ -117,9 +118,9 @@ class Gateway:
         )  # fmt: skip
 
     def _own_addresses(self) -> list[str]:
-        """The addresses that are bound, or will be bound, for clients and operators.
+        """The addresses that this process binds, or will bind, for clients and operators.
 
-        They exclude the addresses of sample servers, because these are model servers."""
+        The addresses of sample servers are not included, because these are model servers."""
         config = self.state.config
         bound = [each.address for each in (*self.state.listeners.values(), *self.ports.all.values())]
         return [*bound, *map(str, (*(one.bind for one in config.listeners), *binds(config).values()))]
@@ -135,11 +136,12 @@ class Gateway:
         return connect_over_tls
 
     async def start(self) -> None:
-        """Bind every address and accept connections. If this call is cancelled, call `drain` to end the started parts.
+        """Bind all addresses and accept connections. If this call is cancelled, call `drain` to stop the parts that
+        have started.
 
         Raises:
-            BindError: an address cannot be bound. The text names the address and the reason. Nothing stays bound.
-            ValueError: a sample model is not servable.
+            BindError: an address cannot be bound. The message contains the address and the reason. Nothing stays bound.
+            ValueError: a sample model cannot be served.
         """
         try:
             await self._start()
@@ -188,18 +190,18 @@ class Gateway:
         self.ports.take_over(assembly)
 
     def reopen_logs(self) -> None:
-        """Open the files of the access log and the payload log again, because a program that rotates logs might have
-        renamed them."""
+        """Reopen the files of the access log and the payload log, because a log-rotation program might have renamed
+        them."""
         self.observing.reopen_logs()
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """Change to `config`, which is already checked.
+        """Change to `config`, which is already validated.
 
-        The gateway binds new addresses first. Then, in one step, `config` applies to every request that begins.
-        Requests in flight keep their configuration. Listeners and endpoints that stay keep their connections. The
-        gateway closes removed listeners and endpoints after their last request (listeners within `drain.timeout`).
+        The gateway binds new addresses first. Then, in one step, it applies `config` to all new requests. Requests in
+        flight keep their configuration. Listeners and endpoints that stay keep their connections. The gateway closes
+        removed listeners and endpoints after their last requests; for listeners, it waits at most `drain.timeout`.
 
-        Return the changes, one text for each; empty if nothing changed.
+        Return a description of each change; empty if nothing changed.
 
         Raises:
             BindError: an address cannot be bound. In this case, nothing has changed.
@@ -252,7 +254,7 @@ class Gateway:
             await assembly.close()
             await assembly.close_unused_connectors()
             raise
-        # From here to the end of `_switch` there is no `await`, so no request can begin in between.
+        # From here to the end of `_switch` there must be no `await`, so no request can begin in between.
         replaced = self._switch(config, assembly, stays, opened, rows)
         await self._replacements.end(replaced, assembly, config.drain.timeout)
 
@@ -264,7 +266,7 @@ class Gateway:
         opened: OpenedAddresses,
         rows: Mapping[str, Sequence[Row]],
     ) -> Replaced:
-        """Use `assembly` for every request that begins from now on."""
+        """Use `assembly` for all new requests."""
         state, old = self.state, self.state.assembly
         gone_ports = self.ports.change(config, opened.ports)
         state.config, state.assembly = config, assembly
@@ -285,7 +287,7 @@ class Gateway:
         return Replaced(old, gone, gone_ports, running)
 
     def announce_end(self) -> None:
-        """Become not ready, and announce to clients that their connections will close.
+        """Report not ready, and tell clients that their connections will close.
 
         The gateway still handles requests."""
         self.state.ready = False
@@ -293,10 +295,10 @@ class Gateway:
             listener.announce_end()
 
     async def drain(self, seconds: float) -> int:
-        """Become not ready, accept no more connections, wait at most `seconds` for requests in flight, and then close
+        """Report not ready, accept no more connections, wait at most `seconds` for requests in flight, and then close
         everything.
 
-        Return the number of cancelled requests. This call can itself be cancelled and repeated with less time."""
+        Return the number of cancelled requests. This call can be cancelled and repeated with less time."""
         self.announce_end()
         ends_at, assembly = self._clock() + seconds, self.state.assembly
         assembly.stop()
@@ -308,7 +310,7 @@ class Gateway:
         await assembly.placed.close()
         await self._fleets.close()
         await self._endpoints.close()
-        # The sample servers come last, because requests of the listeners above might have been in flight to them.
+        # Stop the sample servers last, because requests from the listeners above might still be in flight to them.
         left = max(0.0, ends_at - self._clock())
         given_up += await all_surviving("draining a sample server", (each.drain(left) for each in self.references))
         await self.ports.stop()
@@ -324,9 +326,9 @@ class Gateway:
         return await self.state.is_ready(self.state.config.ready)
 
     async def clear_caches(self, place: str) -> list[str]:
-        """Clear the caches of the policies `cache` at `place` in all processes, or all caches if `place` is empty.
+        """Clear the caches of the `cache` policies at `place` in all processes, or all caches if `place` is empty.
 
-        Return the places where caches were cleared."""
+        Return the locations of the cleared caches."""
         found = [(at, each) for at, each in self.state.assembly.policing.caches if place in ("", at)]
         for _, each in found:
             each.clear()

@@ -1,4 +1,6 @@
-"""Keeps the history of a running gateway. It records the loads once a second, and the counts once per step."""
+"""Records the history of a running gateway for the console: loads once a second, and request counts once per history
+step.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ INTERVAL = 1.0
 
 
 async def keep_history(state: GatewayState, interval: float = INTERVAL, step: float = STEP) -> NoReturn:
-    """Keep the history while the gateway has an admin port. Without the port, the gateway does not count requests."""
+    """Record the history while the admin port is enabled. Without the port, the gateway does not count requests."""
     began = monotonic()
     while True:
         await asyncio.sleep(interval)
@@ -29,7 +31,7 @@ async def keep_history(state: GatewayState, interval: float = INTERVAL, step: fl
 
 
 def loads(state: GatewayState) -> Mapping[Part, PartLoad]:
-    """Return the current loads of the complete gateway, its listeners and its backends."""
+    """Return the current loads of the whole gateway, its listeners and its backends."""
     found = {("listener", name): PartLoad(each.unanswered_requests, 0) for name, each in state.listeners.items()}
     in_flight = sum(each.in_flight for each in found.values())
     for name, backend in state.assembly.backends.items():

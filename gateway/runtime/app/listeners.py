@@ -1,4 +1,4 @@
-"""The listeners of a running gateway: opened at its start and by reloads, renewed by reloads."""
+"""Opens the listeners of a running gateway at its start, and opens, updates and removes listeners on reloads."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ Opened: TypeAlias = tuple[Listener, Serving]
 
 
 class Listeners:
-    """The listeners by name (`all`), with the objects that they serve.
+    """The listeners of a gateway. `all` maps names to Listeners.
 
-    `protocols` are the installed protocols, without the forms of configurations. `ready` returns whether the gateway is
-    ready for clients. `addresses` returns the addresses of all endpoints, which brief errors do not contain. `tap` sees
-    requests and responses."""
+    `protocols` are the installed protocols, without the forms in configurations. `ready` returns whether the gateway is
+    ready for clients. `addresses` returns the addresses of all endpoints, which brief errors must not contain. `tap`
+    receives requests and responses."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Listeners:
         self._tap = tap
 
     def rows(self, config: Config) -> dict[str, tuple[Row, ...]]:
-        """Return the protocols of each listener, with their path prefixes."""
+        """Return each listener's protocols, with their path prefixes."""
         found, brief_errors = {}, ErrorRedaction(config, self._addresses)
         spoken = with_forms(self._protocols, config)
         for each in config.listeners:
@@ -61,14 +61,14 @@ class Listeners:
         return found
 
     def rows_of(self, listener: ListenerConfig, config: Config) -> tuple[Row, ...]:
-        """Return the rows of one listener, with complete errors."""
+        """Return the rows of one listener, without redacting errors."""
         return paths.rows(listener, config.routes, config.backends, with_forms(self._protocols, config))
 
     async def open(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> Opened:
-        """Bind a listener that is not yet in `all`.
+        """Bind a new listener, which is not yet in `all`.
 
         Raises:
-            BindError: its address cannot be bound.
+            BindError: the listener's address cannot be bound.
         """
         settings = self._settings(config, rows)
         log_calls = self._observing.log_calls(assembly.config)
@@ -85,9 +85,9 @@ class Listeners:
     def change(
         self, served: Iterable[ListenerConfig], stays: Mapping[str, str], started: Mapping[str, Opened]
     ) -> list[Listener]:
-        """Set `all` to the listeners `served`.
+        """Replace the contents of `all` with the listeners `served`.
 
-        Each listener was `started`, or stays under its new name. Return the removed listeners."""
+        Every listener in `served` was just `started`, or stays under its new name. Return the removed listeners."""
         before, serving = self.all, self._serving
         self.all, self._serving = {}, {}
         for name in (each.name for each in served):
@@ -96,7 +96,7 @@ class Listeners:
         return [each for each in before.values() if id(each) not in remaining]
 
     def renew(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> list["asyncio.Task[None]"]:
-        """Use `assembly` for every request that begins from now on. Return the tasks of requests in flight."""
+        """Use `assembly` for all new requests. Return the tasks of requests in flight."""
         serving, settings = self._serving[config.name], self._settings(config, rows)
         log_calls = self._observing.log_calls(assembly.config)
         serving.renew(settings, assembly, explains=config.allow_explain, log_calls=log_calls)

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.app")
 
 NAMES = ("health", "admin", "scaler")
-"""The names of the ports, which are the same as their keys."""
+"""The names of the ports, which are also their configuration keys."""
 PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
 MakeApplication: TypeAlias = "Callable[[Mapping[str, Registrations]], FastAPI]"
-"""Makes the application of the admin port. Servers register at these Registrations, by the backend's name."""
+"""Makes the application of the admin port. The argument contains the Registrations of each backend, by name."""
 
 
 class Ports:
-    """The servers of the ports by name (`all`), which report about `state`. `application` makes the application of the
-    admin port."""
+    """The servers of the ports. `all` maps port names to servers, which report about `state`. `application` makes the
+    application of the admin port."""
 
     def __init__(
         self,
@@ -57,22 +57,23 @@ class Ports:
         self._certificates = certificates
         self._application = application
         self._tls: dict[str, ListenerTlsConfig | None] = {}
-        """TLS settings for new connections."""
+        """For each port, the TLS settings for new connections."""
         self._registrations: dict[str, Registrations] = {}
-        """The current registrations of servers, by the backend's name."""
+        """The current server registrations, by backend name."""
 
     def opening(self, config: Config, before: Config | None = None) -> list[str]:
-        """Return the ports that `config` has, except ports that have the same address in the configuration `before`."""
+        """Return the names of the ports in `config`, except ports that have the same address in the configuration
+        `before`."""
         if not self._part.has_ports:
             return []
         bound = {} if before is None else binds(before)
         return [name for name, bind in binds(config).items() if bind != bound.get(name)]
 
     async def open(self, name: str, config: Config, assembly: Assembly) -> PortServer:
-        """Bind a port that is not yet in `all`.
+        """Bind a new port, which is not yet in `all`.
 
         Raises:
-            BindError: its address cannot be bound.
+            BindError: the port's address cannot be bound.
         """
         self._tls[name] = _tls(config, name)
         if name == "admin":
@@ -100,7 +101,7 @@ class Ports:
         return AdminServer(check, check, tls)
 
     def change(self, config: Config, opened: Mapping[str, PortServer]) -> list[PortServer]:
-        """Set `all` to the ports that stay and the opened ports. Return the removed ports."""
+        """Set `all` to the ports that stay and the newly opened ports. Return the removed ports."""
         bound = binds(config)
         gone = [port for name, port in self.all.items() if name in opened or name not in bound]
         self.all = {name: port for name, port in self.all.items() if port not in gone} | dict(opened)
@@ -108,7 +109,7 @@ class Ports:
         return gone
 
     def take_over(self, assembly: Assembly) -> None:
-        """Let servers register at the backends of `assembly`."""
+        """Accept server registrations for the backends of `assembly`."""
         self._registrations.clear()
         self._registrations.update(assembly.discovery.registrations)
 
@@ -138,7 +139,7 @@ class Ports:
         return self._state.ready and (workers is None or workers.is_one_ready())
 
     def _backends_ready(self, config: Config) -> Ready | None:
-        """Return the check of the backends for `/readyz`, or None if readiness does not depend on them."""
+        """Return the function that checks the backends for `/readyz`, or None if readiness does not depend on them."""
         rule = "none" if config.health is None else config.health.ready
         return None if rule == "none" else partial(self._state.is_ready, rule)
 

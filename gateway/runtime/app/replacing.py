@@ -1,4 +1,4 @@
-"""The parts of a reload: the listeners that keep their sockets, and the end of replaced parts."""
+"""Functions of a reload: find the listeners that keep their sockets, and end replaced parts."""
 
 import asyncio
 import gc
@@ -28,16 +28,16 @@ PortServer: TypeAlias = "AdminServer | HealthServer | ScalerServer"
 
 
 class ReloadError(Exception):
-    """A configuration that is valid, but that a running gateway cannot change to."""
+    """A running gateway cannot change to this configuration, although it is valid."""
 
 
 def staying(running: Config, config: Config, protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    """Return the listeners that keep their sockets: each new name with its previous name.
+    """Return the listeners that keep their sockets, as a mapping of new names to previous names.
 
-    A new listener with the address of a removed listener is the same listener with another name.
+    A new listener with the address of a removed listener is the removed listener with a new name.
 
     Raises:
-        ReloadError: a listener has the address of a listener with another transport.
+        ReloadError: a listener has the address of a previous listener with another transport.
     """
     places = {each.name: _place(each) for each in running.listeners}
     found = {each.name: each.name for each in config.listeners if places.get(each.name) == _place(each)}
@@ -75,25 +75,24 @@ class OpenedAddresses:
         self.ports: dict[str, PortServer] = {}
 
     async def give_up(self) -> None:
-        """Close all of them, because the reload has failed."""
+        """Close all of these, because the reload has failed."""
         await all_surviving("closing a listener", (listener.drain(0) for listener, _ in self.listeners.values()))
         await all_surviving("closing a port", (port.stop() for port in self.ports.values()))
 
 
 @frozen
 class Replaced:
-    """The parts that a reload has replaced and that must end."""
+    """The parts that one reload has replaced and that must end."""
 
     assembly: Assembly
     listeners: Sequence[Listener]
     ports: Sequence[PortServer]
     running: Sequence["asyncio.Task[None]"]
-    """The tasks of requests in flight that began before the reload, on listeners that stay."""
+    """The tasks of requests on remaining listeners that began before the reload."""
 
 
 class Replacements:
-    """The parts that reloads have replaced and that have not ended yet. `close_logs` closes the access logs that no
-    configuration uses."""
+    """All replaced parts that have not ended yet. `close_logs` closes the access logs that are no longer configured."""
 
     def __init__(self, close_logs: Callable[[], Awaitable[None]]) -> None:
         self.listeners: set[Listener] = set()
@@ -102,9 +101,9 @@ class Replacements:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def end(self, replaced: Replaced, new: Assembly, seconds: float) -> None:
-        """Free the addresses of removed parts.
+        """Free the addresses of removed listeners and ports.
 
-        Let the requests in flight end in the background. Requests of removed listeners have `seconds` to end."""
+        Requests in flight end in the background. Requests on removed listeners have `seconds` to end."""
         self.listeners.update(replaced.listeners)
         try:
             for listener in replaced.listeners:
@@ -136,20 +135,20 @@ class Replacements:
             await new.close_unused_connectors()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Collect the garbage of ended parts.
+        """Run the garbage collector on the ended parts.
 
-        The interpreter does this by itself only after millions of new objects, which are dozens of configurations."""
+        By itself, the interpreter does this only after millions of new objects, which means after dozens of reloads."""
         self._ending.discard(task)
         if not task.cancelled():
             gc.collect()
 
     async def all_ended(self) -> None:
-        """Wait until everything that was replaced has ended."""
+        """Wait until all replaced parts have ended."""
         if self._ending:
             await asyncio.wait(self._ending)
 
     async def give_up(self) -> None:
-        """End everything now."""
+        """End all replaced parts immediately."""
         for task in self._ending:
             task.cancel()
         await self.all_ended()

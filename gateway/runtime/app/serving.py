@@ -1,5 +1,5 @@
-"""Handles a listener's requests with the Routers of the current Assembly. A reload changes the Assembly for all
-requests that begin later, including requests on open streams."""
+"""Handles a listener's requests with the Routers of the current Assembly. A reload switches all later requests to the
+new Assembly, including requests on open streams."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -16,17 +16,17 @@ from gateway.core.transport import Exchange, Exchanges, Ready, Select, StartReco
 from gateway.core.types import Message
 
 Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
-"""Makes the function that a listener calls instead of `answer`.
+"""Returns the function that a listener calls instead of `answer`.
 
-This function has the same result, and also sees requests and responses. Clients are authenticated before it is called.
-Streams do not use it."""
+The function has the same result as `answer`, and also receives requests and responses. Listeners call the function
+after authentication, and not for streams."""
 
 
 class Serving:
-    """The settings of one listener, and the Assembly that its requests go to.
+    """The settings of one listener, and the Assembly that handles its requests.
 
-    `explains` is True if clients can request explanations. `log_calls` logs calls in the payload log; None if it is
-    disabled. `tap` sees requests and responses, or is None."""
+    `explains` is True if clients can request explanations. `log_calls` adds calls to the payload log, or is None if the
+    log is disabled. `tap`, if given, receives requests and responses."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Serving:
         explains: bool = False,
         log_calls: LogCalls | None = None,
     ) -> None:
-        """Use these settings for every request of a stream from now on.
+        """Use these settings from now on for requests on open streams.
 
-        Other requests use them with the Exchanges that are made next."""
+        Other requests use them once the listener gets new Exchanges."""
         self._settings, self._assembly = replace(settings, relays=assembly.router.relays), assembly
         self._explains = explains
         self._select = self._selecting(log_calls)
@@ -79,7 +79,7 @@ class Serving:
         return exchanges if guard is None else guard.exchanges(exchanges)
 
     async def _stream(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        """Like `answer_stream`, with the Assembly that is current when a message arrives."""
+        """Respond like `answer_stream`, with the Assembly that is current when a message arrives."""
         async for message in messages:
             assembly = self._assembly
             select = self._select_passthrough if protocol.http.is_passthrough else self._select

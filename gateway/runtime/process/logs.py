@@ -1,4 +1,4 @@
-"""The log of commands that run a server, written to standard error with one line per record, as text for people or as a
+"""The log of commands that run a server, which is written to standard error, one line per record, as plain text or as a
 JSON object. The traceback of an unexpected error follows the text, or is the member `error`.
 """
 
@@ -16,14 +16,14 @@ _PLAIN = "\x1b[0m"
 
 
 class _TextFormatter(logging.Formatter):
-    """If `colours` is True, the level of warnings and errors is colored, for a terminal."""
+    """If `colours` is True, the levels of warnings and errors are colored for a terminal."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__("%(asctime)s %(shown)s %(name)s: %(message)s")
         self._colours = _COLOURS if colours else {}
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and the traceback if the record has one."""
+        """Return the log line, followed by the traceback if the record has one."""
         colour = self._colours.get(record.levelno)
         record.shown = f"{colour}{record.levelname}{_PLAIN}" if colour else record.levelname
         return super().format(record)
@@ -37,7 +37,7 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return a JSON object with `time`, `level`, `log` (the part of the gateway) and `message`.
 
-        If they exist, it also has `id` (the request's) and `error` (a traceback)."""
+        It also contains the request `id` and `error` (a traceback) if they exist."""
         members = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -57,7 +57,8 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it is frozen
-    """Send the log to standard error: the gateway's lines from `config.level`, the libraries' lines from `warning`.
+    """Send the log to standard error: lines of the gateway from level `config.level`, lines of libraries from
+    `warning`.
 
     A later call can change `config`."""
     root = logging.getLogger()

@@ -1,7 +1,6 @@
-"""Lines that serving commands write to standard output and standard error directly, in addition to the log.
+"""Writes lines of serving commands directly to standard output and standard error, in addition to the log.
 
-If they cannot write a line because a disk is full, the reader has ended, or the stream is closed, the commands
-continue.
+Commands continue if a line cannot be written because the disk is full, the reader has exited, or the stream is closed.
 """
 
 import logging
@@ -14,19 +13,19 @@ log = logging.getLogger(__name__)
 
 
 def say(text: object) -> None:
-    """Print a text on standard output. If that fails, log the reason."""
+    """Print a text to standard output. If that fails, log the reason."""
     why = _written(sys.stdout, text)
     if why:
         log.warning("writing to standard output failed (%s): its text is lost", why)
 
 
 def warn(text: object) -> None:
-    """Print a text on standard error, if that is possible."""
+    """Print a text to standard error, if possible."""
     _written(sys.stderr, text)
 
 
 def _written(stream: TextIO | None, text: object) -> str:
-    """Return why the stream did not take `text`, or an empty text. Python has None for a closed stream."""
+    """Return why `text` could not be written, or an empty string. In Python, a closed standard stream is None."""
     if stream is None:
         return "it is closed"
     try:
@@ -38,7 +37,7 @@ def _written(stream: TextIO | None, text: object) -> str:
 
 def end_process() -> NoReturn:
     """End the process with status 0 without waiting for threads. A normal exit would wait for threads that decode a
-    large message or compute a model, which cannot be stopped. The sockets are already closed; only output might still
+    large message or run a model, because threads cannot be stopped. Sockets are already closed; only output might still
     be buffered."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

@@ -1,8 +1,8 @@
-"""The first steps of a process. It sets up signal handlers, and makes sure that it has standard streams.
+"""The first steps of every process: set up signal handlers, and make sure that the standard streams are open.
 
 The imports of a serving command take half a second or more. If the process is the first one in a container (PID 1), the
-kernel drops SIGTERM until the process has a handler for it. The container would then be killed at the end of its grace
-period. Therefore the handler is the first step of a process, and this module imports nothing that takes time.
+kernel drops SIGTERM until the process has a handler for it, and the container only stops when it is killed at the end
+of its grace period. Therefore the process sets up the handler first, and this module imports nothing that takes time.
 """
 
 import gc
@@ -13,66 +13,67 @@ from types import FrameType
 from typing import NoReturn
 
 SERVING = ("serve", "demo", "record", "reference")
-"""The commands that serve until a signal."""
+"""The commands that serve until they get a signal."""
 WITHOUT_WINDOWS = (*SERVING, "bench", "keys", "replay")
 """Commands that need uvloop, signals, or locks on files, which Windows lacks."""
 _PR_SET_PDEATHSIG = 1
-"""The constant from <linux/prctl.h>."""
+"""A constant from <linux/prctl.h>."""
 
 
 def end_on_signals(command: str) -> None:
-    """Set the reaction to signals until `command` handles them itself.
+    """Set up signal handlers that apply until `command` installs its own.
 
     For a serving command, SIGTERM and SIGINT end the process with status 0, as they do after the start. SIGHUP is
-    ignored, because the command is about to read the configuration. Other commands end like any program, even if they
-    are PID 1."""
+    ignored, because the command is about to read the configuration anyway. Other commands react like any program, even
+    as PID 1."""
     if command in SERVING:
         signal.signal(signal.SIGTERM, _end_start)
         signal.signal(signal.SIGINT, _end_start)
-        signal.signal(signal.SIGHUP, lambda number, frame: None)  # unlike SIG_IGN, child processes do not inherit it
+        signal.signal(signal.SIGHUP, lambda number, frame: None)  # unlike SIG_IGN, child processes do not inherit this
     elif os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end_command)
 
 
 def refuse_on_windows(command: list[str]) -> None:
-    """End a command that does not run on Windows, and print the alternatives. Everything runs on Linux and macOS."""
+    """Exit if the command does not run on Windows, and print the alternatives. On Linux and macOS, all commands run."""
     if sys.platform == "win32" and command and command[0] in WITHOUT_WINDOWS:
         others = "the client (gateway.client) and commands that query or check also run on Windows"
         sys.exit(f"gateway {command[0]} does not run on Windows: run it in WSL or a container; {others}")
 
 
 def leave_signals_to_the_parent() -> None:
-    """Ignore the signals that service managers send to all processes, because the parent passes on the signals for this
+    """Ignore signals that service managers send to all processes, because the parent forwards the signals for this
     process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def fill_standard_streams() -> None:
-    """Open /dev/null at the numbers of closed standard streams.
+    """Open /dev/null at the file descriptors of closed standard streams.
 
-    Otherwise the next file or connection would get these numbers, and would receive the writes to standard output."""
+    Otherwise the next file or connection would get these descriptors, and would receive the writes to standard output.
+    """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number
+            os.open(os.devnull, os.O_RDWR)  # the kernel assigns the lowest free descriptor
 
 
 def collect_rarely() -> None:
-    """Collect garbage only after many objects.
+    """Delay garbage collections during the start.
 
-    A start creates some 200,000 objects, which stay. With Python's default of 700, scanning them repeatedly is a tenth
-    of the work of a start."""
+    A start creates about 200,000 objects, which stay alive. With Python's default of 700, scanning them repeatedly
+    takes a tenth of the startup time."""
     gc.set_threshold(200_000, *gc.get_threshold()[1:])
 
 
 def end_with_the_parent() -> None:
-    """Make the kernel kill this process when its parent ends, even while this process is stopped or does not respond.
+    """Make the kernel kill this process when its parent ends, even if this process is stopped or does not respond.
 
-    This works only on Linux. On other systems, the process itself must notice the end of its parent."""
+    This works only on Linux. On other systems, the process itself must detect the end of its parent."""
     if sys.platform == "linux":
-        from ctypes import CDLL  # this takes a moment, and few processes need it
+        from ctypes import CDLL  # a slow import that few processes need
 
         CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 

@@ -1,4 +1,5 @@
-"""`python -m gateway.runtime.workers FD`: one worker, started by the supervisor with its end of the pair of sockets."""
+"""`python -m gateway.runtime.workers FD` runs one worker. The supervisor starts it with one end of a pair of
+sockets."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """The addresses that workers share.
 
-The supervisor reserves each address, and every worker binds it with SO_REUSEPORT.
+The supervisor reserves each address, and all workers bind it with SO_REUSEPORT.
 """
 
 import socket
@@ -14,19 +14,19 @@ from gateway.core.frozen import replace
 class Addresses:
     """The addresses of a configuration's listeners and sample servers.
 
-    A reserved address has a socket that is bound and does not listen. The socket gets no connections. It selects the
-    port if the configuration has port 0, and keeps the address while all workers are stopped. With SO_REUSEPORT alone,
-    a second gateway could bind the same addresses and take half of the connections. Therefore the supervisor first
-    binds an address without SO_REUSEPORT, which fails if another process has the address."""
+    To reserve an address, the supervisor binds a socket that does not listen and thus gets no connections. The socket
+    determines the port if the configuration has port 0, and keeps the address while no worker runs. With SO_REUSEPORT
+    alone, a second gateway could bind the same addresses and take half of the connections. Therefore the supervisor
+    first binds the address without SO_REUSEPORT, which fails if another process uses the address."""
 
     def __init__(self) -> None:
         self._reserved: dict[tuple[Address, str], tuple[Address, list[socket.socket]]] = {}
-        """The reserved sockets by the configured address.
+        """The reserved sockets, by configured address.
 
-        With port 0, the key also has the address's owner, which keeps its port."""
+        With port 0, the key also contains the owner of the address, so each owner keeps its own port."""
 
     def shared(self, config: Config) -> Config:
-        """Return `config` for workers, with reserved addresses and without port 0.
+        """Return `config` for workers: all addresses are reserved, and port 0 is replaced by the reserved port.
 
         Raises:
             BindError: an address cannot be bound.
@@ -42,7 +42,7 @@ class Addresses:
         return config.model_copy(update={"listeners": listeners, "reference": references})
 
     def release_unused(self, config: Config) -> None:
-        """Release the addresses that `config`, a configuration for workers, does not have."""
+        """Release the addresses that are not in `config`, a configuration for workers."""
         used = {each.bind for each in config.listeners} | {each.bind for each in config.reference}
         for key, (bound, sockets) in list(self._reserved.items()):
             if bound not in used:

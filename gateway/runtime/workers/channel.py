@@ -1,9 +1,9 @@
 """Messages between the supervisor and one worker, over a pair of sockets.
 
-A frame is four bytes with the length, big-endian, followed by that number of bytes in Python's `marshal` form, which
-contain the list `[kind, number, values]`. `number` is 0 for a message without a reply. Otherwise the other side replies
-with the kind REPLY or ERROR and the same number. Both ends are processes of one gateway and run the same code, so
-nothing else is checked.
+A frame consists of a 4-byte big-endian length and that number of bytes in Python's `marshal` format, which encode the
+list `[kind, number, values]`. `number` is 0 for a message without a reply. Otherwise the receiver replies with the kind
+REPLY or ERROR and the same number. Both ends are processes of one gateway and run the same code, so messages are not
+validated.
 """
 
 import asyncio
@@ -21,19 +21,20 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
-"""The functions to call for each kind of message, with its values.
+"""Maps each kind of message to the function that is called with its values.
 
-The reply is the result, or the result of the awaitable that the function returns."""
+The reply is the function's result or, if that is an awaitable, the awaited result.
+"""
 
 REPLY, ERROR, CANCEL = "reply", "error", "cancel"
 
 
 class ChannelClosedError(ConnectionError):
-    """The other process has ended, or is ending."""
+    """The other process has ended or is ending."""
 
 
 class Channel(asyncio.Protocol):
-    """One end of the connection. `lost` is the function to call when the other end has closed."""
+    """One end of the connection. `lost` is called when the other end has closed."""
 
     def __init__(self, handlers: Handlers, lost: Callable[[], None]) -> None:
         self._handlers = handlers
@@ -43,26 +44,26 @@ class Channel(asyncio.Protocol):
         self._number = 0
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
         self._running: dict[int, asyncio.Task[Any]] = {}
-        """The tasks that the other side waits for, by the other side's numbers."""
+        """The tasks whose replies the other end waits for, by the other end's message numbers."""
         self._closed = False
 
     @property
     def unanswered(self) -> int:
-        """Number of messages from this end that wait for a reply, including messages whose future was cancelled."""
+        """The number of messages sent from this end that have no reply yet, including messages whose future was
+        cancelled."""
         return len(self._asked)
 
     def tell(self, kind: str, *values: object) -> None:
-        """Send a message that has no reply. Do nothing if the channel is closed."""
+        """Send a message that needs no reply. Do nothing if the channel is closed."""
         self._send(kind, 0, values)
 
     def ask(self, kind: str, *values: object, unclaimed: Callable[[Any], None] | None = None) -> "asyncio.Future[Any]":
-        """Send a message and return a future with its reply.
+        """Send a message and return a future for its reply.
 
-        If the caller cancels the future, notify the other side. If a reply arrives nevertheless, call `unclaimed` with
-        it.
+        If the caller cancels the future, notify the other end. If a reply arrives anyway, call `unclaimed` with it.
 
         The future raises:
-            GatewayError: the error of the other side's handler. ChannelClosedError: the channel is closed, or closes
+            GatewayError: raised by the handler at the other end. ChannelClosedError: the channel is closed, or closes
             during the wait."""
         self._number = number = self._number + 1
         future = asyncio.get_running_loop().create_future()
@@ -80,23 +81,23 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Same as in asyncio."""
+        """See `asyncio.Protocol`."""
         self._transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Same as in asyncio."""
+        """See `asyncio.Protocol`. Fail all pending messages."""
         self._closed = True
         for task in list(self._running.values()):
             task.cancel()
         for future, _ in self._asked.values():
             if not future.done():
                 future.set_exception(ChannelClosedError())
-                future.exception()  # this marks it as retrieved; the waiting caller gets it nevertheless
+                future.exception()  # marks the exception as retrieved; a waiting caller still gets it
         self._asked.clear()
         self._lost()
 
     def data_received(self, data: bytes) -> None:
-        """Same as in asyncio."""
+        """See `asyncio.Protocol`."""
         received = self._received
         received += data
         at = 0
@@ -108,7 +109,7 @@ class Channel(asyncio.Protocol):
             at = end
             try:
                 self._handle(kind, number, values)
-            except Exception as error:  # the messages after it must still be read
+            except Exception as error:  # later messages must still be read
                 log_survived("a message between the supervisor and a worker", error)
         del received[:at]
 
@@ -136,7 +137,7 @@ class Channel(asyncio.Protocol):
                     self._send(REPLY, number, result)
 
     def _reply_later(self, number: int, waited: Coroutine[Any, Any, Any]) -> None:
-        """Reply with the result of `waited`, even if it is cancelled before it has begun."""
+        """Reply with the result of `waited`, even if this task is cancelled before it starts."""
         task = spawn(waited)
         if number:
             self._running[number] = task
@@ -170,7 +171,7 @@ class Channel(asyncio.Protocol):
 
 
 def written_error(error: Exception) -> tuple[object, ...]:
-    """Return the values of an error in a message."""
+    """Return the values that represent an error in a message."""
     if not isinstance(error, GatewayError):
         return Status.INTERNAL.value, Reason.INTERNAL.value, "the gateway failed; its log says why", None, None
     sent = error.sent if isinstance(error, TransportError) else None

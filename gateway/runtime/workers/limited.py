@@ -1,4 +1,4 @@
-"""Each worker's share of the limits of a configuration."""
+"""Computes each worker's share of the configured limits."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from gateway.config.keys import Config
 from gateway.transports import memory
 
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
-"""The file with a container's CPU limit, in version 2 of cgroups."""
+"""The file with a container's CPU limit, in cgroups v2."""
 
 
 def number_of_workers(config: Config) -> int:
@@ -22,7 +22,7 @@ def number_of_workers(config: Config) -> int:
 
 
 def _quota(path: Path) -> float:
-    """Return the number of cores that the process's cgroup can use on average, for example in a container with a
+    """Return the number of cores that the process's cgroup can use on average, for example in a container with a CPU
     limit."""
     try:
         quota, period = path.read_text("ascii").split()
@@ -37,8 +37,8 @@ def placed_backends(config: Config) -> frozenset[str]:
 
 
 def limited_backends(config: Config) -> frozenset[str]:
-    """Return the names of the backends whose slots the supervisor controls for all workers: backends with limited
-    slots, backends whose servers have different models, and backends that share an endpoint with any of them."""
+    """Return the names of the backends whose slots the supervisor manages for all workers: backends with limited slots,
+    backends whose servers have different models, and backends that share an endpoint with any of them."""
     protocols = spoken(config)
     places = {}
     limited = set()
@@ -54,7 +54,7 @@ def limited_backends(config: Config) -> frozenset[str]:
 
 
 def share(config: Config, workers: int) -> Config:
-    """Return `config` for one of several workers, with its share of the limits of the process."""
+    """Return `config` for one of several workers, with its share of the process limits."""
     limits = config.limits
     shares = {
         "connections": max(1, -(-limits.connections // workers)),

@@ -1,12 +1,12 @@
-"""The supervisor's side of backends whose state applies to all workers.
+"""Manages the state of backends that all workers share. The supervisor creates it.
 
-The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, keep queues, and know the models on
-the servers, as in a gateway with one process. A slot is in use from the moment when a worker gets it until the worker
-reports its return or ends.
+The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, manage queues, and track the models
+on servers, as in a gateway with one process. A slot is in use from the moment when a worker gets it until the worker
+returns it or ends.
 
-A worker changes to another configuration a moment after the supervisor, and its requests in flight keep their
-configuration. Therefore each call has the generation of the configuration that it began with, and the supervisor keeps
-the Backends of a generation until the last worker has left it.
+A worker changes to a new configuration slightly later than the supervisor, and its requests in flight keep the old one.
+Therefore each call carries the generation number of its configuration, and the supervisor keeps the Backends of a
+generation until the last worker has left it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Generation:
-    """The supervisor's Backends of one configuration. `users` counts the workers that use them."""
+    """The supervisor's Backends for one configuration. `users` counts the workers that use them."""
 
     number: int
     backends: Mapping[str, Backend]
@@ -49,32 +49,32 @@ class HeldSlots:
     def __init__(self) -> None:
         self._generations: dict[int, Generation] = {}
         self._held: dict[int, Ended] = {}
-        """The functions to call at the end of a call, by the number of its slot."""
+        """The functions to call at the end of a call, by slot number."""
         self._last = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
     def join(self, generation: Generation) -> None:
-        """Note that the worker will use a generation."""
+        """Register that the worker will use a generation."""
         if generation.number not in self._generations:
             self._generations[generation.number] = generation
             generation.users.began()
 
     def leave(self, number: int) -> None:
-        """Note that the worker has no more requests of this generation. If it has already left, do nothing."""
+        """Register that the worker has no more requests of this generation. Do nothing if it has already left."""
         if (left := self._generations.pop(number, None)) is not None:
             left.users.ended()
 
     def take(self, generation: int, name: str, asked: RequestValues, tried: Sequence[str], is_kept: bool) -> Any:
-        """Return the slot for a request of a generation, or an awaitable of the slot.
+        """Return the slot for a request of a generation, or an awaitable for the slot.
 
-        A slot is its number, the address of the endpoint, and the request's place in the queue (0 if it did not wait).
-        The number is 0 if the request takes no slot, or if `is_kept` is False, in which case the slot is returned
+        A slot consists of its number, the endpoint's address, and the request's position in the queue (0 if it did not
+        wait). The number is 0 if the request takes no slot, or if `is_kept` is False; in that case the slot is returned
         immediately.
 
         Raises:
-            GatewayError: the errors of `Slots.free` and `Slots.wait`.
+            GatewayError: raised by `Slots.free` or `Slots.wait`.
         """
         backend, request = self._generations[generation].backends[name], request_from_values(asked)
         endpoints = _endpoints(backend, tried)
@@ -97,10 +97,10 @@ class HeldSlots:
         tried: Sequence[str],
         rounds: int,
     ) -> tuple[bool, list[str] | None] | None:
-        """Return whether to repeat a failed request, like `Slots.again`.
+        """Decide whether to repeat a failed request, like `Slots.again`.
 
-        If it is None, do not repeat the request. Otherwise, it is a flag that is True if any endpoint is possible, and
-        the addresses to avoid."""
+        Return None if the request must not be repeated. Otherwise, return a flag that is True if tried endpoints are
+        possible again, and the addresses to avoid, or None."""
         backend, request = self._generations[generation].backends[name], request_from_values(asked)
         try:
             again = await backend.slots.again(request, error_from_values(failed), _endpoints(backend, tried), rounds)
@@ -111,20 +111,20 @@ class HeldSlots:
         return True, list(again.tries.avoided)
 
     async def answer(self, generation: int, name: str, asked: bytes) -> bytes:
-        """Return the answer to a request that is not simply sent to one endpoint.
+        """Return the response to a request that is not simply sent to one endpoint.
 
         Raises:
-            GatewayError: the errors of `Slots.answers`.
+            GatewayError: raised by the function in `Slots.answers`.
         """
         request, slots = unpickled_request(asked), self._generations[generation].backends[name].slots
         return pickled_answer(await slots.answers[request.operation](request))
 
     def give_back(self, slot: int, answered: bool) -> None:
-        """Return a slot. `answered` is True if the call got a response."""
+        """Take back a slot. `answered` is True if the call got a response."""
         self._held.pop(slot)(answered)
 
     def end(self) -> None:
-        """Return all slots and leave all generations, because the worker has ended."""
+        """Take back all slots and leave all generations, because the worker has ended."""
         held, self._held = self._held, {}
         for ended in held.values():
             with log_and_continue("giving back the slots of a worker that has ended"):
@@ -133,9 +133,9 @@ class HeldSlots:
             self.leave(number)
 
     async def _wait(self, backend: Backend, request: Request, tried: Sequence[Endpoint]) -> tuple[int, str, int]:
-        # A slot could have become free before this task began. In that case, nothing would pass it on.
+        # A slot could have become free before this task began. In that case, nothing else would pass it on.
         endpoint = backend.slots.free(request, tried) or await backend.slots.wait(request, tried)
-        waited = queue_wait.get()  # this runs in its own task, which waits for nothing else
+        waited = queue_wait.get()  # runs in its own task, which waits for nothing else
         place = 0 if waited is None else waited.place
         if request.operation not in backend.local.with_slot:
             return 0, endpoint.address, place
@@ -153,7 +153,7 @@ def _endpoints(backend: Backend, addresses: Sequence[str]) -> tuple[Endpoint, ..
 
 
 def endpoint_of(gateway: "Gateway", backend: str, address: str) -> RelayedEndpoint | None:
-    """Return the endpoint of a backend with this address; None if it does not exist."""
+    """Return the endpoint of a backend with this address, or None if it does not exist."""
     found = gateway.state.assembly.backends.get(backend)
     each = None if found is None else next((each for each in found.endpoints if each.address == address), None)
     return each if isinstance(each, RelayedEndpoint) else None

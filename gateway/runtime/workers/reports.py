@@ -1,4 +1,4 @@
-"""Reports of workers' counts, and the totals that the supervisor makes from them."""
+"""The reports in which workers send their counts, and the totals that the supervisor computes from them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
 
 @frozen
 class WorkerReport:
-    """The report of one worker.
+    """A report of one worker.
 
-    Values that only grow (`grown`, `counters`, `counted`) contain the increase since the previous report. `recent`
-    contains the requests since that report.
+    Cumulative values (`grown`, `counters`, `counted`) contain the increase since the previous report. `recent` contains
+    the requests since that report.
 
-    `grown` has refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
-    `unlogged` messages of the payload log, and counts of steps of graphs. `key_uses` has, by key id, the time of the
-    last use of each API key and the number of uses since the previous report. `connections` and `requests` are the open
-    connections and requests of each listener. `calls` are the calls in flight by backend and address of the endpoint.
-    """
+    `grown` contains refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
+    `unlogged` messages of the payload log, and counts of graph steps. `key_uses` contains, by key id, the time of each
+    API key's last use and the number of uses since the previous report. `connections` and `requests` are the open
+    connections and requests of each listener. `calls` are the calls in flight, by backend and endpoint address."""
 
     grown: Mapping[tuple[str, str], int]
     counters: Counters
@@ -53,13 +52,14 @@ class WorkerReport:
 
 
 _STEP = "step "
-"""The prefix of the counts of steps of graphs in `grown`.
+"""The prefix of graph-step counts in `grown`.
 
-The second name consists of the name of the graph, a line end, and the name of the step."""
+The second part of the key consists of the graph's name, a line feed, and the step's name.
+"""
 
 
 class Reporter:
-    """A worker's side, which makes reports about its gateway."""
+    """Runs in a worker and makes reports about its gateway."""
 
     def __init__(self, state: GatewayState, metrics: Metrics) -> None:
         self._state = state
@@ -104,7 +104,7 @@ class Reporter:
 
 
 class ListenerOfWorkers:
-    """A listener from the supervisor's side. All workers have bound it, and its counts are totals of all workers."""
+    """A listener as the supervisor sees it: all workers have bound it, and its counts are totals of all workers."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -122,18 +122,18 @@ class SheddingOfAll:
 
 
 class Totals:
-    """The supervisor's side, which adds up the reports of its workers for its own part of the gateway."""
+    """Runs in the supervisor and adds up the reports of the workers."""
 
     def __init__(self, gateway: "Callable[[], Gateway]", is_limited: Callable[[str], bool]) -> None:
         self._gateway = gateway
         self._is_limited = is_limited
         self._last: dict[int, WorkerReport] = {}
-        """The last report of each running worker, by its number."""
+        """The last report of each running worker, by worker number."""
         self._shedding = SheddingOfAll()
         self.graph_steps: dict[tuple[str, str], Counter[str]] = {}
-        """The counts of each step of a graph, by the names of both."""
+        """The counts of each graph step, by graph name and step name."""
         self._ended: Numbers = {}
-        """The counts of the policies of ended workers."""
+        """The policy counts of workers that have ended."""
 
     def add(self, worker: int, report: WorkerReport) -> None:
         """Add the report of a worker."""
@@ -168,7 +168,8 @@ class Totals:
         self._add_up()
 
     def forget(self, worker: int) -> None:
-        """Count nothing as open or in flight in a worker that has ended. The counts of its policies stay."""
+        """Remove the open connections, requests and calls of a worker that has ended. The counts of its policies
+        stay."""
         last = self._last.pop(worker, None)
         if last is not None:
             for name, counts in numbers(last.policies, _counters()).items():
@@ -176,7 +177,7 @@ class Totals:
             self._add_up()
 
     def shedding(self) -> SheddingOfAll | None:
-        """The load shedding of all workers together; None if load shedding is not configured."""
+        """The load shedding of all workers together, or None if load shedding is not configured."""
         return None if self._gateway().state.config.limits.shed is None else self._shedding
 
     def load(self) -> ProcessLoad:
@@ -185,7 +186,7 @@ class Totals:
         return ProcessLoad(sum(each.memory for each in loads), max((each.lag for each in loads), default=0.0))
 
     def policies(self) -> list[tuple[str, str, Mapping[str, object]]]:
-        """Return the policies of all workers. Each state comes with the number of its worker."""
+        """Return the policies of all workers. Each state includes its worker's number."""
         return [
             (place, name, {"worker": number, **state})
             for number, report in sorted(self._last.items())
@@ -193,7 +194,7 @@ class Totals:
         ]
 
     def policy_numbers(self) -> Numbers:
-        """Return the numbers of the policies' metrics for all workers, including the counts of workers that have
+        """Return the values of the policies' metrics for all workers, including the counts of workers that have
         ended."""
         running = [each for report in list(self._last.values()) for each in report.policies]
         found = numbers(running, registry.policy_metrics())
@@ -217,25 +218,25 @@ class Totals:
 
 
 def _counters() -> Mapping[str, Sequence[StateMetric]]:
-    """Return the metrics of policies that only grow."""
+    """Return the policy metrics that are counters."""
     found = registry.policy_metrics().items()
     return {name: [each for each in metrics if each.kind == "counter"] for name, metrics in found}
 
 
 class Processes(Collector):
-    """The system's statistics for several processes, in the form for one process: sums, the earliest start, and the
-    lowest limit of files. The CPU time of ended processes stays included."""
+    """Process statistics for several processes, as if they were one: sums, the earliest start time, and the lowest
+    file-descriptor limit. The CPU time of ended processes stays included."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._seconds: dict[int, float] = {}
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing, because the registry does not need to collect the metrics for their names."""
+        """Return nothing, so the registry does not collect the metrics just to get their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics with their current values."""
+        """Yield all metrics with their current values."""
         found: dict[str, Metric] = {}
         values: dict[str, list[float]] = {}
         for pid in self._pids():

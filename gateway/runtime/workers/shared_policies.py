@@ -1,6 +1,6 @@
-"""Policies whose state applies to all workers together, such as `rate_limit`.
+"""Policies whose state all workers share, such as `rate_limit`.
 
-The supervisor has the states, and each request of a worker takes from them.
+The supervisor keeps the states. For each request, a worker takes a token from a state there.
 """
 
 from collections import Counter
@@ -22,8 +22,8 @@ def _states(assembly: Assembly) -> Iterator[tuple[str, SharedState]]:
 
 
 class SharedPolicies:
-    """The supervisor's side, with the states of the newest configuration and of the previous one, which might stay in
-    use."""
+    """Runs in the supervisor and keeps the states of the newest and the previous configuration, because the previous
+    one might still be in use."""
 
     def __init__(self) -> None:
         self._states: dict[str, SharedState] = {}
@@ -36,27 +36,28 @@ class SharedPolicies:
         self._states = before | self._newest
 
     def of_principal(self, name: str) -> list[tuple[str, str, Mapping[str, object]]]:
-        """For the newest configuration, return each policy with its place and its state for one principal."""
+        """For each policy of the newest configuration, return its location, its name, and its state for one
+        principal."""
         names = ((each.place.rpartition(" "), each) for each in self._newest.values())
         return states_of_principal(((place, policy, each) for (place, _, policy), each in names), name)
 
     def take(self, name: str, client: str) -> float | None:
-        """Take a request.
+        """Take permission for one request from a state.
 
-        Return 0, or the seconds to wait. Return None if the state does not exist, for example while the configuration
-        changes."""
+        Return the seconds to wait, which can be 0. Return None if the state does not exist, for example while the
+        configuration changes."""
         state = self._states.get(name)
         return None if state is None else state.take(client)
 
 
 def share_policies(channel: Channel, assembly: Assembly) -> None:
-    """On a worker's side, make the shared states of `assembly` take from the supervisor's states."""
+    """In a worker, make the shared states of `assembly` use the supervisor's states."""
     for name, each in _states(assembly):
         each.share(_AtSupervisor(channel, name))
 
 
 class _AtSupervisor:
-    """One state of the supervisor."""
+    """A state that the supervisor keeps."""
 
     def __init__(self, channel: Channel, name: str) -> None:
         self._channel = channel

@@ -1,9 +1,9 @@
-"""The worker's side of the slots of backends whose state applies to all workers.
+"""Requests slots from the supervisor, in workers, for backends whose state all workers share.
 
-A worker sends its calls itself. It queries the supervisor for the endpoint if the backend's slots are limited, if its
-servers have different models, or if the call belongs to a sequence. The supervisor has a Backend of the same name,
-whose queue, sequences, strategy, table of models and health decide (`owner`). The worker passes on its findings about
-an endpoint (`RelayedEndpoint`).
+A worker sends its calls itself. It asks the supervisor for the endpoint if the backend's slots are limited, if its
+servers have different models, or if the call belongs to a sequence. The supervisor's Backend of the same name decides
+by its queue, sequences, strategy, table of models and endpoint health (`owner`). The worker reports events of
+endpoints, such as failures, to the supervisor (`RelayedEndpoint`).
 """
 
 import asyncio
@@ -28,17 +28,18 @@ from gateway.runtime.workers.channel import Channel, ChannelClosedError
 from gateway.runtime.workers.wire_values import error_values, pickled_request, request_values, unpickled_answer
 
 Relay: TypeAlias = Callable[..., None]
-"""A function that passes on an event of an endpoint.
+"""A function that reports an endpoint event to other processes.
 
-Its arguments are the backend, the address, the name of a method below, and the method's arguments."""
+Its arguments are the backend, the address, the name of a method of RelayedEndpoint, and that method's arguments.
+"""
 
 
 class SupervisedSlots:
-    """The slots that the supervisor gives a worker, in a `generation` of its Backends (see `owner`).
+    """The slots that a worker gets from the supervisor, in one `generation` of the supervisor's Backends (see `owner`).
 
-    - `is_limited`: True if the slots are limited for all workers. If it is False, the worker queries the supervisor
-      only for calls of sequences.
-    - `is_placed`: True if the servers have different models, which the supervisor knows.
+    - `is_limited`: True if the slots are limited for all workers together. If it is False, the worker asks the
+      supervisor only about calls of sequences.
+    - `is_placed`: True if the servers have different models. The supervisor knows which.
     - `is_drained`: Returns whether the supervisor has drained the endpoint at an address.
     """
 
@@ -60,18 +61,17 @@ class SupervisedSlots:
         self._is_limited = is_limited
         self._is_placed = is_placed
         self._numbers: dict[Endpoint, deque[int]] = {}
-        """The numbers of the slots of calls that are about to begin. Slot numbers of the same endpoint are
-        interchangeable."""
+        """The slot numbers of calls that are about to begin. Slot numbers of the same endpoint are interchangeable."""
         local.on_join.append(self._joins)
         for each in local.endpoints:
             self._joins(each)
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """Same as in Slots. Also return None if the supervisor must be queried."""
+        """See `Slots.free`. Also return None if the worker must ask the supervisor."""
         return None if self._asks(request) else self.local.free(request, tried)
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """Same as in Slots."""
+        """See `Slots.wait`."""
         if not self._asks(request):
             return await self.local.wait(request, tried)
         began = monotonic()
@@ -106,7 +106,7 @@ class SupervisedSlots:
         return endpoint
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """Same as in Slots."""
+        """See Slots."""
         ended = self.local.began(request, endpoint)
         if not (numbers := self._numbers.get(endpoint)):
             return ended
@@ -122,7 +122,7 @@ class SupervisedSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """Same as in Slots. The supervisor knows the endpoints that hold the request's model."""
+        """See Slots. The supervisor knows which endpoints have the request's model."""
         if not self._is_placed or not request.model:
             return await self.local.again(request, error, tried, rounds)
         places = [each.address for each in tried]
@@ -146,18 +146,18 @@ class SupervisedSlots:
         return request if is_anew else None
 
     async def is_ready(self) -> bool | None:
-        """Same as in Slots. The supervisor knows the servers that are busy with calls of other workers."""
+        """See Slots. The supervisor knows which servers are busy with calls from other workers."""
         try:
             return bool(await self._channel.ask("is_backend_ready", self.local.name))
         except ChannelClosedError:
             return False
 
     def replace(self, previous: Slots) -> None:
-        """Same as in Slots."""
+        """See Slots."""
         self.local.replace(previous)
 
     def close(self) -> None:
-        """Same as in Slots. The worker closes all Backends of a generation together."""
+        """See Slots. The worker closes all Backends of a generation together."""
         self.local.close()
         self._channel.tell("leave", self._generation)
 
@@ -181,13 +181,13 @@ class SupervisedSlots:
         return TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False)
 
     def _return_unclaimed(self, found: tuple[int, str, int]) -> None:
-        """Return a slot that arrived after its call had ended."""
+        """Give back a slot that arrived after its call had ended."""
         if found[0]:
             self._channel.tell("give_back", found[0], False)
 
 
 def apply_drain(endpoint: Endpoint, *, is_drained: bool) -> None:
-    """Stop or resume a worker's calls to an endpoint, as the supervisor has decided.
+    """Stop or resume this worker's calls to an endpoint, as the supervisor has decided.
 
     The supervisor also decides about sequences."""
     if endpoint.takes_calls is is_drained:
@@ -195,7 +195,7 @@ def apply_drain(endpoint: Endpoint, *, is_drained: bool) -> None:
 
 
 class RelayedEndpoint(Endpoint):
-    """An Endpoint that passes its findings about the server on to the other processes with `relay`."""
+    """An Endpoint that reports events of its server, such as failures, to the other processes with `relay`."""
 
     __slots__ = ("_has_learned", "_relay")
 
@@ -206,7 +206,7 @@ class RelayedEndpoint(Endpoint):
         self.health.on_answer = lambda: self._pass_on("note_answer")
 
     def learn(self, event: str, arguments: Sequence[Any], named: dict[str, Any]) -> None:
-        """Repeat the action of another process, by calling the method named `event`."""
+        """Apply an event from another process by calling the method named `event`."""
         self._has_learned = True
         try:
             getattr(self, event)(*arguments, **named)
@@ -214,7 +214,7 @@ class RelayedEndpoint(Endpoint):
             self._has_learned = False
 
     def news(self) -> tuple[str, list[Any], dict[str, Any]] | None:
-        """Return the news for a process that has just started, or None."""
+        """Return the event that brings a newly started process up to date, or None."""
         health = self.health
         if health.is_up or health.last is None:
             return None
@@ -223,22 +223,22 @@ class RelayedEndpoint(Endpoint):
         return "note_failure", [health.last.text], {"unreachable": True}
 
     def changed(self) -> None:
-        """Same as in Endpoint, in all processes."""
+        """See Endpoint. Applies to all processes."""
         self._pass_on("changed")
         super().changed()
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
-        """Same as in Endpoint, in all processes."""
+        """See Endpoint. Applies to all processes."""
         self._pass_on("note_failure", why, unreachable=unreachable)
         super().note_failure(why, unreachable=unreachable)
 
     def probe_passed(self, healthy: int) -> None:
-        """Same as in Endpoint, in all processes."""
+        """See Endpoint. Applies to all processes."""
         self._pass_on("probe_passed", healthy)
         super().probe_passed(healthy)
 
     def probe_failed(self, why: str, unhealthy: int, *, refused: bool) -> None:
-        """Same as in Endpoint, in all processes."""
+        """See Endpoint. Applies to all processes."""
         self._pass_on("probe_failed", why, unhealthy, refused=refused)
         super().probe_failed(why, unhealthy, refused=refused)
 

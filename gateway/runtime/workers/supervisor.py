@@ -1,6 +1,6 @@
 """The supervisor of a gateway with several workers.
 
-It starts workers, restarts workers that end, and acts for all of them.
+It starts workers, restarts workers that end, and acts on behalf of all of them.
 """
 
 import asyncio
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.5
-"""Time limit of workers for reporting their counts, in seconds. After that, the totals omit the missing counts."""
+"""How long to wait for the workers' counts, in seconds. After that, totals omit the missing counts."""
 GATHER_INTERVAL = 1.0
 SECONDS_TO_START = 60.0
-"""Time limit of a worker's start until it is ready, in seconds. After that, the worker is killed and started again."""
+"""Maximum startup time of a worker, in seconds. After that, the worker is killed and started again."""
 SECONDS_TO_CLOSE = 10.0
-"""Time limit of a drained worker for closing everything, in seconds. After that, the worker is killed."""
+"""Maximum time for a drained worker to close everything, in seconds. After that, the worker is killed."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
-"""Maximum delay before the supervisor restarts a worker that has ended, in seconds. The delay doubles each time that
-the worker ran for less than LONGEST_PAUSE."""
+"""Maximum delay before a worker that has ended is restarted, in seconds. The delay doubles each time that the worker
+has run for less than LONGEST_PAUSE."""
 
 
 class WorkerError(Exception):
-    """A worker cannot start. The text has the reason."""
+    """A worker cannot start. The message contains the reason."""
 
 
 class WorkerProcess:
-    """One worker from the supervisor's side: its process, its channel and the slots that it holds."""
+    """One worker as the supervisor sees it: its process, its channel, and the slots that it holds."""
 
     def __init__(self, supervisor: "Supervisor", number: int) -> None:
         self.number = number
@@ -72,14 +72,14 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
+        """The worker's process id."""
         return 0 if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the process and make it serve the configuration in use.
+        """Start the process and make it serve the current configuration.
 
         Raises:
-            WorkerError: the worker cannot serve it, or has ended.
+            WorkerError: the worker cannot serve the configuration, or has ended.
         """
         try:
             async with asyncio.timeout(SECONDS_TO_START):
@@ -110,7 +110,7 @@ class WorkerProcess:
         }
         self.channel = channel = Channel(handlers, slots.end)
         with theirs:
-            # A separate session, so Ctrl-C at a terminal goes only to the supervisor, which passes it on.
+            # Use a separate session, so Ctrl-C at a terminal goes only to the supervisor, which forwards it.
             command = (sys.executable, "-m", "gateway.runtime.workers", str(theirs.fileno()))
             try:
                 self._process = await asyncio.create_subprocess_exec(
@@ -137,14 +137,14 @@ class WorkerProcess:
             await self._supervisor.tell_drained()
 
     async def reload(self, config: Config, generation: Generation) -> str:
-        """Change to `config`, to which the supervisor has changed.
+        """Change to `config`, which the supervisor already uses.
 
-        Return the reason if the worker cannot do that, or an empty text."""
+        Return an empty string, or the reason why the worker cannot do that."""
         self.slots.join(generation)
         return str(await self.channel.ask("reload", pickle.dumps(config), generation.number))
 
     async def ended(self) -> int:
-        """Wait for the end of the process. Return its exit status. A negative status is the signal that ended it."""
+        """Wait for the process to end, and return its exit status. A negative status is the signal that ended it."""
         assert self._process is not None
         status = await self._process.wait()
         self.is_ready = False
@@ -160,10 +160,10 @@ class WorkerProcess:
 class Supervisor:
     """The process that starts the workers and owns their shared state.
 
-    The class has the methods of a Gateway that commands call.
+    `gateway serve` uses it instead of a Gateway, so it has the same methods for commands.
 
-    `gateway` is the supervisor's own part, which owns the backends' state and has the health port and the status API.
-    """
+    `gateway` is the supervisor's own part, which owns the backends' state and serves the health port and the status
+    API."""
 
     def __init__(self, config: Config, count: int) -> None:
         self._count = count
@@ -176,20 +176,20 @@ class Supervisor:
         self._is_ending = False
         self.reloading = asyncio.Lock()
         self.generation: Generation
-        """The supervisor's Backends of `config`. During a reload, the gateway has newer Backends."""
+        """The supervisor's Backends for `config`. During a reload, `gateway` already has newer Backends."""
         self._number = 0
         self._limited = limited_backends(config)
         self.shared_policies = SharedPolicies()
         self._offline: set[str] = set()
-        """The listeners that a client has taken offline."""
+        """The names of the listeners that a client has taken offline."""
         self._told_drained: list[tuple[str, str]] = []
-        """The last value of `drained` that the workers have received."""
+        """The last value of `drained` that was sent to the workers."""
         self.totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
         self.process = Processes(lambda: [os.getpid(), *(each.pid for each in self._running())])
 
     @property
     def part(self) -> GatewayPart:
-        """The supervisor's own part of a Gateway."""
+        """The supervisor's own part of the gateway."""
         return GatewayPart(
             serves=False,
             has_references=False,
@@ -199,7 +199,7 @@ class Supervisor:
         )
 
     def _prepare(self, assembly: Assembly) -> None:
-        """Make a new Assembly share its policies with the workers, and notify the workers of changed models."""
+        """Let workers use the shared policies of a new Assembly, and notify them when models change."""
         self.shared_policies.prepare(assembly)
         for name in assembly.placed.all:
             assembly.backends[name].on_other_models(partial(self._tell_all, "lists_others", str(name)))
@@ -209,20 +209,21 @@ class Supervisor:
         return Generation(self._number, assembly.backends, assembly.streams)
 
     def is_one_ready(self) -> bool:
-        """Return True if a worker is ready."""
+        """Return True if at least one worker is ready."""
         return any(each.is_ready for each in self.workers)
 
     def numbers(self) -> tuple[int, int]:
-        """The number of running workers, and the number of restarts."""
+        """Return the number of running workers, and the number of restarts."""
         return len(self._running()), sum(each.restarts for each in self.workers)
 
     def principal_states(self, name: str) -> ReportedStates:
-        """For the policies whose state all workers share: the place, the policy, and the state of one principal."""
+        """For each policy whose state all workers share, return its location, its name, and the state of one
+        principal."""
         return self.shared_policies.of_principal(name)
 
     async def gather(self) -> None:
-        """Fetch the counts of the workers. If a worker does not respond within GATHER_SECONDS, its report is added when
-        it arrives."""
+        """Fetch the workers' counts. If a worker does not respond within GATHER_SECONDS, its report is added when it
+        arrives."""
         if running := self._running():
             await asyncio.wait([spawn(self._fetch(each)) for each in running], timeout=GATHER_SECONDS)
 
@@ -237,7 +238,7 @@ class Supervisor:
             worker.kill()
 
     async def clear_caches(self, place: str) -> None:
-        """Clear the caches of all workers at `place`, or all of their caches if `place` is empty.
+        """Clear the workers' caches at `place`, or all of their caches if `place` is empty.
 
         A worker that does not respond within STALLED_SECONDS is killed, and its cache ends with it."""
         if running := self._running():
@@ -270,24 +271,24 @@ class Supervisor:
         return bool(late) or any(each.exception() is None and each.result() for each in done)
 
     async def _gather_again(self) -> NoReturn:
-        """Gather at an interval, so few counts of a worker are lost if the worker is killed.
+        """Fetch the workers' counts periodically, so few counts are lost if a worker is killed.
 
-        Kill workers that are stopped in two consecutive checks, because the kernel continues to give them connections.
-        """
+        Also kill workers whose processes are stopped (by a signal) in two consecutive checks, because the kernel
+        continues to give them connections."""
         stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
             with log_and_continue("reading the workers' counters"):
                 await self.gather()
             with log_and_continue("announcing drained endpoints to the workers"):
-                if self.drained != self._told_drained:  # an endpoint was removed, or added again
+                if self.drained != self._told_drained:  # a reload has removed an endpoint or added it again
                     await self.tell_drained()
             with log_and_continue("looking for stopped workers"):
                 stopped = self._kill_stopped(stopped)
 
     def _kill_stopped(self, before: set[int]) -> set[int]:
-        """Kill the workers whose processes are stopped, and were stopped `before`. Return the workers that are stopped
-        now."""
+        """Kill the workers whose processes are stopped now and were stopped `before`. Return the processes that are
+        stopped now."""
         stopped = {each.pid for each in self._running() if is_stopped(each.pid)}
         for each in self._running():
             if each.pid in stopped & before:
@@ -296,7 +297,7 @@ class Supervisor:
         return stopped
 
     def _renew_listeners(self) -> None:
-        """Make a ListenerOfWorkers for each listener of the configuration in use."""
+        """Create a ListenerOfWorkers for each listener of the current configuration."""
         listeners = self.gateway.state.listeners
         self.gateway.state.listeners = {
             each.name: listeners.get(each.name) or ListenerOfWorkers(str(replace(each.bind, scheme="")))
@@ -304,7 +305,8 @@ class Supervisor:
         }
 
     async def start(self) -> None:
-        """Start the gateway and all workers. If this call is cancelled, call `drain` to end the started parts.
+        """Start the gateway and all workers. If this call is cancelled, call `drain` to stop the parts that have
+        started.
 
         Raises:
             BindError: an address cannot be bound.
@@ -325,14 +327,14 @@ class Supervisor:
         self._watches.append(spawn(self._gather_again()))
 
     def announce_end(self) -> None:
-        """Same as in Gateway."""
+        """See Gateway."""
         self._is_ending = True
         self.gateway.announce_end()
         for each in self._running():
             each.channel.tell("announce_end")
 
     async def drain(self, seconds: float) -> int:
-        """Same as in Gateway. All workers are drained in parallel, then their processes end."""
+        """See Gateway. All workers are drained in parallel, then their processes end."""
         self._is_ending = True
         self.gateway.announce_end()
         given_up = await all_surviving("draining a worker", (_drained(each, seconds) for each in self._running()))
@@ -347,11 +349,11 @@ class Supervisor:
         return sum(given_up)
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """Same as in Gateway.
+        """See Gateway.
 
         The supervisor changes first, then one worker. If that worker cannot change, the supervisor changes back. Then
-        all other workers change, which have the same code and the same configuration. A worker that cannot change is
-        restarted.
+        all other workers change; they have the same code and configuration, so they can change too. If one of them
+        still cannot, it is restarted.
 
         Raises:
             BindError: an address cannot be bound.
@@ -366,7 +368,7 @@ class Supervisor:
         before, new = self.gateway.state.config, config.model_copy(update=kept_keys)
         shared = self._shared(new)
         limited = limited_backends(config)
-        self._limited |= limited  # while both configurations are in use
+        self._limited |= limited  # both configurations are in use
         found = await self._change(self._own(shared, config))
         running, newest = self._running(), self._newest()
         if running and (why := await _reloaded(running[0], shared, newest)):
@@ -388,7 +390,7 @@ class Supervisor:
         return found
 
     async def _change(self, config: Config) -> tuple[str, ...]:
-        """Change the supervisor's own part. Its calls do not delay the end of anything, because it counts them only for
+        """Change the supervisor's own part. Its calls in flight do not delay this, because it counts them only for
         display."""
         for name, backend in self.gateway.state.assembly.backends.items():
             if name not in self._limited:
@@ -400,23 +402,23 @@ class Supervisor:
         return found
 
     def reopen_logs(self) -> None:
-        """Same as in Gateway."""
+        """See Gateway."""
         self.gateway.reopen_logs()
         for each in self._running():
             each.channel.tell("reopen_logs")
 
     @property
     def state(self) -> "GatewayState":
-        """The state of the supervisor's own part."""
+        """The state of the supervisor's own part of the gateway."""
         return self.gateway.state
 
     async def is_backend_ready(self, name: str) -> bool:
-        """Return True if a backend is ready."""
+        """Return True if the backend is ready."""
         found = self.gateway.state.assembly.backends.get(name)
         return found is not None and await found.is_ready()
 
     def learned(self, source: WorkerProcess, *news: Any) -> None:
-        """Note a worker's findings about an endpoint, and pass them on to the other workers."""
+        """Apply an endpoint event that a worker reports, and forward it to the other workers."""
         backend, address, event, arguments, named = news
         endpoint = endpoint_of(self.gateway, backend, address)
         if endpoint is not None:
@@ -426,7 +428,7 @@ class Supervisor:
                 each.channel.tell("learn", *news)
 
     def switched(self, source: WorkerProcess, listener: str, is_online: bool) -> None:
-        """Note that a client of a worker has taken a listener offline or online, and notify the other workers."""
+        """Record that a client of one worker has taken a listener offline or online, and notify the other workers."""
         (self._offline.discard if is_online else self._offline.add)(listener)
         for each in self._running():
             if each is not source:
@@ -440,7 +442,7 @@ class Supervisor:
         return share(self._addresses.shared(config), self._count)
 
     def _own(self, shared: Config, config: Config) -> Config:
-        """Return the configuration of the supervisor's own part."""
+        """Return the configuration for the supervisor's own part."""
         return config.model_copy(update={"listeners": shared.listeners})
 
     def own(self, config: Config) -> Config:
@@ -451,7 +453,7 @@ class Supervisor:
         return [each for each in self.workers if each.is_ready]
 
     async def _watch(self, worker: WorkerProcess) -> None:
-        """Start the worker again each time it ends."""
+        """Restart the worker each time it ends."""
         loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
         began = loop.time()
         while True:
@@ -484,7 +486,7 @@ class Supervisor:
             log.info("worker %d runs again (process %d)", worker.number, worker.pid)
 
     def _inform(self, worker: WorkerProcess) -> None:
-        """Send the findings of the other workers to a worker that has just started."""
+        """Send the endpoint events that other workers have reported to a worker that has just started."""
         for name, backend in self.gateway.state.assembly.backends.items():
             for each in backend.endpoints:
                 if isinstance(each, RelayedEndpoint) and (news := each.news()) is not None:
@@ -495,9 +497,9 @@ class Supervisor:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if a process is stopped by a signal, so its state in /proc/PID/stat is T.
+    """Return True if a signal has stopped the process, which means that its state in /proc/PID/stat is T.
 
-    The state of a process in a debugger is t. Return False on systems without /proc."""
+    A process in a debugger has the state t. Return False on systems without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):
@@ -517,7 +519,7 @@ async def _drained(worker: WorkerProcess, seconds: float) -> int:
 
 @contextmanager
 def _in_use(generation: Generation) -> Iterator[None]:
-    """While the context is open, a worker can start to use the generation."""
+    """A context in which a worker can start to use the generation."""
     generation.users.began()
     try:
         yield
@@ -528,7 +530,7 @@ def _in_use(generation: Generation) -> Iterator[None]:
 async def _reloaded(worker: WorkerProcess, config: Config, generation: Generation) -> str:
     """Return why the worker cannot change to `config`.
 
-    The text is empty if it has changed, or if it has ended and will start with `config`."""
+    Return an empty string if it has changed, or if it has ended and will restart with `config`."""
     try:
         return await worker.reload(config, generation)
     except ChannelClosedError:

@@ -32,25 +32,25 @@ log = logging.getLogger(__name__)
 
 
 def main(descriptor: int) -> None:
-    """Serve until the supervisor ends the worker, or has ended."""
+    """Serve until the supervisor stops the worker or has itself ended."""
     raise_descriptor_limit()
     run(Worker().serve(socket.socket(fileno=descriptor)))
 
 
 class Worker:
-    """One of several processes that serve clients.
+    """A worker, which is one of several processes that serve clients.
 
-    The class has its side of the channel, and the functions that the supervisor calls."""
+    This object holds the worker's end of the channel, and handles the messages from the supervisor."""
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
         self._reporter: Reporter
         self._limited: frozenset[str] = frozenset()
-        """The names of all backends whose slots are limited for all workers together."""
+        """The names of backends whose slots are limited for all workers together."""
         self._placed: frozenset[str] = frozenset()
-        """The names of all backends whose servers have different models."""
+        """The names of backends whose servers have different models."""
         self._generation = 0
-        """The number of the supervisor's generation of Backends that the configuration belongs to."""
+        """The generation of the supervisor's Backends that belongs to the current configuration."""
         self._drained_endpoints: frozenset[tuple[str, str]] = frozenset()
         """The endpoints that are drained, as pairs of protocol and address."""
         self._drain: asyncio.Task[int] | None = None
@@ -72,14 +72,14 @@ class Worker:
         self._channel = Channel(handlers, self._abandoned)
 
     async def serve(self, pair: socket.socket) -> None:
-        """Handle the messages of the channel. This never returns."""
+        """Handle messages from the channel. Never returns."""
         pair.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: self._channel, sock=pair)
         await asyncio.Event().wait()
 
     @property
     def gateway(self) -> "Gateway":
-        """The gateway that this worker is a part of. It exists after the start."""
+        """This worker's part of the gateway. It exists after the start."""
         assert self._gateway is not None
         return self._gateway
 
@@ -88,8 +88,8 @@ class Worker:
     ) -> tuple[str, dict[str, str], list[str]]:
         """Serve a configuration.
 
-        Only the `first` worker has the sample servers. `drained` is the same as in `_set_drained`. Return an error, or
-        the addresses of listeners and sample servers."""
+        Only the `first` worker runs the sample servers. For `drained`, see `_set_drained`. Return an error, or the
+        addresses of listeners and sample servers."""
         from gateway.runtime.app import Gateway
 
         config: Config = pickle.loads(written)
@@ -122,7 +122,7 @@ class Worker:
     async def _reload(self, written: bytes, generation: int) -> str:
         """Change to another configuration.
 
-        Return the reason if it is not possible, in which case nothing has changed; otherwise an empty text."""
+        Return an empty string. If the change is not possible, return the reason; in that case, nothing has changed."""
         config: Config = pickle.loads(written)
         before, backends = (self._limited, self._placed, self._generation), self.gateway.state.assembly.backends
         self._share(config, generation)
@@ -138,7 +138,7 @@ class Worker:
         return ""
 
     def _share(self, config: Config, generation: int) -> None:
-        """Request slots from the supervisor according to `config`, which belongs to this generation."""
+        """From now on, request slots from the supervisor according to `config`, which belongs to this generation."""
         self._limited, self._placed, self._generation = limited_backends(config), placed_backends(config), generation
 
     def _prepare(self, assembly: Assembly) -> None:
@@ -146,14 +146,14 @@ class Worker:
         assembly.listener_readiness.on_switch = partial(self._channel.tell, "switched")
 
     def _switch(self, listener: str, is_online: bool) -> None:
-        """Note that a client of another worker has taken a listener offline or online."""
+        """Apply the decision of another worker's client to take a listener offline or online."""
         self.gateway.state.assembly.listener_readiness.switch(listener, is_online=is_online)
 
     def _reopen_logs(self) -> None:
         self.gateway.reopen_logs()
 
     def _learn(self, backend: str, address: str, event: str, arguments: list[Any], named: dict[str, Any]) -> None:
-        """Note another process's findings about an endpoint."""
+        """Apply an endpoint event that another process has reported."""
         if self._gateway is None:
             return
         found = self._gateway.state.assembly.backends.get(backend)
@@ -170,8 +170,8 @@ class Worker:
         return (protocol, address) in self._drained_endpoints
 
     def _set_drained(self, drained: list[tuple[str, str]]) -> None:
-        """Send no more calls to these endpoints (pairs of protocol and address), and send calls again to all other
-        endpoints."""
+        """Stop sending calls to these endpoints (pairs of protocol and address), and resume sending calls to all
+        others."""
         self._drained_endpoints = frozenset((protocol, address) for protocol, address in drained)
         if self._gateway is not None:
             for backend in self._gateway.state.assembly.backends.values():
@@ -194,7 +194,7 @@ class Worker:
         self.gateway.announce_end()
 
     async def _drained(self, seconds: float) -> int:
-        """Drain the gateway. Return the number of cancelled requests. A second call with less time ends the first
+        """Drain the gateway. Return the number of cancelled requests. A second call with less time replaces the first
         one."""
         if self._drain is not None:
             self._drain.cancel()
@@ -205,7 +205,7 @@ class Worker:
             return 0
 
     def _abandoned(self) -> None:
-        """End the requests of this worker because the supervisor has ended, as when a gateway with one process is
-        killed."""
+        """Abort this worker's requests because the supervisor has ended. The same happens when a single-process gateway
+        is killed."""
         log.error("the supervisor has ended; this worker ends, too")
         end_process()

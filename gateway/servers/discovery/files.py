@@ -1,8 +1,8 @@
 """`discovery: {files: GLOB}`: files with one address per line, in the format that UM-Bridge servers on HPC systems use.
 
-The gateway opens and reads the files again in every interval. It ignores modification times, because network file
-systems cache them. It does not use change notifications (inotify), because changes by other machines cause none. Only
-opening a file makes an NFS client query its server.
+The gateway opens and reads the files again in every interval. The gateway ignores modification times, because network
+file systems cache them, and does not use change notifications (inotify), because changes by other machines cause none.
+Only opening a file makes an NFS client query its server.
 """
 
 import asyncio

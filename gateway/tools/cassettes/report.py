@@ -19,7 +19,7 @@ UNITS = {"absolute": "abs", "relative": "rel", "ulp": "ulp"}
 @frozen
 class ModelSummary:
     """The results for one model. `then` and `now` are the median latencies of requests with a response, in the
-    recording and in the replay, in seconds. They are None if every request failed."""
+    recording and in the replay, in seconds. If every request failed, `then` and `now` are None."""
 
     model: str
     requests: int

@@ -58,8 +58,8 @@ def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
 def configuration(
     listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend], left: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """Return the text of the file. `left` contains the addresses of servers that get no backend, each with the
-    reason."""
+    """Return the text of the file. `left` contains the addresses of servers that get no backend, and the reason for
+    each."""
     lines = listener_lines(listeners)
     body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")
     comments = "".join("\n" + "\n".join(left_to_write(*each)) + "\n" for each in left)

@@ -15,8 +15,8 @@ Packet = tuple[Buffer, Buffer]
 SCRATCH_BYTES = 64 * 2**10
 
 _DISCARD = memoryview(bytearray(2**20))
-"""The buffer into which all connections receive bytes to drop. It is large because brpc clients fail their next calls
-while more than 64 MiB of their bytes are unread."""
+"""The buffer into which all connections receive bytes to drop. The buffer is large because brpc clients fail their next
+calls while more than 64 MiB of their bytes are unread."""
 
 _JOINED = 64 * 2**10
 """Maximum size of parts to join, in bytes, because a copy of this size costs less than one more write."""

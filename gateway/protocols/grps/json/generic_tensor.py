@@ -1,4 +1,4 @@
-"""Tensors in JSON: `ndarray`, and the tensors of `gtensors`, each with its elements in the list for its dtype."""
+"""Tensors in JSON: `ndarray`, and the tensors of `gtensors`, whose elements are in the list for the tensor's dtype."""
 
 from math import prod
 from reprlib import repr as shown

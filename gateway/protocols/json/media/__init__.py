@@ -3,5 +3,5 @@
 A media type determines how the document that a template describes is written, and which responses a client accepts.
 
 CSV, JSON lines and form data are converted to the JSON text of the same document, which is read like all other JSON.
-They are also written from JSON text.
+Messages in these formats are also written from JSON text.
 """

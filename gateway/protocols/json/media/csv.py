@@ -67,8 +67,8 @@ _MARKS = "\x7f", "\x80", "\x81"
 def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: int, flat: bool = False) -> bytes:
     """Return the JSON text of the table in `body`. An empty body is an empty list.
 
-    - `flat`: True for a tensor of one dimension. Such a table has no header, and one column or one row; it becomes a
-      list of its cells.
+    - `flat`: True for a tensor of one dimension. The table has no header, and one column or one row, and becomes a list
+      of its cells.
     - `columns` (`limits.json_values`): Maximum number of columns of a table that has a header, or that contains cells
       other than numbers.
     - `limit` (`limits.message`): Maximum size of the text, in bytes. The JSON text repeats the column names in each

@@ -217,7 +217,7 @@ def counted(cells: int) -> str:
 def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tuple[list[Cell], int]:
     """Return the cells of the row that begins at `at` in `line`, and the end of the row.
 
-    A row with quotes is read only a little past `columns`, because such a row cannot consist of numbers only.
+    A row with quotes is read only a little past `columns`, because it cannot consist of numbers only.
 
     Raises:
         DecodeError: the line is empty, or has a misplaced quote or carriage return.

@@ -2,7 +2,7 @@
 
 In the stream of ModelStreamInfer, an error is a response with an error message.
 
-The trailing metadata or a parameter contains the error's Reason, so that the Reason survives a chain of gateways.
+The trailing metadata or a parameter contains the error's Reason, which therefore survives a chain of gateways.
 """
 
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, error_fields, refusal

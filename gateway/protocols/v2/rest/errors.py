@@ -1,6 +1,6 @@
 """V2 REST errors, which consist of a status and `{"error": text}`.
 
-A header contains the error's Reason, so that the Reason survives a chain of gateways.
+A header contains the error's Reason, which therefore survives a chain of gateways.
 """
 
 from gateway.core import http_status, json

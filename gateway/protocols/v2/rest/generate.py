@@ -159,15 +159,15 @@ def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
 # --- upstream side ---
 
 _FOR_TRITON = Translate(nan="literal")
-"""Triton reads NaN and Infinity. It does not decode base64 strings, so the route's `bytes` does not apply."""
+"""Triton reads NaN and Infinity, but does not decode base64 strings, so the route's `bytes` does not apply."""
 
 
 def encode_request(request: Request, target: Target) -> Message:
     """Return the request for a stream from a Triton server.
 
     Raises:
-        GatewayError: UNIMPLEMENTED for content that generate_stream cannot carry (the message says which), so that the
-            caller can use another operation; INVALID_ARGUMENT and NOT_FOUND as in `backend_path`.
+        GatewayError: UNIMPLEMENTED for content that generate_stream cannot carry (the message says which); the caller
+        can then use another operation; INVALID_ARGUMENT and NOT_FOUND as in `backend_path`.
     """
     path = backend_path(request, target, "/generate_stream")
     parameters = _parameters(request)

@@ -19,9 +19,9 @@ OWN_EXTENSIONS = (BINARY_EXTENSION, "parameters")
 """The extensions that the gateway always supports over REST, under Triton's names."""
 
 GATEWAY_INFER = "gateway_infer"
-"""A parameter in model metadata that only gateways read and write. It is False for a model that supports derivatives
-but not `infer`, such as a UM-Bridge model that supports only Gradient. MLServer's metadata also contains `parameters`,
-but not this one."""
+"""A parameter in model metadata that only gateways read and write. The value is False for a model that supports
+derivatives but not `infer`, such as a UM-Bridge model that supports only Gradient. MLServer's metadata also contains
+`parameters`, but not this one."""
 
 
 # --- client side ---

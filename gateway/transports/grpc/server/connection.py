@@ -89,7 +89,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.is_draining = False
         self.is_stopping = False
         self._is_asked_to_stop = False
-        """True if the gateway has asked the client to send no more requests. It can do so only after the client has
+        """True if the gateway has asked the client to send no more requests. The gateway asks only after the client has
         sent valid HTTP/2."""
         self.http2: Http2Server[CallHead] = Http2Server(site.heads, self._loop.time(), _HTTP1_REPLY)
         self.http2.ping_interval = site.limits.ping_interval

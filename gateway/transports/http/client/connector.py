@@ -103,8 +103,8 @@ class HttpConnector:
         the next message is not limited.
 
         On a `passthrough` route, a client can send a body with a method for which RFC 9110 defines no body (GET,
-        DELETE, ...). After such a request, the connector closes the connection, because a server that ignores the body
-        would read it as the next request.
+        DELETE, ...). After a request of this kind, the connector closes the connection, because a server that ignores
+        the body would read it as the next request.
 
         Raises:
             TransportError: same as `exchange`, even after some messages; UNIMPLEMENTED without `stream_framing`.

@@ -1,6 +1,6 @@
 """A connection to a listener that limits the requests or the age of connections, or sheds load.
 
-It is a separate class, so other listeners have no additional cost per request.
+The class is separate, so other listeners have no additional cost per request.
 """
 
 from copy import copy

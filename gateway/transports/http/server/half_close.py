@@ -12,9 +12,9 @@ difference.
     nothing           it waits
                   ←─  TTP/1.1 200 OK ...
 
-The event loops stop reading after a FIN, so they do not notice the reset; a separate epoll detects it. This does not
-work on systems without epoll, or over TLS, whose connections cannot be half-closed. In these cases, the client counts
-as disconnected.
+The event loops stop reading after a FIN, so they do not notice the reset; a separate epoll detects it. The detection
+does not work on systems without epoll, or over TLS, whose connections cannot be half-closed. In these cases, the client
+counts as disconnected.
 """
 
 import asyncio

@@ -33,8 +33,7 @@ _NO_GRPC = "this port speaks HTTP/1.1, not gRPC; use a port with a gRPC protocol
 class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
     """The connection of an HTTP/2 client, after its preface.
 
-    The same limits apply as for any HTTP/2 connection. The idle timeout ends the connection if no complete request
-    arrives."""
+    All limits for HTTP/2 connections apply. The idle timeout ends the connection if no complete request arrives."""
 
     HEAD_NAME = "the request's head"
 

@@ -142,7 +142,7 @@ class HeadReader:
 
     @property
     def version(self) -> str:
-        """The HTTP version in the request, such as `1.1`. It can be an unknown version."""
+        """The HTTP version in the request, such as `1.1`; possibly an unknown version."""
         version: str = self._parser.get_http_version()
         return version
 

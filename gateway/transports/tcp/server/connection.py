@@ -77,7 +77,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._to_refuse: deque[Message] = deque()
         """Messages to refuse without waiting for the requests in flight."""
         self._tasks: dict[asyncio.Task[None], int] = {}
-        """The tasks of the requests in flight, each with the size of its request without the header, in bytes."""
+        """The tasks of the requests in flight, and the size of each request without the header, in bytes."""
         self._in_flight_bytes = 0
         """The sum of these sizes."""
         self._max_in_flight_bytes = LARGEST_IN_FLIGHT * context.limits.message

@@ -12,7 +12,7 @@ MODE = 0o660
 
 
 class UnixSocket:
-    """A socket that is bound to `path`. It does not listen yet, so clients cannot connect before its mode is set.
+    """A socket that is bound to `path`, but does not listen yet, so clients cannot connect before its mode is set.
 
     Raises:
         OSError: `path` is a file other than a socket, or a socket on which a process listens, or its folder does not
