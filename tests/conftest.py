@@ -1,4 +1,4 @@
-"""Settings of the whole suite, and the tables that stand at the end of a run."""
+"""Settings for all tests, and the tables that pytest prints at the end of a run."""
 
 import gc
 import sys
@@ -16,23 +16,23 @@ from gateway.core.log_limit import LogLimit
 from tests.real_software import OtherSoftware, missing
 from tests.together import WITH_TRITON
 
-# What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
+# Time limits of hypothesis fail on a busy machine, where even the first draw can be "too slow".
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many", UNTIMED)
 settings.register_profile("few", UNTIMED, max_examples=20)
 settings.load_profile("many")
 
-# jsonschema asks for this package, whose import compiles grammars for two seconds, in each process. It checks the
-# formats `iri` and `iri-reference`, which no schema here has.
+# jsonschema imports this package, which compiles grammars for two seconds in each process. It checks the formats `iri`
+# and `iri-reference`, which no schema of this project uses.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 HERE = Path(__file__).resolve().parent
-# pytest itself rewrites the assertions of test files only. Without this, one that fails in a module that tests share
-# does not say what it compared.
+# By default, pytest rewrites assertions only in test files. With this call, failing assertions in shared modules also
+# show the compared values.
 pytest.register_assert_rewrite(*({f"tests.{each.name}" for each in iter_modules([str(HERE)])} - sys.modules.keys()))
 
 LONGEST = (
-    "interop/test_derivatives.py",  # with it all files of WITH_TRITON
+    "interop/test_derivatives.py",  # and all other files in WITH_TRITON
     "servers/test_cluster_servers.py",
     "documents/test_pages.py",
     "deploy/test_image.py",
@@ -51,12 +51,12 @@ LONGEST = (
     "config/test_changed_examples.py",
     "runtime/workers/test_serving.py",
 )
-"""Files that take half a minute or more, the longest first: processes that share the tests begin with them, so that
-none of them is left for one process at the end."""
+"""Files that take at least half a minute, the longest first. Parallel runs start with them, so that no process has to
+run a long file alone at the end."""
 
 
 class _ByFile(LoadFileScheduling):  # type: ignore[misc]
-    """Gives the tests of each file to one process, and those of all files WITH_TRITON to the same one."""
+    """Runs the tests of a file in one process, and the tests of all files in WITH_TRITON in the same process."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(super()._split_scope(nodeid))
@@ -65,12 +65,13 @@ class _ByFile(LoadFileScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """The scheduler of `--dist loadfile`."""
+    """Return the scheduler for `--dist loadfile`."""
     return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """To see in its text that a file has no test that was asked for takes less than to import it."""
+    """Skip a file whose text shows that it contains no requested test: searching the text is faster than importing
+    it."""
     asked = config.option.markexpr
     if collection_path.suffix != ".py" or collection_path.is_relative_to(HERE / "interop") or not asked:
         return None
@@ -84,7 +85,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection() -> None:
-    """Thousands of tests and modules stay: looking for garbage among them takes a quarter of the collection's time."""
+    """Disable garbage collection while pytest collects tests. It would take a quarter of the time, and finds little."""
     gc.disable()
 
 
@@ -96,8 +97,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave the modules and thousands of tests out of every garbage collection: those that tests ask for took a second
-    each."""
+    """Exclude the modules and thousands of tests from garbage collection: each collection in a test would take a
+    second."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -107,7 +108,7 @@ _OTHER_SOFTWARE = pytest.StashKey[OtherSoftware]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("dist", "no") == "no":  # not the process that only hands out the tests
+    if config.getoption("dist", "no") == "no":  # not the process that only distributes the tests
         config.stash[_OTHER_SOFTWARE] = OtherSoftware()
 
 
@@ -129,31 +130,32 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def own_log_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the log may have of abandoned calls is this test's: others may have used up the lines of this minute."""
+    """Give the test its own limit on log lines about abandoned calls, because other tests can have reached the
+    limit."""
     monkeypatch.setattr(tasks, "_lines", LogLimit(tasks.log))
 
 
 @pytest.fixture
 def patient_readyz(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`/readyz` waits for the check of the backends, however busy the machine is."""
+    """Make `/readyz` wait for the check of the backends, even on a busy machine."""
     monkeypatch.setattr("gateway.admin.health.ANSWER_SECONDS", 60.0)
 
 
 Tables = dict[str, list[str]]
-"""Lines by title."""
+"""The lines of each table, by title."""
 _TABLES = pytest.StashKey[Tables]()
 
 
 @pytest.fixture(scope="session")
 def show_at_the_end(pytestconfig: pytest.Config) -> Callable[[str, str], None]:
-    """Takes a title and a text, printed when the run is over, whether its tests passed or not."""
+    """Return a function that takes a title and a text, and prints them at the end of the run, even if tests fail."""
     tables = pytestconfig.stash.setdefault(_TABLES, {})
     return lambda title, text: tables.setdefault(title, []).append(text)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
-    """A worker of pytest-xdist hands its tables to the process that prints."""
+    """In a pytest-xdist worker, pass the tables to the main process, which prints them."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["tables"] = session.config.stash.get(_TABLES, {})
@@ -162,7 +164,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker has ended; one that crashed has handed over nothing."""
+    """Collect the tables of a worker that has ended. A worker that crashed has sent none."""
     tables = node.config.stash.setdefault(_TABLES, {})
     for title, lines in getattr(node, "workeroutput", {}).get("tables", {}).items():
         tables.setdefault(title, []).extend(lines)

@@ -22,7 +22,7 @@ from gateway.transports.listener_connections import descriptors
 from gateway.transports.memory import cgroup_memory, physical_memory
 
 GIBIBYTE = 1 << 30
-_UNSYNCHRONISED = 5
+_UNSYNCHRONIZED = 5
 """The TIME_ERROR code, which adjtimex(2) returns while the clock is not synchronized."""
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
@@ -113,9 +113,9 @@ def _clock_state() -> str:
         return "synchronization unknown"
     if state < 0:
         return "synchronization unknown"
-    if state == _UNSYNCHRONISED:
+    if state == _UNSYNCHRONIZED:
         return "not synchronized, according to the kernel, so checks of tokens and certificates can be wrong"
-    return "synchronised"
+    return "synchronized"
 
 
 def _loaded(path: Path, catalog: Catalog) -> tuple[Config | None, Sequence[Problem]]:

@@ -1,5 +1,6 @@
-"""What hostile clients and servers send to a gateway: its memory, its loop, its connections, whose replies come back.
+"""Attacks of hostile clients and servers on a gateway. The tests check its memory, its event loop, its connections, and
+that every reply reaches the right client.
 
-Every case runs against a gateway in a process of its own (`observed.py`). All are marked `attack`, and `make attack`
-runs them.
+Every case runs against a gateway in its own process (`observed.py`). All tests have the marker `attack`, and `make
+attack` runs them.
 """

@@ -1,4 +1,4 @@
-"""A gateway that is attacked: its process, a model server behind it, and what can be seen of both."""
+"""A gateway under attack: its process, a model server behind it, and measurements of both. Most attack tests use it."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ TO_HOSTILE = """
 
 @dataclass(frozen=True)
 class Seen:
-    """Since the last look."""
+    """Measurements of the gateway since the previous look."""
 
     stall: float
-    """Seconds: the longest that the gateway's loop was kept from its turn by work of the gateway's."""
+    """The longest time, in seconds, for which the gateway's own work blocked its event loop."""
     wall: float
-    """The same by the clock: also by what else the machine did."""
+    """The same by wall clock, which includes delays by other work on the machine."""
     tasks: int
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What a well-behaved client saw since the last look: inferences answered and failed, and the longest, in
-    seconds."""
+    """The results of a well-behaved client since the previous look: successful and failed inferences, and the longest
+    duration in seconds."""
 
     good: int
     failed: int
@@ -79,7 +79,7 @@ class Beside:
 
 
 class Talker:
-    """A process that answers each line with a line of JSON, and ends with its standard input."""
+    """A process that answers each input line with a line of JSON, and ends when its standard input ends."""
 
     def __init__(self, module: str, *arguments: str, descriptors: int = 0, log: Path | None = None) -> None:
         def limit() -> None:
@@ -113,7 +113,7 @@ class Talker:
         return self.read()
 
     def end(self) -> None:
-        """Waits until it has ended."""
+        """End the process, and wait for its end."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._child.stdin.close()
@@ -126,7 +126,7 @@ class Talker:
 
 
 class Attacked:
-    """A gateway and, once asked for, a well-behaved client beside the attackers."""
+    """A gateway and, after the first call of `beside`, a well-behaved client next to the attackers."""
 
     def __init__(self, gateway: Talker) -> None:
         self._gateway = gateway
@@ -135,7 +135,7 @@ class Attacked:
         self.pid = gateway.pid
 
     def address(self, name: str) -> tuple[str, int]:
-        """Of a listener, `health` or `admin`."""
+        """Return the address of a listener, of `health` or of `admin`."""
         host, port = self._addresses[name].removeprefix("tcp://").rsplit(":", 1)
         return host, int(port)
 
@@ -143,7 +143,7 @@ class Attacked:
         return Seen(**self._gateway.ask())
 
     def beside(self) -> Beside:
-        """What the well-behaved client saw; it starts with the first look."""
+        """Return the results of the well-behaved client, which starts with the first call."""
         if self._probe is None:
             host, port = self.address("http")
             self._probe = Talker("tests.attacks.probe", host, str(port))
@@ -156,12 +156,12 @@ class Attacked:
 
     @property
     def resident(self) -> int:
-        """Bytes of memory that it has now."""
+        """The current resident memory in bytes."""
         return self._status("VmRSS")
 
     @property
     def peak(self) -> int:
-        """The most bytes of memory that it had since `forget_peak`."""
+        """The maximum resident memory in bytes since `forget_peak`."""
         return self._status("VmHWM")
 
     def forget_peak(self) -> None:
@@ -169,12 +169,12 @@ class Attacked:
 
     @property
     def descriptors(self) -> int:
-        """How many it has open."""
+        """The number of open descriptors."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     @property
     def cpu(self) -> float:
-        """Seconds of CPU that it has taken, all threads."""
+        """The CPU time of all threads in seconds."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -191,7 +191,7 @@ class Attacked:
 
 @contextmanager
 def reference(folder: Path, protocol: str = "v2-grpc", *models: str) -> Iterator[str]:
-    """The address of a model server in a process of its own."""
+    """Yield the address of a model server in its own process."""
     address = f"127.0.0.1:{free_port()}"
     named = [word for model in models or ("identity",) for word in ("--model", model)]
     bind = f"tcp://{address}" if protocol in ("mip", "grps-brpc") else address
@@ -209,7 +209,7 @@ def reference(folder: Path, protocol: str = "v2-grpc", *models: str) -> Iterator
 def attacked(
     folder: Path, works: str, *, backends: str = "", routes: str = "", descriptors: int = 0, listener: str = ""
 ) -> Iterator[Attacked]:
-    """A gateway before the model server at `works`, and a dead one."""
+    """Yield a gateway with two backends: the model server at `works`, and a dead server."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "gateway.yaml"
     listeners = LISTENERS.replace("health:", f"{listener}health:")

@@ -1,5 +1,5 @@
-"""A gateway in front of hostile servers, each of them the backend of a model of its own, and clients that ask them: of
-V2 REST, V2 gRPC and UM-Bridge."""
+"""A gateway in front of hostile servers, and clients that call them over V2 REST, V2 gRPC and UM-Bridge. Each server is
+the backend of its own model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.limits import GENEROUS
 
 BOUND = 30
 LIMIT = 2**20
-"""Bytes that one of the servers may answer."""
+"""Maximum size of a server's message, in bytes."""
 
 BACKEND = """
   {name}:
@@ -46,8 +46,8 @@ ROUTE = """
 
 @dataclass(frozen=True)
 class Mode:
-    """What a server does. `expected`: in the error that every client is told, one of several between ` | `; empty where
-    each gets its answer. `hangs`: it has to be given up. `stays`: its connection is good for the next call."""
+    """The behavior of a server. `expected`: part of the error that every client gets (` | ` separates alternatives);
+    empty if clients get their answers. `hangs`: the call ends by timeout. `stays`: the connection is reusable."""
 
     script: hostile.Script
     expected: str = ""
@@ -56,7 +56,7 @@ class Mode:
 
 
 Told = tuple[int | None, str]
-"""The number that a client got, or the text of an error in the form of its protocol."""
+"""The number that a client got, or None and the error message in its protocol."""
 Client = Callable[[Attacked, str, int], Told]
 
 
@@ -107,7 +107,7 @@ CLIENTS: tuple[Client, ...] = (by_rest, by_grpc, by_umbridge)
 
 
 class Rig:
-    """The gateway and the servers."""
+    """The gateway, the servers and the clients."""
 
     def __init__(self, gateway: Attacked, playing: hostile.Stage, modes: Mapping[str, Mode]) -> None:
         self.gateway = gateway
@@ -115,10 +115,10 @@ class Rig:
         self._modes = modes
 
     def check(self, name: str) -> None:
-        """Ask the server of this mode in every client's words.
+        """Call the server with this mode over every client protocol.
 
-        Everything that the mode promises is asserted, that a sound server answers the next request, and that neither
-        connections nor tasks stay.
+        Assert everything that the mode promises, that a correct server answers the next request, and that no
+        connections and tasks remain.
         """
         mode, model = self._modes[name], model_of(name, self._modes)
         assert by_rest(self.gateway, "identity", 1) == (1, "")
@@ -139,13 +139,13 @@ class Rig:
 
 
 def model_of(name: str, modes: Mapping[str, Mode]) -> str:
-    """The model whose server does so."""
+    """Return the model whose server has this mode."""
     return f"mode{list(modes).index(name)}"
 
 
 @contextmanager
 def rig(folder: Path, works: str, modes: Mapping[str, Mode], protocol: str, more: str = "") -> Iterator[Rig]:
-    """A gateway in front of a server for each of the modes."""
+    """Yield a gateway in front of a server for each mode."""
     named = {model_of(name, modes): mode for name, mode in modes.items()}
     with hostile.stage({model: mode.script for model, mode in named.items()}) as playing:
         backends = "".join(

@@ -1,4 +1,4 @@
-"""Requests of every transport as bytes, and connections that send them and read whole replies."""
+"""Requests for every transport as bytes, and connections that send them and read complete replies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INFER = b"/inference.GRPCInferenceService/ModelInfer"
 
 
 class Connection:
-    """One connection; `call` sends one request and gives the whole reply."""
+    """A connection. `call` sends one request and returns the complete reply."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, GENEROUS)
@@ -30,7 +30,7 @@ class Connection:
         self.open()
 
     def open(self) -> None:
-        """What a client sends first."""
+        """Send the first bytes of a client."""
 
     def close(self) -> None:
         self.socket.close()
@@ -82,7 +82,7 @@ class Brpc(Connection):
 
 
 class Grpc(Connection):
-    """`call` sends a message to INFER, one call after the other; its reply is the frames of the stream, joined."""
+    """Sends messages to INFER one after the other. `call` returns the joined frames of the stream."""
 
     PATH = INFER
     CODING = b""
@@ -97,7 +97,7 @@ class Grpc(Connection):
         return self.reply()
 
     def asking(self, message: bytes, stream: int) -> bytes:
-        """All frames of a call."""
+        """Return all frames of a call."""
         fields = [
             (b":method", b"POST"), (b":scheme", b"http"), (b":path", self.PATH), (b":authority", b"a"),
             (b"te", b"trailers"), http2.CONTENT_TYPE,
@@ -141,7 +141,7 @@ def tensor(data: bytes) -> Tensor:
 
 
 def message(protocol: str, model: str, *inputs: Tensor) -> bytes:
-    """An inference in the bytes of a protocol without HTTP."""
+    """Return the bytes of an inference in a protocol without HTTP."""
     form = registry.protocols()[protocol]
     request = Request(Operation.INFER, model, inputs=inputs)
     asked = form.encode_request(request, Target())
@@ -156,7 +156,7 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
 
 
 def infer(model: str, data: bytes, datatype: str = "UINT8", shape: list[int] | None = None) -> bytes:
-    """V2 REST with a binary tensor."""
+    """Return a V2 REST inference with a binary tensor."""
     given = {
         "name": "x", "datatype": datatype, "shape": shape or [1, len(data)],
         "parameters": {"binary_data_size": len(data)},
@@ -167,12 +167,12 @@ def infer(model: str, data: bytes, datatype: str = "UINT8", shape: list[int] | N
 
 @dataclass(frozen=True)
 class Way:
-    """How a request reaches the gateway: the listener, what connects to it, and what it is asked."""
+    """A way to send requests to the gateway: the listener, the kind of connection, and the request."""
 
     listener: str
     connect: Callable[[tuple[str, int]], Connection]
     request: Callable[[str, bytes], bytes]
-    """Of a model's name and a tensor's bytes."""
+    """Returns a request for a model's name and a tensor's bytes."""
 
 
 def _npy(data: bytes) -> Tensor:

@@ -1,7 +1,7 @@
-"""How many loads a fleet needs for a sequence of requests, by rules that a gateway can be compared with. Pure.
+"""Computes how many model loads a fleet of servers needs for a sequence of requests, to compare a gateway with it.
 
-A fleet is so many places for models, spread over servers. A restart empties the places of one server at one moment of
-the sequence: its number and the index of the next request.
+A fleet has slots for models, spread over servers. A restart empties the slots of one server at a position of the
+sequence. It consists of the index of the next request and the number of the server. `soak_fleet` uses the results.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 Restart = tuple[int, int]
-"""The index of the request before which it happens, and the server."""
+"""The index of the first request after the restart, and the server."""
 
 
 def zipf(models: int, exponent: float, seed: int) -> Iterator[int]:
-    """Numbers of models, without an end: the n-th most frequent one is asked for in proportion to `n ** -exponent`."""
+    """Yield model numbers endlessly. The frequency of the n-th most frequent model is proportional to `n **
+    -exponent`."""
     source = random.Random(seed)
     weights = list(accumulate((number + 1) ** -exponent for number in range(models)))
     while True:
@@ -26,7 +27,8 @@ def zipf(models: int, exponent: float, seed: int) -> Iterator[int]:
 
 
 def loads_of_lru(sequence: Sequence[int], servers: int, most: int, restarts: Sequence[Restart] = ()) -> int:
-    """The loads if the least recently used model of the whole fleet makes room, and a restart empties its server."""
+    """Return the number of loads if the fleet always unloads its least recently used model, and a restart empties a
+    server."""
     held: OrderedDict[int, int] = OrderedDict()  # model -> server; the least recently used one is the first
     room = dict.fromkeys(range(servers), most)
     pending = sorted(restarts)
@@ -50,7 +52,7 @@ def loads_of_lru(sequence: Sequence[int], servers: int, most: int, restarts: Seq
 
 
 def least_loads(sequence: Sequence[int], places: int) -> int:
-    """Belady's bound: what is needed again last makes room. No rule has fewer loads without knowing more."""
+    """Return Belady's bound: the fleet unloads the model that is needed again last. No rule needs fewer loads."""
     times: defaultdict[int, list[int]] = defaultdict(list)
     for index, model in enumerate(sequence):
         times[model].append(index)
@@ -58,8 +60,8 @@ def least_loads(sequence: Sequence[int], places: int) -> int:
     for each in times.values():
         each.append(never)
         each.reverse()
-    held: dict[int, int] = {}  # model -> when it is needed next
-    latest: list[tuple[int, int]] = []  # (-next, model), with entries of the past
+    held: dict[int, int] = {}  # model -> index of its next request
+    latest: list[tuple[int, int]] = []  # (-next, model), including outdated entries
     loads = 0
     for model in sequence:
         times[model].pop()

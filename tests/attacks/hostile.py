@@ -1,4 +1,4 @@
-"""Servers that a gateway asks, and that answer as no server should."""
+"""Hostile servers, which answer calls of a gateway incorrectly. The tests provide their scripts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from tests.core.http2 import by_hand as http2
 
 Script = Callable[[socket.socket], None]
-"""What is done with each connection."""
+"""The behavior on each connection."""
 
 
 class Stage:
-    """Servers by name, each of which plays its script on every connection. `addresses` has where they are."""
+    """Servers by name. Each server runs its script on every connection. `addresses` contains their addresses."""
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         self._selector = selectors.DefaultSelector()
@@ -33,7 +33,7 @@ class Stage:
         self._accepting.start()
 
     def open(self, name: str) -> int:
-        """How many connections this server has."""
+        """Return the number of connections of this server."""
         with self._guard:
             return len(self._open[name])
 
@@ -78,7 +78,7 @@ class Stage:
 
 @contextmanager
 def stage(scripts: Mapping[str, Script]) -> Iterator[Stage]:
-    """Servers that play until the context ends."""
+    """Yield servers that run until the context ends."""
     playing = Stage(scripts)
     try:
         yield playing
@@ -88,7 +88,7 @@ def stage(scripts: Mapping[str, Script]) -> Iterator[Stage]:
 
 @contextmanager
 def serving(script: Script) -> Iterator[str]:
-    """The address of a server that plays `script` on each connection."""
+    """Yield the address of a server that runs `script` on each connection."""
     with stage({"": script}) as playing:
         yield playing.addresses[""]
 
@@ -104,7 +104,7 @@ def exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def http_request(connection: socket.socket) -> tuple[bytes, bytes]:
-    """The head and the body of the next one."""
+    """Return the head and the body of the next request."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         head += exactly(connection, 1)
@@ -128,7 +128,7 @@ def http2_opening(connection: socket.socket) -> None:
 
 
 def http2_request(connection: socket.socket) -> tuple[int, bytes]:
-    """The stream of the next call, and its DATA."""
+    """Return the stream of the next call, and its DATA."""
     found = b""
     while True:
         head = exactly(connection, 9)
@@ -140,6 +140,6 @@ def http2_request(connection: socket.socket) -> tuple[int, bytes]:
 
 
 def silent(connection: socket.socket) -> None:
-    """Reads until the other side closes."""
+    """Read until the other side closes the connection."""
     while connection.recv(65536):
         pass

@@ -1,8 +1,8 @@
-"""`python -m tests.attacks.observed FILE`: the gateway of a configuration as `gateway serve` runs it, with a ticker in
-its event loop.
+"""`python -m tests.attacks.observed FILE` runs the gateway for a configuration like `gateway serve`, with a ticker in
+its event loop. `attacked` starts it.
 
-One JSON document a line on standard output: first the addresses; then, for each line on standard input, what was seen
-since the line before. It ends with standard input.
+It writes one JSON document per line to standard output: first the addresses, then for each line on standard input the
+measurements since the previous line. It ends when standard input ends.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TICK = 0.01
 
 
 class Ticker:
-    """Wakes every TICK seconds and keeps by how much it was late: `wall`, the longest; and `stall`, the longest that
-    this process worked meanwhile. The latter is not of the machine, which may have had no core for the process."""
+    """Wakes every TICK seconds, and records its longest delay (`wall`) and the longest CPU time of the process in a
+    delay (`stall`). `stall` excludes times in which the machine had no free core for the process."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

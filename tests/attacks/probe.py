@@ -1,6 +1,6 @@
-"""`python -m tests.attacks.probe HOST PORT`: a well-behaved client, which sends one small inference of V2 REST after
-the other. For each line on standard input it prints, as JSON, how many were answered, how many failed, and the longest
-that one took, in seconds, since the line before."""
+"""`python -m tests.attacks.probe HOST PORT` is a well-behaved client, which sends small V2 REST inferences one after
+the other. For each line on standard input, it prints the results since the previous line as JSON: the numbers of
+successful and failed inferences, and the longest duration in seconds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PAUSE = 0.01
 
 
 class Client:
-    """One kept connection, made again where it was lost."""
+    """A client with one connection, which it opens again after a loss."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
         self._socket: socket.socket | None = None
 
     def call(self) -> bool:
-        """Whether the answer came, and is the right one."""
+        """Return whether the correct answer arrived."""
         try:
             if self._socket is None:
                 self._socket = socket.create_connection(self._address, GENEROUS)

@@ -1,5 +1,5 @@
-"""`python -m tests.attacks.soak --minutes N`: good and bad traffic over every transport, against a gateway before real
-reference servers; at the end its memory, tasks and descriptors, by those of the first minute."""
+"""`python -m tests.attacks.soak --minutes N` sends valid and invalid traffic over every transport to a gateway in front
+of sample servers. At the end, it compares memory, tasks and descriptors with the values after the first minute."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNATURE = """
       inputs: [{name: x, datatype: FP64, shape: [-1, 2]}]
       outputs: [{name: x, datatype: FP64, shape: [-1, 2]}]"""
 KEPT = 50 * MIB
-"""What the allocator may keep more than after the first minute."""
+"""Bytes that the allocator can keep in addition to the memory after the first minute."""
 KEPT_DESCRIPTORS, KEPT_TASKS = 30, 20
 PAUSE = 0.005
 HEADING = f"{'minute':>6}{'memory MiB':>12}{'tasks':>8}{'descriptors':>13}{'stall ms':>10}{'calls':>10}"
@@ -44,7 +44,7 @@ def _v2(model: str) -> bytes:
 
 
 def _answered(request: bytes, sign: bytes) -> Call:
-    """A request whose reply must have `sign`."""
+    """Send a request whose reply must contain `sign`."""
 
     def call(connection: Connection) -> None:
         reply = connection.call(request)
@@ -55,7 +55,7 @@ def _answered(request: bytes, sign: bytes) -> Call:
 
 
 def _sent(octets: bytes) -> Call:
-    """Bytes that may be answered by anything; then the client leaves."""
+    """Send bytes, accept any reply, and disconnect."""
 
     def call(connection: Connection) -> None:
         connection.socket.settimeout(0.2)
@@ -69,7 +69,7 @@ def _sent(octets: bytes) -> Call:
 
 EVALUATE = post("/Evaluate", b'{"name":"v2-rest","input":[[1.0,2.0]],"config":{}}')
 BOMB = post("/v2/models/identity/infer", gzip.compress(bytes(80 * MIB), 1), "Content-Encoding: gzip")
-# A part that does not shrink keeps it within `limits.inflation`.
+# An incompressible part keeps the body within `limits.inflation`.
 UNKNOWN = gzip.compress(message("v2-grpc", "unknown", tensor(random.Random(1).randbytes(MIB // 8) + bytes(4 * MIB))), 1)
 TWO = struct.pack("<2d", 1.0, 2.0)
 GOOD: list[tuple[str, str, Callable[[tuple[str, int]], Connection], Call]] = [
@@ -100,7 +100,7 @@ BAD: list[tuple[str, str, Callable[[tuple[str, int]], Connection], Call]] = [
 
 
 class Traffic:
-    """A client of each sort, in a thread of its own; it connects again now and then."""
+    """A client of each kind, each in its own thread. It opens a new connection from time to time."""
 
     def __init__(self, gateway: Attacked) -> None:
         self.counts: Counter[str] = Counter()
@@ -160,7 +160,7 @@ def _gateway(folder: Path, stack: ExitStack) -> AbstractContextManager[Attacked]
 
 
 Row = tuple[int, int, int, int]
-"""Bytes of memory, tasks, descriptors, and milliseconds of the longest stall."""
+"""Return the memory in bytes, the numbers of tasks and descriptors, and the longest stall in milliseconds."""
 
 
 def _soak(gateway: Attacked, minutes: float) -> tuple[Row, Row, list[str]]:
@@ -179,7 +179,7 @@ def _soak(gateway: Attacked, minutes: float) -> tuple[Row, Row, list[str]]:
             print(f"{at:6.1f}{memory / MIB:12.0f}{tasks:8}{descriptors:13}{stall:10}{calls:10}", flush=True)
     for name, count in sorted(traffic.counts.items()):
         print(f"  {name}: {count}")
-    # The mean of some looks: requests come and go.
+    # The mean of several measurements, because the number of requests in progress varies.
     return _mean(rows[: max(1, len(rows) // 5)]), _mean(rows[-max(1, len(rows) // 5) :]), traffic.faults
 
 

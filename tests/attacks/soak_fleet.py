@@ -1,6 +1,6 @@
-"""`python -m tests.attacks.soak_fleet --minutes N`: requests for 200 models at a gateway before three real Tritons that
-hold 8 each; one of them is killed every 30 s. At the end: what was answered wrongly or not at all, how often a model
-was loaded, and how often it would have been by the rules of `fleet_optimum`, for the same requests and kills."""
+"""`python -m tests.attacks.soak_fleet --minutes N` sends requests for 200 models to a gateway in front of three real
+Triton servers, which hold 8 models each. It kills a server every 30 s. At the end, it prints the wrong and missing
+answers, the number of model loads, and the number by the rules of `fleet_optimum` for the same requests and kills."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ backends:
 routes: [{{match: {{model: "*"}}, backend: fleet}}]
 """
 PAUSE = 0.25
-"""Seconds between two looks at what each server holds."""
+"""Seconds between two queries of the models that each server holds."""
 ASK = 5.0
-"""How long such a look may take: a server that was just killed answers none."""
+"""Timeout of such a query. A server that was just killed does not answer."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the soak is to be."""
+    """The parameters of the soak test."""
 
     minutes: float
     servers: int
@@ -59,7 +59,7 @@ class Plan:
 
 
 class Requests:
-    """The sequence that all clients share: in `asked` are the models in the order in which they were asked for."""
+    """The sequence of requests that all clients share. `asked` contains the models in the order of their requests."""
 
     def __init__(self, plan: Plan) -> None:
         self.asked: list[int] = []
@@ -67,14 +67,14 @@ class Requests:
         self._guard = threading.Lock()
 
     def take(self) -> tuple[int, int]:
-        """The number of the request, and its model."""
+        """Return the number of the next request, and its model."""
         with self._guard:
             self.asked.append(next(self._next))
             return len(self.asked) - 1, self.asked[-1]
 
 
 class Clients:
-    """Clients of both wires, each in a thread of its own, that send one request after the other."""
+    """Clients of both protocols, each in its own thread, that send one request after the other."""
 
     def __init__(self, addresses: dict[str, str], requests: Requests, count: int) -> None:
         self.answered = 0
@@ -125,7 +125,8 @@ class Clients:
 
 
 class Servers:
-    """The Tritons. In `highest` is the most that each was seen to hold, in `restarts` what was killed and when."""
+    """The Triton servers. `highest` contains the maximum number of models on each server, `restarts` the kills and
+    their times."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.journal = folder / "journal"
@@ -149,11 +150,11 @@ class Servers:
 
     @property
     def loads(self) -> Counter[str]:
-        """The loads of each model, as the models themselves have written them down."""
+        """Return the number of loads of each model, from the files that the models write."""
         return Counter(self.journal.read_text().split())
 
     def look(self, stopped: threading.Event) -> None:
-        """Look again and again at what the servers hold, until `stopped`."""
+        """Query the models on the servers repeatedly, until `stopped`."""
         clients = [CLIENTS["grpc"](each.grpc, ASK) for each in self.all]
         while not stopped.wait(PAUSE):
             for number, client in enumerate(clients):
@@ -166,7 +167,7 @@ class Servers:
             client.close()
 
     def kill(self, number: int, requests: Requests) -> None:
-        """Kill one and start it again, without waiting until it serves."""
+        """Kill a server and start it again, without waiting until it is ready."""
         self.restarts.append((len(requests.asked), number))
         self.all[number].kill()
         self.all[number].begin()
@@ -177,14 +178,14 @@ def name_of(number: int) -> str:
 
 
 def kind_of(error: CallFailed) -> str:
-    """The error without what differs from one to the next: models, addresses and durations."""
+    """Return the error without its variable parts: models, addresses and durations."""
     text = re.sub(r"model-\d+", "MODEL", error.text)
     text = re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
     return re.sub(r"\d+(\.\d+)?", "N", f"{error.status or 'no answer'}: {text}")[:300]
 
 
 def soak(plan: Plan, folder: Path) -> tuple[Clients, Servers, Requests, Gateway]:
-    """Everything that was seen; all processes have ended when this returns."""
+    """Run the soak test and return all results. All processes have ended on return."""
     requests, servers, source = Requests(plan), Servers(plan, folder), random.Random(plan.seed)
     addresses = {wire: f"127.0.0.1:{free_port()}" for wire in CLIENTS}
     with ExitStack() as stack:
@@ -213,7 +214,7 @@ def soak(plan: Plan, folder: Path) -> tuple[Clients, Servers, Requests, Gateway]
 
 
 def rows_of(plan: Plan, loads: int, asked: Sequence[int], restarts: Sequence[Restart]) -> Iterator[str]:
-    """The loads of the gateway beside those of other rules."""
+    """Return the loads of the gateway, and the loads by the other rules."""
     fleet = plan.servers, plan.most
     rows = {
         "the gateway": loads,

@@ -1,4 +1,4 @@
-"""How long an attack keeps the loop of a gateway from its turn."""
+"""Measures how long an attack blocks the event loop of a gateway."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from tests.attacks.clients import Connection
 
 Figure = Callable[[str], None]
 Attack = Callable[[Attacked], str]
-"""What it does; it says what came of it."""
+"""Runs an attack, and returns a description of its result."""
 
 STALL = 0.25
-"""Seconds that the loop may be kept from its turn. The aim is 0.1; the rest is for a machine that others load."""
+"""Maximum time in seconds for which the event loop can be blocked. The aim is 0.1; the rest allows for a busy
+machine."""
 SHOWN = 60
 
 
 def stalls(gateway: Attacked, attack: Attack, figure: Figure) -> float:
-    """The longest stall under an attack; of some tries the best, since the machine is not alone."""
+    """Return the longest stall under an attack, in seconds: the best of several tries, because other work uses the
+    machine."""
     best = 60.0
     for _ in range(TRIES):
         gateway.look()
@@ -39,7 +41,7 @@ def stalls(gateway: Attacked, attack: Attack, figure: Figure) -> float:
 
 
 def once(connect: Callable[[tuple[str, int]], Connection], listener: str, request: Callable[[], bytes]) -> Attack:
-    """One request and its reply, whatever that is."""
+    """Return an attack with one request, which accepts any reply."""
     made: list[bytes] = []
 
     def attack(gateway: Attacked) -> str:

@@ -1,5 +1,5 @@
-"""Clients that give up while a connection to a server is being opened: 20,000 calls over each kind of connection leave
-nothing behind, neither connections nor descriptors nor memory."""
+"""Clients cancel calls while the gateway opens a connection to a server. After 20,000 such calls over each kind of
+connection, no connections, descriptors or memory remain in use."""
 
 import asyncio
 import ctypes

@@ -1,4 +1,4 @@
-"""The most memory that clients' connections, streams and waiting calls can hold: what docs/bounds.md computes."""
+"""The maximum memory that client connections, streams and waiting calls can use is as computed in docs/bounds.md."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.tls.certificates import Authority
 LIMIT = 32 * MIB
 """`limits.memory` of the gateway under attack."""
 CONNECTION = 128 * 2**10
-"""What docs/bounds.md says that a connection without TLS holds beside what is counted."""
+"""The uncounted memory of a connection without TLS, from docs/bounds.md."""
 TLS, HANDSHAKES = 192 * 2**10, 50
-"""The same of a connection with TLS, of which a handshake is the larger part; and `limits.handshakes`."""
+"""The same for a connection with TLS, mostly for the handshake; and `limits.handshakes`."""
 SPARE = 24 * MIB
-"""What the first requests cost once: code, caches, and the allocator's own."""
+"""The one-time cost of the first requests: code, caches, and the allocator."""
 
 TO_MUTE = """
   - match: {model: mute}

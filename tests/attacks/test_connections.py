@@ -1,4 +1,4 @@
-"""Connections and streams in numbers, clients that send next to nothing, and requests that come back."""
+"""Many connections and streams, clients that send almost nothing, and requests that loop back to the gateway."""
 
 from __future__ import annotations
 

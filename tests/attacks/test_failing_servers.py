@@ -1,5 +1,5 @@
-"""Two endpoints, `retry` and `safe: true`: no call of ten thousand fails while they are killed, started again and
-paused in turn under load."""
+"""With two endpoints, `retry` and `safe: true`, none of ten thousand calls fails while the servers are killed,
+restarted and paused in turn under load."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The rules that the soak of a fleet is compared with, on sequences short enough to follow by hand."""
+"""Tests the rules in `fleet_optimum` on sequences that are short enough to check by hand."""
 
 from itertools import islice
 
@@ -13,7 +13,7 @@ from tests.attacks.fleet_optimum import least_loads, loads_of_lru, zipf
         ([1, 1, 1], 1, 1, 1),
         ([1, 2, 1, 2], 1, 4, 4),
         ([1, 2, 1, 2], 2, 2, 2),
-        # For 3 the LRU unloads 1, which is needed at once.
+        # For 3, LRU unloads 1, which is needed next.
         ([1, 2, 3, 1, 2, 3], 2, 6, 4),
         ([1, 2, 1, 3, 1, 2], 2, 4, 4),
     ],

@@ -1,4 +1,4 @@
-"""More requests than the gateway can answer, with load shedding."""
+"""Clients send more requests than the gateway can answer, with load shedding."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.limits import GENEROUS
 
 CLIENTS = 60
 SECONDS = 60.0
-"""The longest that the flood may take until requests are refused."""
+"""Maximum time until the gateway refuses requests of the flood."""
 SHED = "\nlimits: {shed: {lag: 0.005}}"
 LETTERS = ["a"] * 60_000
 DOCUMENT = {"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1, len(LETTERS)], "data": LETTERS}]}
 HEAVY = post("/v2/models/identity/infer", json.dumps(DOCUMENT, separators=(",", ":")).encode())
-"""What takes the loop the longest among messages that are not handed to a thread: some 10 ms. So a few clients are too
-many on any machine."""
+"""The message that blocks the event loop longest (about 10 ms) among messages that are not decoded in a thread. With
+it, a few clients overload every machine."""
 
 
 async def client(address: tuple[str, int], is_over: asyncio.Event, seen: Counter[bytes]) -> None:

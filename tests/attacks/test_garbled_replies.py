@@ -1,5 +1,5 @@
-"""Servers of MIP and brpc whose replies are garbled forms of good ones: no client gets what was meant for another,
-every call ends, and the loop is not kept from its turn."""
+"""MIP and brpc servers send corrupted replies: no client gets the reply to another client, every call ends, and the
+event loop is not blocked."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tests.attacks.stalls import STALL, Figure
 
 CLIENTS = 8
 GOOD = 0.4
-"""The part of the replies that is as it should be."""
+"""The fraction of correct replies."""
 TAG = 24
-"""Bytes of the value that tells a request from all others."""
+"""Size of the value that identifies a request, in bytes."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Graphs whose members are hostile, or that are: ten thousand steps, a member that hangs, one that answers otherwise
-than it promised, and rows that are only claimed."""
+"""Hostile graphs, and graphs with hostile servers: ten thousand steps, a server that hangs, a server whose answers
+contradict its metadata, and a tensor that claims rows without sending them."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ BODY = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1
 
 
 class Hostile:
-    """A V2 server that describes its models, and answers with `outputs`; a model without any hangs."""
+    """A V2 server that describes its models, and answers with `outputs`. A model without outputs hangs."""
 
     def __init__(self) -> None:
         self.outputs: dict[str, Mapping[str, Any]] = {}
@@ -147,7 +147,7 @@ async def test_the_client_of_a_member_that_hangs_is_answered_at_its_deadline() -
 
 
 async def test_rows_that_are_only_claimed_take_no_memory() -> None:
-    """2^40 rows of nothing are a body of 100 bytes; their sums would be 8 TiB."""
+    """2^40 empty rows fit into a body of 100 bytes. Their sums would take 8 TiB."""
     async with attacked() as (gateway, _):
         body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2**40, 0], "data": []}]}
         reply = await post(gateway, "wide", body)

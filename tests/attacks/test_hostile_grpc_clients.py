@@ -1,5 +1,5 @@
-"""Floods of HTTP/2 against a running gateway, at gRPC's own port and at the shared one: the connection ends with the
-reason, a client beside it is served, and nothing is left."""
+"""HTTP/2 floods against a running gateway, on the gRPC port and on the shared port: the connection ends with the
+reason, the gateway still serves another client, and nothing remains in memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def block_without_end(at: int) -> bytes:
 
 
 def windows_up_and_down(at: int) -> bytes:
-    """Each changes the windows of all streams that wait."""
+    """Return SETTINGS frames that each change the windows of all waiting streams."""
     begins = (
         b"" if at else http2.settings(INITIAL_WINDOW_SIZE=0) + b"".join(asking(1 + 2 * each) for each in range(100))
     )
@@ -94,7 +94,8 @@ def test_a_flood_ends_its_connection_and_harms_nobody(shared: Attacked, name: st
 
 
 def sent(attacker: socket.socket, octets: bytes) -> bytes:
-    """Send it all, and return what came meanwhile: a client that reads nothing would be told nothing."""
+    """Send all bytes, and return the bytes received in the meantime. A client that reads nothing would not get the
+    reason."""
     received, view = b"", memoryview(octets)
     while view:
         with suppress(TimeoutError):
@@ -105,7 +106,7 @@ def sent(attacker: socket.socket, octets: bytes) -> bytes:
 
 
 def ended_with(received: bytes) -> int | None:
-    """The code of the last GOAWAY."""
+    """Return the error code of the last GOAWAY."""
     code = None
     while len(received) >= 9:
         size, kind = int.from_bytes(received[:3]), received[3]

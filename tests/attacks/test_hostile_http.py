@@ -1,4 +1,4 @@
-"""Servers of HTTP/1.1 that keep to nothing: every client gets its answer or an error in its protocol's words."""
+"""HTTP/1.1 servers that violate the protocol: every client gets its answer, or an error in its own protocol."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ BOMB = gzip.compress(bytes(50 * LIMIT))
 
 
 def document_for(body: bytes) -> bytes:
-    """What a sound server answers: the tensor that it was sent."""
+    """Return the answer of a correct server: the tensor of the request."""
     given = json.loads(body)["inputs"][0]
     output = {"name": "x", "datatype": given["datatype"], "shape": given["shape"], "data": given["data"]}
     return json.dumps({"model_name": "m", "outputs": [output]}).encode()
 
 
 def answering(reply: Reply, *, closes: bool = False) -> hostile.Script:
-    """Each request gets its reply; the connection is closed behind the first one, or kept for as long as the gateway
-    keeps it."""
+    """Answer each request. Close the connection after the first reply, or keep it open until the gateway closes it."""
 
     def script(connection: socket.socket) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Servers of gRPC that keep to nothing: every client gets its answer or an error in its protocol's words."""
+"""gRPC servers that violate HTTP/2: every client gets its answer, or an error in its own protocol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.core.http2.by_hand import (
 )
 
 Reply = Callable[[int, bytes], bytes]
-"""The frames for a call: of its stream, and of the message that a sound server would answer."""
+"""Returns the frames for a call, from its stream and from the message that a correct server would send."""
 
 PRIORITY, PUSH_PROMISE, UNKNOWN = 2, 5, 0x42
 PADDED = 8
@@ -41,8 +41,8 @@ BOMB = gzip.compress(bytes(50 * LIMIT))
 
 
 def speaking(reply: Reply, begin: bytes = BEGIN, *, closes: bool = False) -> hostile.Script:
-    """`begin`, then the reply to each call; the connection is closed behind the first one, or kept for as long as the
-    gateway keeps it."""
+    """Send `begin`, then the reply to each call. Close the connection after the first reply, or keep it open until the
+    gateway closes it."""
 
     def script(connection: socket.socket) -> None:
         connection.sendall(begin)
@@ -65,7 +65,7 @@ def passes(reply: Reply, begin: bytes = BEGIN) -> Mode:
 
 
 def begins(begin: bytes, expected: str, *, closes: bool = False) -> Mode:
-    """It is what it says first that is wrong."""
+    """Return a mode in which the first bytes of the server are wrong."""
     return Mode(speaking(good, begin, closes=closes), expected)
 
 

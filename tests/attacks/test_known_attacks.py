@@ -1,4 +1,5 @@
-"""Idle connections, oversized and inflating bodies, a killed server: the gateway serves on within its memory."""
+"""Idle connections, oversized bodies, decompression bombs, a killed server: the gateway keeps serving within its memory
+limit."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_a_body_beyond_the_limit_is_refused_before_it_is_sent(gateway: Attacked)
 
 
 KEPT = 50 * MIB
-"""What large requests may leave for the next ones once the gateway has had time to give memory back."""
+"""Memory that can remain after large requests, when the gateway has had time to return memory to the system."""
 
 
 @pytest.mark.parametrize("way", ["http", "grpc-gzip", "brpc"])
@@ -98,7 +99,7 @@ BOMB = 2**30
 
 
 def bomb() -> bytes:
-    """A GiB of blanks."""
+    """Return a compressed GiB of blanks."""
     packer = zlib.compressobj(9, wbits=31)
     return b"".join([*(packer.compress(b" " * MIB) for _ in range(BOMB // MIB)), packer.flush()])
 
@@ -133,7 +134,7 @@ TO_TWO = """
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-brpc"])
 def test_of_two_servers_one_may_be_killed(tmp_path: Path, works: str, protocol: str, figure: Figure) -> None:
-    """Only what is in flight there fails."""
+    """Only the calls in flight on this server fail."""
     scheme = "tcp://" if protocol == "grps-brpc" else ""
     with ExitStack() as stack:
         servers, addresses = [], []

@@ -1,4 +1,4 @@
-"""How long what one client or server sends keeps the loop from everyone else."""
+"""Measures how long the messages of one client or server block the event loop for all others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Secrets planted wherever the gateway takes some: nothing that comes out of it has one of them, for clients with and
-without permission, at the log's finest level."""
+"""Every place that accepts a secret gets a marked secret. No output of the gateway contains a mark, for clients with
+and without permissions, at the most detailed log level."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.observing.collector import collecting
 from tests.tls.certificates import Authority
 
 MARK = "tiger7391"
-"""Every secret here has it."""
+"""The mark that every secret in this file contains."""
 
 ROOT, ROOT_ENTRY = new_key("root")
 USER, USER_ENTRY = new_key("user")

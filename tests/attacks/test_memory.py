@@ -1,4 +1,4 @@
-"""What requests leave behind, and what announcements cost."""
+"""Measures the memory that remains after requests, and the memory that announced sizes use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the bodies cost that make the most objects for a byte, for every reader: docs/bounds.md has the table."""
+"""Measures the cost of the bodies that create the most objects per byte, for every reader. docs/bounds.md contains the
+results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A hundred reloads under load over every transport: no call fails, no answer is half of one configuration and half of
-the other, and nothing is left behind."""
+"""A hundred reloads under load over every transport: no call fails, no answer mixes two configurations, and nothing
+remains in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets of the configuration and of clients: nothing that the gateway prints or answers has them."""
+"""Secrets of the configuration and of clients do not occur in the output or the responses of the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that flood, and servers that answer what nobody asked."""
+"""Servers that flood the gateway, and servers that send unrequested replies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Requests that two readers could understand differently: a model server behind the gateway sees what is legal, request
-by request, and nothing else.
+"""Requests that two parsers could interpret differently: a model server behind the gateway receives exactly the valid
+requests.
 
-Bodies pass the gateway as they are here, so that one that holds a request would reach the server if anyone took its
-framing for another.
+In these tests, bodies pass the gateway unchanged, so a request inside a body would reach the server if the gateway or
+the server misread the framing.
 """
 
 from __future__ import annotations

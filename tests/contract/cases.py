@@ -1,7 +1,7 @@
-"""The cases of a contract test: all combinations of its axes, without those that its rules leave out.
+"""The cases of a contract test: all combinations of its axes, except the combinations that its rules leave out.
 
-A question that a protocol has no words for is no case, so that no test of the contract is ever skipped. `make matrix`
-writes to `left_out.txt` which cases are left out, and why; a test compares it, so that none vanishes unseen.
+A request that a protocol cannot express is not a case, so contract tests are never skipped. `make matrix` writes the
+left-out cases and the reasons to `left_out.txt`. A test compares this file, so no case can disappear unnoticed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,15 +20,16 @@ from tests.every_case import Case, every_case
 FILE = Path(__file__).with_name("left_out.txt")
 
 Axes = Mapping[str, Mapping[str, object]]
-"""For each parameter of a test its values, by the names that test ids have for them."""
+"""The values of each test parameter, by their names in test ids."""
 Rules = Mapping[str, Callable[..., bool]]
-"""Why cases are left out, and whether one is; called with the values of all axes, in their order."""
+"""A reason to leave out cases, with a function that gets the values of all axes in order, and returns whether to leave
+out this case."""
 Test = TypeVar("Test", bound=Callable[..., object])
 
 
 @frozen
 class Cases:
-    """The cases that a test has, and those that are left out, by reason. A case is the names of its values."""
+    """The cases of a test, and the left-out cases by reason. A case consists of the names of its values."""
 
     axes: Axes
     kept: list[tuple[str, ...]]
@@ -36,16 +37,16 @@ class Cases:
 
 
 CASES: dict[str, Cases] = {}
-"""By test, as `module.function`; filled as the modules of the tests are imported."""
+"""The cases of each test (`module.function`). Importing a test module adds its tests."""
 
 
 def each(
     leave_out: Rules | None = None, label: str = "", together: Sequence[str] = (), **axes: Mapping[str, object]
 ) -> Callable[[Test], Test]:
-    """Have a test for all combinations of the axes for which no rule holds.
+    """Return a decorator that runs a test for all combinations of the axes, except those that a rule leaves out.
 
-    `label` makes a test id of the names, such as `{front}-to-{back}`; without it they are joined by dashes. One test
-    goes through all values of the axes that are `together`; if some fail, it names each of them.
+    `label` is the format of test ids, such as `{front}-to-{back}`; by default, dashes join the names. A single test
+    iterates over all values of the axes in `together`, and reports each value that fails.
     """
     rules = leave_out or {}
     found = Cases(axes, [], {reason: [] for reason in rules})
@@ -91,20 +92,21 @@ each_datatype = each(
 
 
 def each_pair(leave_out: Rules | None = None, **axes: Mapping[str, object]) -> Callable[[Test], Test]:
-    """Have a test for a client's protocol, `front`, and a server's, `back`, which goes through further axes."""
+    """Return a decorator that runs a test for each client protocol `front` and server protocol `back`. The test
+    iterates over the other axes."""
     return each(leave_out, "{front}-to-{back}", tuple(axes), front=DIALECTS, back=DIALECTS, **axes)
 
 
 def collected() -> Mapping[str, Cases]:
-    """The cases of every test of this folder."""
+    """Return the cases of every test in this folder."""
     for file in sorted(Path(__file__).parent.glob("test_*.py")):
         import_module(f"tests.contract.{file.stem}")
     return CASES
 
 
 def left_out() -> str:
-    """The text of the file: for each test and reason how many cases are left out, and of each axis the values that
-    occur in them, unless all do."""
+    """Return the text of the file: for each test and reason, the number of left-out cases, and for each axis the values
+    in these cases, unless all values occur."""
     return "".join(f"{line}\n" for test, cases in sorted(collected().items()) for line in _lines(test, cases))
 
 

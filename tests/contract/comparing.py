@@ -1,11 +1,11 @@
-"""Whether a tensor came through, by what a protocol's Traits say of it."""
+"""Checks whether a received tensor is the tensor that was sent, as far as the protocol's Traits promise it."""
 
 from gateway.core.datatypes import GATEWAY_DATATYPE, Datatype
 from gateway.core.protocol import Traits
 from gateway.core.types import Tensor
 
 UNTYPED = frozenset({Datatype.INT64, Datatype.UINT64, Datatype.FP64})
-"""What numbers in text are until a signature tells more."""
+"""The datatypes that JSON numbers get without a signature."""
 
 
 def check_all(found: tuple[Tensor, ...], sent: tuple[Tensor, ...], traits: Traits) -> None:
@@ -15,17 +15,17 @@ def check_all(found: tuple[Tensor, ...], sent: tuple[Tensor, ...], traits: Trait
 
 
 def check(found: Tensor, sent: Tensor, traits: Traits, *, named: bool = True) -> None:
-    """The same name and shape, and the same bits: of numbers in text, and of a datatype that the form lacks
-    and is marked so, the same numbers."""
+    """Check that name, shape and bits are the same. For numbers in text, and for a datatype that the protocol lacks and
+    marks with a parameter, check only the numbers."""
     assert found.name in ((sent.name,) if named else (sent.name, ""))
     if traits.wire.untyped and not sent.elements:
-        assert not found.elements  # text has no place for the sizes that an empty list would have
+        assert not found.elements  # text cannot represent the shape of an empty list
         return
     if traits.wire.untyped and sent.datatype is Datatype.BYTES and found.shape == sent.shape[:1]:
-        # a form for one text in each row has no place for the dimensions of 1 behind it
+        # a form with one text per row cannot represent further dimensions of 1
         assert found.elements == sent.elements
     elif not found.name and found.datatype is Datatype.BYTES and found.shape == (1,):
-        assert sent.elements == 1  # a form for one element of bytes has no place for a name and a shape
+        assert sent.elements == 1  # a form with one BYTES element cannot represent a name and a shape
     else:
         assert found.shape == sent.shape
     if found.untyped and found.datatype is not sent.datatype:
@@ -41,7 +41,7 @@ def check(found: Tensor, sent: Tensor, traits: Traits, *, named: bool = True) ->
 
 
 def numbers(tensor: Tensor) -> list[object]:
-    """The elements as Python's own numbers, which compare exactly whatever their types; -0.0 is told from 0."""
+    """Return the elements as Python numbers, which compare exactly, even with different types. -0.0 differs from 0."""
     return [_signed_zero(each) for each in tensor.array.astype(object).reshape(-1).tolist()]
 
 

@@ -1,7 +1,7 @@
-"""`python -m tests.contract.document` writes docs/matrix.md: the results of a run of the matrix, as tables.
+"""`python -m tests.contract.document` runs the compatibility matrix and writes the results to docs/matrix.md.
 
-It writes docs/carried.md as well, from the tables of members, and tests/contract/left_out.txt: the cases that the tests
-of the contract leave out.
+It also writes docs/carried.md, from the tables of members, and tests/contract/left_out.txt, which lists the cases that
+the contract tests leave out.
 """
 
 import asyncio
@@ -24,52 +24,53 @@ from tests.interop.independent_peers import BACKS, FRONTS
 FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
 
 Run = Mapping[str, Mapping[str, Observed]]
-"""The results, by front and back."""
+"""The results, by client protocol and server protocol."""
 
 OURS = {name: each for name, each in DIALECTS.items() if each.protocol.name in INSTALLED}
 FORMS = {name: OURS[name] for name in INSTALLED}
-"""The wire forms as the gateway's own reference servers speak them."""
+"""One dialect for each protocol: the dialect that the gateway's sample servers use."""
 
 HEAD = """\
 # Protocol compatibility matrix
 
-This page shows the features that each pair of client and server protocols supports. `make matrix` writes the page: it
-lets clients of every protocol call servers of every protocol through one gateway, over sockets. A test compares the
+This page shows which features work between each client protocol and each server protocol. `make matrix` writes the
+page: clients of every protocol call servers of every protocol through one gateway, over sockets. A test compares the
 page with a new run.
 
 ## Overview
 
-The rows are client protocols, and the columns are server protocols. Each cell counts the datatypes that the clients can
-send: the number that come back **unchanged**, the number (+) that come back in another form, and the number that the
-gateway refuses. The tables below show the datatypes and the other features of each pair.
+The rows are client protocols, and the columns are server protocols. Clients send a tensor of each datatype that their
+protocol supports to a model that returns its input. Each cell counts the datatypes that come back **unchanged**, that
+come back in another form (+), and that the gateway refuses. The sections below list the datatypes and features of each
+pair.
 """
 
 WORDS = """\
 The cells for datatypes mean:
 
 - **same**: the values come back with the same bits and datatype
-- **as FP64**: the values come back in this wider datatype. If the protocol has parameters, `gateway_datatype` names the
-  original datatype
+- **as FP64**, **as INT64**, ...: the values come back in this wider datatype. If the protocol has parameters,
+  `gateway_datatype` contains the original datatype
 - **value**: the values come back as JSON numbers without a datatype
-- **rounded**: the values are rounded to the nearest double, because the protocol has no other numbers
-- **refused**: the client gets an error, which names the tensor or parameter
+- **rounded**: the values come back rounded to the nearest double, the only number type of the protocol
+- **refused**: the client gets an error that contains the name of the tensor or parameter
 
 The other rows show:
 
 - two rows: the gateway sends a batch of two rows to the backend in one call, or in one call per row
-- inputs are matched: by name or by position, if a client sends the inputs in another order
+- inputs are matched: if a client sends the inputs in another order, the gateway matches them by name or by position
 - requested outputs (honored): a client that requests one of two outputs gets only this output, even if the backend
   always sends both
-- derivatives: clients call UM-Bridge operations, or derivative models such as `M.gradient`
-- errors: the number of errors of a model that reach the client with the same reason
+- derivatives: the client calls UM-Bridge operations, or derivative models such as `M.gradient`
+- errors: the number of model errors that reach the client with the same reason
 
-The routes to the following servers have a `signature`, because these servers report no signature, or often report a
-wrong signature: {declared}.
+Routes to servers of these protocols set a `signature` in the test, because the servers report no signature, or often a
+wrong one: {declared}.
 """
 
 UNTYPED = """
-Clients of {clients} send JSON numbers without datatypes. The values come back without a datatype, so all of them count
-as another form (+)."""
+Clients of {clients} send JSON numbers without a datatype, and get numbers without a datatype. So all datatypes count as
+another form (+)."""
 
 NO_WAY = "not possible"
 CANNOT = {
@@ -86,24 +87,26 @@ CANNOT = {
     "metadata": "request metadata",
     "list of models": "request the list of models",
 }
-"""What clients cannot do if their protocol cannot express the row."""
+"""The limitation to list if the client protocol cannot express the row."""
 
 FLAVORS = """\
-The rows in which these servers, and clients that use only what these servers support, differ from `{form}`:"""
+This server type differs from `{form}` in the following rows. The column for clients applies to clients that use only
+the features of this server type:"""
 
 READY_FORMS = """\
-The tables show V2 servers (over gRPC) with clients of each [built-in form](forms.md#ready-forms), and V2 clients (over
-REST) with servers of each form. Numbers in these forms have no datatype. A cell is empty if the form has no
-representation for the feature. `tests/contract/test_ready_forms.py` tests each form with every protocol."""
+The first table shows clients of each [built-in form](forms.md#ready-forms) with a V2 server (over gRPC). The second
+table shows V2 clients (over REST) with servers of each form. Numbers in these forms have no datatype. An empty cell
+means that the form cannot represent the feature. `tests/contract/test_ready_forms.py` tests each form with every
+protocol."""
 
 PEERS = """\
-`tests/interop/test_independent_peers.py` tests each client protocol and each server protocol with software that
-does not use the gateway's code:
+`tests/interop/test_independent_peers.py` tests each client protocol and each server protocol with software that shares
+no code with the gateway:
 """
 
 
 async def run() -> Run:
-    """The results of every pair, and of each ready form in front of one protocol and behind another."""
+    """Return the results of every pair of protocols, and of each built-in form as client and as server."""
     with toys():
         async with running() as matrix:
             pairs = await seen(matrix)
@@ -117,11 +120,11 @@ async def run() -> Run:
 
 
 BEFORE, BEHIND = "before", "behind"
-"""The sides of a ready form that are tried."""
+"""The roles of a built-in form in the run: client of the gateway, or server behind it."""
 
 
 async def seen(matrix: Matrix) -> Run:
-    """The results of a running matrix."""
+    """Return the results of a running matrix."""
     return {
         front.name: {back.name: await observed(Asked(matrix, front, back)) for back in OURS.values()}
         for front in OURS.values()
@@ -129,7 +132,7 @@ async def seen(matrix: Matrix) -> Run:
 
 
 def document(seen: Run) -> str:
-    """The page."""
+    """Return the text of the page."""
     forms = {front: {back: seen[front][back] for back in FORMS} for front in FORMS}
     declared = ", ".join(_code(name) for name, form in FORMS.items() if not form.traits.models.trusted_metadata)
     lines = [
@@ -179,7 +182,7 @@ def _fronts(seen: Run) -> Iterator[str]:
 
 
 def _alike(backs: Mapping[str, Observed], what: str = "server") -> Iterator[str]:
-    """The rows that are the same with every server."""
+    """Yield a list of the rows that are the same for every server."""
     [first, *_] = backs.values()
     always = {row: first[row] for row in first if len(_words(backs, row)) == 1}
     lacking = [row for row, word in always.items() if word == NONE]
@@ -190,7 +193,7 @@ def _alike(backs: Mapping[str, Observed], what: str = "server") -> Iterator[str]
         yield f"- datatypes that clients cannot send: {', '.join(datatypes)}"
     cannot = [CANNOT[row] for row in lacking if row in CANNOT]
     if cannot:
-        yield f"- what clients cannot do: {'; '.join(cannot)}"
+        yield f"- clients cannot: {'; '.join(cannot)}"
 
 
 def _differences(backs: Mapping[str, Observed]) -> Iterator[list[str]]:
@@ -205,12 +208,12 @@ def _words(backs: Mapping[str, Observed], row: str) -> set[str]:
 
 
 def _flavors(seen: Run) -> Iterator[str]:
-    """The other flavors of each protocol, compared with its wire form."""
+    """Yield the other server types of each protocol, compared with the protocol's own dialect."""
     for name, flavor in OURS.items():
         if name in FORMS:
             continue
         yield from (f"## `{name}`", "", FLAVORS.format(form=flavor.protocol.name), "")
-        yield from _table(["", "their clients", "their servers"], _flavored(seen, name, flavor.protocol.name))
+        yield from _table(["", "clients", "servers"], _flavored(seen, name, flavor.protocol.name))
         yield ""
 
 
@@ -224,7 +227,7 @@ def _flavored(seen: Run, name: str, form: str) -> Iterator[list[str]]:
 
 
 def _others(pairs: Sequence[tuple[Observed, Observed]], row: str) -> str:
-    """The results of a flavor that differ from those of its wire form."""
+    """Return the results of a server type that differ from the results of its protocol."""
     words = {one[row] or NO_WAY for one, other in pairs if one[row] != other[row]}
     return ", ".join(sorted(words))
 
@@ -249,7 +252,7 @@ def _ready_forms(seen: Run) -> Iterator[str]:
 
 
 def _datatypes(backs: Mapping[str, Observed]) -> Iterator[str]:
-    """The datatypes that come back alike with every server, by what comes back."""
+    """Yield the datatypes that come back in the same way from every server, grouped by result."""
     [first, *_] = backs.values()
     alike = [each for each in Datatype if len(_words(backs, each)) == 1 and first[each] != NONE]
     for word in dict.fromkeys(first[each] for each in alike):
@@ -261,7 +264,7 @@ def _peers() -> Iterator[str]:
     servers = {name: ", ".join(back.peer for back in BACKS.values() if back.form == name) for name in FORMS}
     rows = ([_code(name), FRONTS[name].peer, servers[name]] for name in FORMS)
     yield from _table(
-        ["", "client, tested with servers of all protocols", "servers, tested with clients of all protocols"], rows
+        ["", "client (tested with servers of all protocols)", "servers (tested with clients of all protocols)"], rows
     )
 
 

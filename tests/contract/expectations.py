@@ -1,4 +1,6 @@
-"""What must come of a question that a client of one protocol asks of a backend of another, by their Traits alone."""
+"""The expected results of requests between a client protocol and a server protocol, derived only from their Traits.
+
+The tests of the matrix and of the built-in forms compare real results with them."""
 
 from collections.abc import Sequence
 from math import prod
@@ -20,7 +22,7 @@ FP64 = Datatype.FP64
 
 @frozen
 class Case:
-    """A model's inputs, as its signature has them, and its outputs."""
+    """The inputs of a model, as in its signature, and the expected outputs."""
 
     model: str
     inputs: tuple[Tensor, ...]
@@ -28,7 +30,7 @@ class Case:
 
 
 def array(name: str, datatype: Datatype, *rows: object) -> Tensor:
-    """A tensor of these rows."""
+    """Return a tensor with these rows."""
     return tensor(name, np.array(rows, datatype.dtype), datatype)
 
 
@@ -56,7 +58,7 @@ CASES = {
 
 
 def sendable(front: Dialect, case: Case) -> bool:
-    """Whether such a client has words for the inputs."""
+    """Return whether the client protocol can express the inputs."""
     several_rows = any(len(each.shape) > 1 and each.shape[0] > 1 for each in case.inputs)
     return all(each.datatype in front.traits.wire.datatypes for each in case.inputs) and not (
         front.traits.wire.points and several_rows
@@ -64,22 +66,22 @@ def sendable(front: Dialect, case: Case) -> bool:
 
 
 def as_sent(inputs: Sequence[Tensor], front: Dialect, back: Dialect) -> tuple[Tensor, ...]:
-    """The inputs as such a client writes them: by the names that the gateway tells, and as vectors where the protocol
-    knows no others."""
+    """Return the inputs as the client writes them: with the names that the gateway reports, and as vectors if the
+    protocol supports only vectors."""
     return tuple(
         replace(shaped(each, front), name=told_name(each.name, f"input{at}", back)) for at, each in enumerate(inputs)
     )
 
 
 def is_refused(case: Case, front: Dialect, back: Dialect) -> bool:
-    """Whether some tensor has no form on the way."""
+    """Return whether a protocol on the way cannot represent one of the tensors."""
     return any(_is_refused_input(each.datatype, front, back) for each in case.inputs) or any(
         carried(each.datatype, traits) is None for each in case.outputs for traits in (front.traits, back.traits)
     )
 
 
 def has_no_text(case: Case, front: Dialect, back: Dialect) -> bool:
-    """Whether one side carries numbers alone, and all that has no form there is the BYTES that the model gives."""
+    """Return whether one side supports only numbers, and cannot represent only the BYTES outputs of the model."""
     numbers_alone = any(BYTES not in each.traits.wire.datatypes for each in (front, back))
     return numbers_alone and _has_text(case.outputs) and not _has_text(case.inputs)
 
@@ -89,15 +91,15 @@ def _has_text(tensors: Sequence[Tensor]) -> bool:
 
 
 def _is_refused_input(datatype: Datatype, front: Dialect, back: Dialect) -> bool:
-    """One-point models take doubles, others what they declare: numbers without a datatype become that, others must fit
-    it exactly."""
+    """One-point models take doubles. Other models take their declared datatype: numbers without a datatype are
+    converted to it, and other numbers must fit it exactly."""
     if back.traits.wire.points:
         return not front.traits.wire.untyped and FP64 not in widenings(datatype)
     return datatype not in back.traits.wire.datatypes
 
 
 def check_outputs(found: Sequence[Tensor], case: Case, front: Dialect, back: Dialect) -> None:
-    """Whether the client got the model's outputs, by name, datatype, shape and bits."""
+    """Check that the client got the outputs of the model: names, datatypes, shapes and bits."""
     assert len(found) == len(case.outputs)
     for at, (one, other) in enumerate(zip(found, case.outputs, strict=True)):
         expected = shaped(other, front)
@@ -111,12 +113,12 @@ def check_outputs(found: Sequence[Tensor], case: Case, front: Dialect, back: Dia
 
 
 def _is_one_per_row(found: Tensor, expected: Tensor, front: Dialect) -> bool:
-    """Whether the one element of each row came by itself: a text that is in no list."""
+    """Return whether the single element of each row arrived without a list around it, as text."""
     return front.traits.wire.rows is Rows.FIRST and found.shape == expected.shape[:1] and found.datatype is BYTES
 
 
 def shaped(each: Tensor, front: Dialect) -> Tensor:
-    """A tensor of a model as such a client sees it: as a vector, or with a first dimension that counts rows."""
+    """Return the tensor of a model as the client sees it: as a vector, or with a first dimension for rows."""
     if front.traits.wire.points:
         return replace(each, shape=(prod(each.shape),))
     if front.traits.wire.rows is Rows.FIRST and len(each.shape) < 2:
@@ -125,18 +127,19 @@ def shaped(each: Tensor, front: Dialect) -> Tensor:
 
 
 def fitted(each: Tensor, dialect: Dialect) -> Tensor:
-    """A tensor of a model as the wire carries it: shaped, and of another datatype where it lacks the model's."""
+    """Return the tensor of a model as the protocol sends it: shaped, and with another datatype if the protocol lacks
+    the model's datatype."""
     datatype = carried(each.datatype, dialect.traits) or each.datatype
     return shaped(tensor(each.name, each.array.astype(datatype.dtype), datatype), dialect)
 
 
 def told_name(own: str, by_position: str, back: Dialect) -> str:
-    """The name that a client is told for a tensor: metadata without names leaves its position."""
+    """Return the name that metadata gives a tensor for a client. Without names in the metadata, it is the position."""
     return own if back.tells_names else by_position
 
 
 def names_outputs(dialect: Dialect) -> bool:
-    """Whether tensors come back with their names."""
+    """Return whether tensors come back with their names."""
     sent = replace(array("x", FP64, [1, 2]), shape=(2,)) if dialect.traits.wire.points else array("x", FP64, [1, 2])
     request = Request(Operation.INFER, "m", inputs=(sent,))
     answer = dialect.answered(Response((sent,)), dialect.asked(request), request)
@@ -145,7 +148,8 @@ def names_outputs(dialect: Dialect) -> bool:
 
 
 def carried(datatype: Datatype, traits: Traits) -> Datatype | None:
-    """The narrowest datatype of a wire that holds every value; an integer of two that are as wide."""
+    """Return the narrowest datatype of a protocol that holds every value. An integer wins over a float of the same
+    width."""
     if datatype in traits.wire.datatypes:
         return datatype
     return min(
@@ -154,17 +158,17 @@ def carried(datatype: Datatype, traits: Traits) -> Datatype | None:
 
 
 def widenings(datatype: Datatype) -> frozenset[Datatype]:
-    """Those that hold every value; BOOL has a form in UINT8, but none as a number."""
+    """Return the datatypes that hold every value of a datatype. UINT8 can represent BOOL, but a number cannot."""
     if datatype is Datatype.BOOL:
         return frozenset({Datatype.BOOL, Datatype.UINT8})
     return WIDENINGS[datatype]
 
 
-# --- identity, whose tensors may be of any datatype ---
+# --- identity, whose tensors can have any datatype ---
 
 
 def pair(datatype: Datatype) -> Tensor:
-    """One row of two: the ends of the datatype's range, or what is hard to print."""
+    """Return a row with two elements: the ends of the datatype's range, or values that are hard to print."""
     if datatype is BYTES:
         return array("x", BYTES, ["a\0b", "é"])
     if datatype is Datatype.BOOL:
@@ -176,7 +180,7 @@ def pair(datatype: Datatype) -> Tensor:
 
 
 def identical(sent: Tensor, front: Dialect, back: Dialect) -> Tensor | None:
-    """What `identity` answers, of the datatype that it has behind the gateway; None where it is refused."""
+    """Return the output of `identity` in the datatype that it has behind the gateway, or None if it is refused."""
     if back.traits.wire.points:
         exact = front.traits.wire.untyped or FP64 in WIDENINGS[sent.datatype]
         is_number = sent.datatype in NUMBERS or (front.traits.wire.points and sent.datatype is Datatype.BOOL)
@@ -186,12 +190,12 @@ def identical(sent: Tensor, front: Dialect, back: Dialect) -> Tensor | None:
 
 
 def _as_doubles(sent: Tensor) -> Tensor:
-    """Rounded to nearest, as every number that came without a datatype."""
+    """Return the numbers rounded to the nearest double, like every number without a datatype."""
     return tensor(sent.name, sent.array.astype(np.float64))
 
 
 def check_identical(found: Tensor, expected: Tensor, front: Dialect, back: Dialect) -> None:
-    """The same bits where both wires carry the datatype as it is; else the same numbers."""
+    """Check that the bits are the same if both protocols support the datatype, and otherwise the numbers."""
     if names_outputs(front):
         assert found.name == ("x" if names_outputs(back) else _unnamed(front, back))
     assert found.shape == shaped(expected, front).shape
@@ -204,12 +208,13 @@ def check_identical(found: Tensor, expected: Tensor, front: Dialect, back: Diale
 
 
 def _unnamed(front: Dialect, back: Dialect) -> str:
-    """What an output is called that came without a name: points have a signature, and not every client needs one."""
+    """Return the name of an output that arrived without a name. Points have a signature, which not every client
+    needs."""
     return "" if front.traits.wire.unnamed and not back.traits.wire.points else "output0"
 
 
 def _told(datatype: Datatype, front: Dialect, back: Dialect) -> Datatype | None:
-    """In which datatype a model's tensor arrives; None where a wire on the way does not tell it."""
+    """Return the datatype in which a tensor of a model arrives, or None if a protocol on the way does not send it."""
     behind = datatype if back.traits.wire.points else carried(datatype, back.traits)
     told = carried(behind, front.traits) if behind else None
     if behind is None or told is None or not (back.traits.wire.points or keeps(back, behind)):
@@ -218,7 +223,7 @@ def _told(datatype: Datatype, front: Dialect, back: Dialect) -> Datatype | None:
 
 
 def keeps(dialect: Dialect, datatype: Datatype) -> bool:
-    """Whether a tensor arrives over the wire in its datatype."""
+    """Return whether a tensor arrives over this protocol in its datatype."""
     if datatype not in dialect.traits.wire.datatypes:
         return False
     sent = pair(datatype)
@@ -228,23 +233,23 @@ def keeps(dialect: Dialect, datatype: Datatype) -> bool:
     return found.datatype is datatype and not found.untyped
 
 
-# --- What is not finite ---
+# --- NaN and infinities ---
 
 
 def infinite(dialect: Dialect) -> Tensor:
-    """NaN and an infinity."""
+    """Return NaN and an infinity."""
     found = array("x", FP64, [np.nan, -np.inf])
     return replace(found, shape=(2,)) if dialect.traits.wire.points else found
 
 
 def asks_what_is_not_finite(back: Dialect) -> bool:
-    """Whether a backend may be sent it, if the route says nothing of it."""
+    """Return whether the gateway sends NaN and infinities to the backend without a setting on the route."""
     request = Request(Operation.INFER, "m", inputs=(infinite(back),))
     return not isinstance(or_error(lambda: back.protocol.encode_request(request, back.target)), GatewayError)
 
 
 def tells_what_is_not_finite(front: Dialect) -> bool:
-    """Whether a client may be sent it, if the route says nothing of it."""
+    """Return whether the gateway sends NaN and infinities to the client without a setting on the route."""
     question = front.asked(Request(Operation.INFER, "m", inputs=(infinite(front),), translate=LITERAL))
     response = Response((infinite(front),))
     reply = or_error(lambda: front.protocol.encode_response(response, question, DEFAULT_TRANSLATE))
@@ -255,8 +260,8 @@ def tells_what_is_not_finite(front: Dialect) -> bool:
 
 
 def told(dialect: Dialect, reason: Reason, inputs: tuple[Tensor, ...] = ()) -> Reason:
-    """What is left of a Reason behind a wire that may have numbers for few of them, in answer to a call with these
-    inputs."""
+    """Return the Reason that arrives over a protocol, which can have codes for only a few Reasons, after a call with
+    these inputs."""
     request = Request(Operation.INFER, "m", inputs=inputs)
     question = arrived(dialect.protocol.encode_request(request, dialect.target), dialect.protocol)
     reply = dialect.protocol.encode_error(refusal(reason, "why"), None, question)

@@ -1,4 +1,4 @@
-"""What is tested: every protocol, in each way in which it is spoken to servers that speak it as ours do."""
+"""The protocols under test, each in every variant for a server type that the sample servers support."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 
 @frozen
 class Dialect:
-    """A protocol, as it is spoken to one flavor of its servers. `name` is what test ids call it."""
+    """A protocol in the variant for one server type. `name` is its name in test ids."""
 
     name: str
     protocol: Protocol
@@ -23,12 +23,14 @@ class Dialect:
 
     @property
     def tells_names(self) -> bool:
-        """Whether metadata names the inputs and outputs, even if the tensors of calls are `unnamed`."""
+        """Return whether metadata contains the names of inputs and outputs, even if the tensors in calls are
+        `unnamed`."""
         return self.protocol.name != "umbridge"
 
     @property
     def traits(self) -> Traits:
-        """Those of the protocol, as far as this flavor has them: not every V2 server streams over REST."""
+        """Return the Traits of the protocol, as far as this server type supports them. Not every V2 server streams over
+        REST."""
         traits = self.protocol.traits
         return (
             traits
@@ -42,28 +44,30 @@ class Dialect:
 
     @property
     def target(self) -> Target:
-        """A server of this flavor, with every extension that there is."""
+        """A server of this type, with all extensions."""
         extensions = frozenset(self.protocol.traits.servers.extensions.values())
         return Target("contract", "127.0.0.1:1", self.flavor, extensions=extensions)
 
     def asked(self, request: Request) -> Request:
-        """What the server understands of `request`."""
+        """Return the request that the server reads after the client has written `request`."""
         message = self.protocol.encode_request(request, self.target)
         return decoded(arrived(message, self.protocol), self.protocol, LISTENER)
 
     def answered(self, answer: Answer, question: Request, request: Request) -> Answer:
-        """What the client understands of `answer`, which the server gives to `question`, its reading of `request`."""
+        """Return the answer that the client reads after the server has written `answer` to `question`, its reading of
+        `request`."""
         reply = self.protocol.encode_response(answer, question, LITERAL)
         return self.protocol.decode_response(returned(reply, self.protocol), request, self.target)
 
 
 def names_models(traits: Traits) -> bool:
-    """Whether a call can name a model: a server has several, and a listener leads to all."""
+    """Return whether a call can select a model. If so, a server has several models, and one listener serves all."""
     return traits.models.named or traits.models.may_be_named
 
 
 def dialects(protocol: Protocol) -> Iterator[Dialect]:
-    """How a server of ours is spoken to, and one that tells nothing of itself."""
+    """Return the dialect for the sample server of a protocol, and the dialect for a server that reports nothing about
+    itself."""
     plain = Dialect(protocol.name, protocol)
     flavors = protocol.traits.servers.flavors
     if flavors is None:

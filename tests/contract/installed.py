@@ -1,4 +1,4 @@
-"""The protocols under test: all that the registry finds, with the toys among them."""
+"""The protocols under test: all protocols in the registry, including the toy protocols of the tests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ TOYS = Path(__file__).parent / "toy"
 
 @contextmanager
 def toys() -> Iterator[None]:
-    """Within, the toys' folders are folders of `gateway.protocols`."""
+    """In this context, the folders of the toy protocols belong to `gateway.protocols`."""
     gateway.protocols.__path__.append(str(TOYS))
     registry.protocols.cache_clear()
     try:
@@ -23,7 +23,7 @@ def toys() -> Iterator[None]:
 
 
 INSTALLED = registry.protocols()
-"""Those of the gateway alone."""
+"""The gateway's own protocols."""
 
 with toys():
     PROTOCOLS = registry.protocols()

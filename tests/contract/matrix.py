@@ -1,5 +1,5 @@
-"""The matrix of all pairs of a client protocol and a server protocol: one gateway with a listener for every protocol,
-in front of a model server for every protocol."""
+"""All pairs of a client protocol and a server protocol: one gateway with a listener for every protocol, in front of a
+model server for every protocol."""
 
 import asyncio
 import json
@@ -29,17 +29,17 @@ BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "c
 OWN = ("sums", "rows")
 
 ADDRESSES = {**{name: name for name in BUNDLED}, **{name: f"tests.contract.models:{name}" for name in OWN}}
-"""Each model's name, and what a server is told to serve."""
+"""The models by name, each with the model specification for the server."""
 MODELS = {name: find(address) for name, address in ADDRESSES.items()}
 REDUCTIONS = ("last", "collect")
-"""Models that only the gateway has: `count`, whose responses its clients get as one."""
+"""Models that exist only in the gateway: `count` with its responses combined into one."""
 NOBODY = "nobody"
-"""A model that no server has."""
+"""The name of a model that no server has."""
 Dialects: TypeAlias = Mapping[str, Dialect]
 
 
 def serves(protocol: Protocol, model: Model) -> bool:
-    """Whether there can be a server of `model` over `protocol`."""
+    """Return whether a server can serve `model` over `protocol`."""
     try:
         check([model], protocol)
     except ValueError:
@@ -48,32 +48,32 @@ def serves(protocol: Protocol, model: Model) -> bool:
 
 
 def routed(back: Dialect, model: str) -> str:
-    """The gateway's name of a backend's model."""
+    """Return the name in the gateway for a model of a backend."""
     return f"{back.name}-{model}"
 
 
 class Matrix:
-    """A client of each protocol, connected to the gateway."""
+    """A running gateway with a connected client for each protocol."""
 
     def __init__(self, clients: dict[str, Connector]) -> None:
         self._clients = clients
 
     async def ask(self, front: Dialect, back: Dialect, request: Request) -> Answer:
-        """The answer to a client that speaks `front`, of the backend that speaks `back`. The request names the model
-        as the backend does.
+        """Return the answer that a `front` client gets from the `back` backend. The request contains the backend's name
+        for the model.
 
         Raises:
-            GatewayError: what the gateway told the client, as its protocol tells it.
+            GatewayError: the error that the client gets, as its protocol represents it.
         """
         named, client = self._addressed(front, back, request)
         async with asyncio.timeout(GENEROUS):
             return await ask(named, front.protocol, client, _gateway(front))
 
     async def stream(self, front: Dialect, back: Dialect, request: Request) -> AsyncIterator[Response]:
-        """The answers to a client that takes any number.
+        """Yield the answers to a client that accepts any number of them.
 
         Raises:
-            GatewayError: as `ask`, also after some.
+            GatewayError: like `ask`, also after some answers.
         """
         named, client = self._addressed(front, back, request)
         async with (
@@ -89,13 +89,13 @@ class Matrix:
 
 
 def _gateway(front: Dialect) -> Target:
-    """The gateway as a client knows it."""
+    """Return the target with which a client calls the gateway."""
     return Target("gateway", flavor=front.flavor)
 
 
 @asynccontextmanager
 async def running(dialects: Dialects = DIALECTS) -> AsyncIterator[Matrix]:
-    """Every server of `dialects`, the gateway and every client; all on loopback."""
+    """Run every server in `dialects`, the gateway and every client, all on loopback."""
     async with AsyncExitStack() as stack:
         servers = _servers(dialects)
         addresses = {name: await stack.enter_async_context(_reference(*each)) for name, each in servers.items()}
@@ -134,7 +134,7 @@ async def _started(config: Config) -> AsyncIterator[Gateway]:
 
 @asynccontextmanager
 async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector]:
-    """A client's Connector."""
+    """Return the Connector of a client."""
     connector = connect(address, protocol, DEFAULT_LIMITS)
     try:
         yield connector
@@ -142,7 +142,7 @@ async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector
         await connector.close()
 
 
-# --- Its configuration ---
+# --- The configuration of the gateway ---
 
 
 def _protocols(dialects: Dialects) -> dict[str, Protocol]:
@@ -150,7 +150,7 @@ def _protocols(dialects: Dialects) -> dict[str, Protocol]:
 
 
 def _servers(dialects: Dialects) -> dict[str, tuple[Protocol, list[str]]]:
-    """A server of all models for each protocol; of one model each where a call names none."""
+    """Yield a server with all models for each protocol, or one server per model if calls cannot select a model."""
     servers = {}
     for protocol in _protocols(dialects).values():
         models = [name for name, model in MODELS.items() if serves(protocol, model)]
@@ -172,7 +172,7 @@ def _config(addresses: dict[str, str], dialects: Dialects) -> dict[str, Any]:
 
 
 def _listener(protocol: Protocol, back: Dialect, model: str) -> str:
-    """A client that names no model has a listener for each."""
+    """Yield the listeners of a protocol: one for each model if its clients cannot select a model."""
     name = protocol.name.replace(":", "-")
     return name if names_models(protocol.traits) else f"{name}-to-{routed(back, model)}"
 
@@ -198,7 +198,7 @@ def _backend(back: Dialect, model: str) -> str:
 
 
 def _routes(dialects: Dialects) -> Iterator[dict[str, Any]]:
-    """The signature stands where nobody else tells it."""
+    """Yield the routes. A route sets a signature if the server reports none."""
     for back, name in _pairs(dialects):
         own = "count" if name in REDUCTIONS else name
         model = MODELS.get(own)
@@ -217,7 +217,7 @@ def _spec(spec: TensorSpec) -> dict[str, Any]:
 
 
 def _pairs(dialects: Dialects) -> Iterator[tuple[Dialect, str]]:
-    """Each model of each backend, and one that it does not have."""
+    """Yield each model of each backend, and an unknown model."""
     for back in dialects.values():
         yield from ((back, name) for name, model in MODELS.items() if serves(back.protocol, model))
         if back.traits.wire.streams:

@@ -1,4 +1,4 @@
-"""Models that show what reached them, over every protocol."""
+"""Models whose outputs show which inputs reached them, for tests of every protocol."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ Array = NDArray[Any]
     outputs=[("sum", "FP64", [-1, 2]), ("difference", "FP64", [-1, 2])],
 )
 async def sums(a: Array, b: Array) -> tuple[Array, Array]:
-    """Two inputs that are told apart, and two outputs."""
+    """Return the sum and the difference, which show the order of the inputs."""
     return a + b, a - b
 
 
 @signature(inputs=[("x", "FP64", [-1, 2])], outputs=[("rows", "FP64", [-1, 1])])
 async def rows(x: Array) -> Array:
-    """In each row how many there are in this call."""
+    """Return the number of rows in this call, in each row."""
     return np.full((len(x), 1), float(len(x)))

@@ -1,4 +1,4 @@
-"""The ready forms as dialects, and the protocols beside which they are tried."""
+"""The built-in forms as dialects, and the protocols with which they are tested."""
 
 from gateway.assembly.forms import READY
 from gateway.core.frozen import replace
@@ -7,7 +7,8 @@ from tests.contract.flavors import DIALECTS, Dialect
 
 
 def spoken(name: str, protocol: Protocol) -> Dialect:
-    """A form as its client speaks it, which writes the first path that it can fill; that may not name the model."""
+    """Return the dialect of a form's client, which uses the first path that it can fill. This path can lack the
+    model."""
     models = protocol.traits.models
     first = next(pattern for pattern in protocol.patterns if pattern.startswith("POST "))
     if models.may_be_named and "{model}" not in first:
@@ -19,4 +20,4 @@ def spoken(name: str, protocol: Protocol) -> Dialect:
 FORMS = {name: spoken(name, protocol) for name, protocol in READY.items()}
 OTHERS = dict(DIALECTS)
 EVERY = FORMS | OTHERS
-"""All of them, by the names of their protocols."""
+"""All built-in forms, by protocol name."""

@@ -1,4 +1,4 @@
-"""A TCP relay between a connector and a listener, which passes bytes on as no network would."""
+"""A TCP relay between a connector and a listener that splits, joins or cuts the byte stream in chosen places."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -8,8 +8,8 @@ from gateway.core.tasks import spawn
 
 
 class Passage:
-    """One direction. `piece` bytes are written at a time (0: all that came); `tail` follows the first `after` bytes, in
-    the same write; only the first `cut` bytes are passed. `passed` is what came."""
+    """One direction. Each write has `piece` bytes (0: all available bytes). `tail` follows the first `after` bytes, in
+    the same write. Only the first `cut` bytes are passed on. `passed` contains the received bytes."""
 
     def __init__(self, *, piece: int = 0, tail: bytes = b"", after: int = 0, cut: int | None = None) -> None:
         self.passed = bytearray()
@@ -19,13 +19,13 @@ class Passage:
         self._left = cut
 
     async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on until the sender closes its side, or until the cut."""
+        """Pass bytes on until the sender closes its side, or until the cut."""
         with suppress(ConnectionError):
             while self._left != 0 and (data := await reader.read(2**16)):
                 for piece in self._pieces(data):
                     writer.write(piece)
                     await writer.drain()
-                    await asyncio.sleep(0)  # the receiver, on the same loop, sees it before the next is written
+                    await asyncio.sleep(0)  # the receiver on the same loop gets this write before the next one
             writer.write_eof()
 
     def _pieces(self, data: bytes) -> Iterator[bytes]:
@@ -41,7 +41,7 @@ class Passage:
 
 @asynccontextmanager
 async def relayed(address: str, requests: Passage, replies: Passage) -> AsyncIterator[str]:
-    """The address of a relay to the listener at `address`."""
+    """Yield the address of a relay to the listener at `address`."""
     host, _, port = address.rpartition(":")
     tasks: list[asyncio.Task[None]] = []
 

@@ -1,4 +1,4 @@
-"""Messages as each protocol writes them itself: the questions and answers that it has words for."""
+"""Sample messages of each protocol, written by its own codec: all requests and answers that it can express."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -55,7 +55,7 @@ SETTINGS: Mapping[Operation, Mapping[str, SettingValue]] = {
 
 @frozen
 class Sample:
-    """One exchange: what is asked, and as messages the question, its answer and an error in its place."""
+    """One exchange: the request, and as messages the request, its answer, and an error instead of the answer."""
 
     request: Request
     question: Message
@@ -64,7 +64,7 @@ class Sample:
 
 
 def samples(dialect: Dialect) -> Iterator[Sample]:
-    """One for each question that the protocol can ask."""
+    """Return a sample for each request that the protocol can express."""
     for request in _requests(dialect):
         found = or_error(partial(sample, dialect, request))
         if isinstance(found, Sample):
@@ -74,10 +74,10 @@ def samples(dialect: Dialect) -> Iterator[Sample]:
 
 
 def sample(dialect: Dialect, request: Request, outputs: tuple[Tensor, ...] = ()) -> Sample:
-    """The exchange that `request` begins.
+    """Return the exchange for `request`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, the protocol has no such question.
+        GatewayError: UNIMPLEMENTED if the protocol cannot express the request.
     """
     protocol = dialect.protocol
     question = arrived(protocol.encode_request(request, dialect.target), protocol)
@@ -103,7 +103,7 @@ def _requests(dialect: Dialect) -> Iterator[Request]:
 
 
 def small_tensors(dialect: Dialect) -> tuple[Tensor, ...]:
-    """A number of each kind that the wire carries, and texts."""
+    """Return a small tensor for each kind of datatype (such as float or text) that the protocol supports."""
     shape: Shape = (2,) if dialect.traits.wire.points else (1, 2)
     kinds = {datatype.kind: datatype for datatype in sorted(dialect.traits.wire.datatypes)}
     return tuple(_tensor(f"t{at}", datatype, shape) for at, datatype in enumerate(kinds.values()))
@@ -115,7 +115,7 @@ def _tensor(name: str, datatype: Datatype, shape: Shape) -> Tensor:
 
 
 def extras(operation: Operation) -> tuple[Tensor, ...]:
-    """What a derivative takes beside the model's inputs."""
+    """Return the inputs that a derivative takes in addition to the model's inputs."""
     return tuple(
         tensor(name, np.array([0]) if name in INDEX_TENSORS else np.array([0.5, 1.0]))
         for name in DERIVATIVES.get(operation, ())

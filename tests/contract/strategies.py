@@ -1,4 +1,4 @@
-"""Requests and responses that a protocol's Traits say it can carry."""
+"""Hypothesis strategies for the requests and responses that a protocol can represent, according to its Traits."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -12,14 +12,15 @@ from tests.contract.wire import LITERAL
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 MODELS = NAMES.filter(lambda name: name not in (".", ".."))
-"""No URL can hold those two as a segment, in whatever encoding (RFC 3986, section 5.2.4)."""
+"""URLs cannot contain the segments `.` and `..` in any encoding (RFC 3986, section 5.2.4)."""
 VALUES = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), TEXTS)
 PARAMETERS: st.SearchStrategy[Parameters] = st.dictionaries(NAMES.map("a {} parameter".format), VALUES, max_size=3)
-"""None that a protocol has a meaning for, such as V2's `priority`, which ends at the server that reads it."""
+"""Parameters without a meaning in a protocol. A parameter such as V2's `priority` would end at the server that reads
+it."""
 
 
 def elements(datatype: Datatype) -> "st.SearchStrategy[object]":
-    """One element. NaN has a test of its own: its bits have no name in text."""
+    """Return a strategy for one element. NaN has its own test, because text cannot represent its bits."""
     if datatype is Datatype.BYTES:
         return st.one_of(TEXTS.map(str.encode), st.binary(max_size=6))
     if datatype.kind is Kind.BOOL:
@@ -31,7 +32,7 @@ def elements(datatype: Datatype) -> "st.SearchStrategy[object]":
 
 
 def shapes(traits: Traits) -> st.SearchStrategy[tuple[int, ...]]:
-    """A vector for one-point protocols, anything else where there are dimensions."""
+    """Return a strategy for shapes: vectors for one-point protocols, otherwise any shape."""
     if traits.wire.points:
         return st.tuples(st.integers(0, 9))
     return st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -57,7 +58,7 @@ def several(draw: st.DrawFn, traits: Traits, least: int = 0) -> tuple[Tensor, ..
 
 @st.composite
 def inferences(draw: st.DrawFn, traits: Traits, *, operation: Operation = Operation.INFER) -> Request:
-    """A question with tensors. Its parameters and the outputs that it asks for are other tests'."""
+    """Return a strategy for requests with tensors. Other tests cover parameters and requested outputs."""
     return Request(
         operation,
         draw(MODELS),
@@ -70,7 +71,7 @@ def inferences(draw: st.DrawFn, traits: Traits, *, operation: Operation = Operat
 
 @st.composite
 def extras(draw: st.DrawFn, operation: Operation) -> tuple[Tensor, ...]:
-    """What a derivative takes beside the model's inputs."""
+    """Return a strategy for the inputs that a derivative takes in addition to the model's inputs."""
     return tuple(
         tensor(name, np.array([draw(st.integers(0, 9))]))
         if name in INDEX_TENSORS

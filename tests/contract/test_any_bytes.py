@@ -1,5 +1,5 @@
-"""Bytes that are not what the protocol says: an error of ours or a sound value, and never more memory than they are
-worth. For every protocol that is installed, in both directions."""
+"""Invalid bytes, for every installed protocol in both directions: decoding them results in one of the gateway's errors
+or a valid value, and uses memory only in proportion to their size."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -46,13 +46,13 @@ BLAMED = frozenset(
         Reason.MODEL_NOT_FOUND,
     }
 )
-"""What a GatewayError of decode_request may be: the client's fault, or something that the protocol has no words for."""
+"""The valid errors of decode_request: client errors, and requests that the protocol cannot express."""
 
 FACTOR, ALLOWANCE = 16, 64 * 2**10
-"""Bytes of memory for each byte received, and for any message at all."""
+"""Maximum bytes of memory for each received byte, and in addition for each message."""
 TRACED = 11
-"""The memory of one corrupt message in so many is traced, which takes five times as long as all else. The eight bits of
-a byte and the EXTREMES are no multiple of it, so that over a few bytes each has its turn."""
+"""Memory is traced for one in this many corrupt messages, because tracing takes five times as long as the rest. The
+number does not divide the eight bits of a byte or the EXTREMES, so each of them is traced for some byte."""
 
 
 @each_dialect
@@ -70,7 +70,7 @@ def test_a_corrupt_reply_is_an_error_or_a_sound_value(dialect: Dialect) -> None:
 
 
 def different_replies(dialect: Dialect) -> Iterator[tuple[Request, Message]]:
-    """Answers and errors with a question to each, but once where several questions have the same."""
+    """Return the answers and errors, each with its request; equal replies to several requests occur once."""
     seen = set()
     for each in samples(dialect):
         for reply in (each.answer, each.error):
@@ -84,12 +84,12 @@ Tried = set[tuple[bytes, bytes]]
 
 
 def corrupt(message: Message, tried: Tried) -> Iterator[Message]:
-    """`message` with something else for one of its parts, or for the value of one of its headers that no message before
-    it had."""
+    """Yield copies of `message` with one corrupted part, or with one corrupted header value that no earlier message
+    had."""
     parts = tuple(map(bytes, message.parts))
     for at, part in enumerate(parts):
         for other in corrupted(part):
-            # The header of a byte stream's message has one length: less is none yet, more is the rest.
+            # The header of a byte stream's message has a fixed length. Further bytes would belong to the rest.
             if len(other) == len(part) or at == len(parts) - 1:
                 yield replace(message, parts=(*parts[:at], other, *parts[at + 1 :]))
     for at, (name, text) in enumerate(message.headers.raw):
@@ -117,7 +117,7 @@ def check_requests(dialect: Dialect, messages: Iterator[Message], one_in: int = 
 
 
 def check_unread(dialect: Dialect, relay: Relay, message: Message, read: Request | GatewayError | None) -> None:
-    """What is found in a message that passes unread is what reading it finds, if it can be read."""
+    """Check that the facts about an undecoded message are the same as after decoding, if it can be decoded."""
     request = attempt(partial(unread, message, dialect.protocol, LISTENER))
     if not isinstance(request, Request):
         return
@@ -125,11 +125,11 @@ def check_unread(dialect: Dialect, relay: Relay, message: Message, read: Request
         assert (request.operation, request.model, request.version) == (read.operation, read.model, read.version)
     sent = attempt(partial(relay.request, message, request, dialect.target))
     if isinstance(sent, Message) and not isinstance(dialect.protocol.binding, StreamBinding):
-        assert sent.body == message.body  # on byte streams a header of the gateway's own is before the payload
+        assert sent.body == message.body  # on byte streams, the gateway writes its own header before the payload
 
 
 def unread_of(dialect: Dialect, request: Request) -> Request | None:
-    """A request as it passes unread; None if what says it does not."""
+    """Return a request that the gateway passes on undecoded, or None if it must decode the request."""
     asked = or_error(lambda: arrived(dialect.protocol.encode_request(request, dialect.target), dialect.protocol))
     return unread(asked, dialect.protocol, LISTENER) if isinstance(asked, Message) else None
 
@@ -150,14 +150,14 @@ def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message
 
 
 def check_each(check: Callable[[Message, int | None], None], messages: Iterator[Message], one_in: int) -> None:
-    """Call `check` with each message, and with the size of one in so many, whose memory is traced."""
+    """Call `check` with each message. For some messages, also pass the size, so that their memory is traced."""
     for number, message in enumerate(messages):
         check(message, None if number % one_in else len(message.body))
 
 
 def attempt(call: Callable[[], T], size: int | None = None) -> T | GatewayError | None:
-    """What `call` returns, or the GatewayError that it raises; None for a DecodeError. Bytes of another kind of failure
-    are in its traceback. With a `size` it took no more memory than that many bytes are worth."""
+    """Return the result of `call`, or its GatewayError, or None for a DecodeError. Other failures show the bytes in the
+    traceback. With `size`, check that the memory is in proportion to a message of this size."""
     with nullcontext() if size is None else worth(size):
         try:
             return call()
@@ -169,14 +169,14 @@ def attempt(call: Callable[[], T], size: int | None = None) -> T | GatewayError 
 
 @contextmanager
 def worth(size: int) -> Iterator[None]:
-    """Within, no more memory is taken than so many bytes received are worth."""
+    """Check that the block uses memory only in proportion to this number of received bytes."""
     with traced() as memory:
         yield
     assert memory.peak <= FACTOR * size + ALLOWANCE, f"{memory.peak} bytes of memory for {size} received"
 
 
 def check_sound(tensors: tuple[Tensor, ...]) -> None:
-    """Whoever makes a Tensor has checked it: nobody behind looks again."""
+    """Check that decoded tensors are valid, because later code does not check them again."""
     for each in tensors:
         assert len(each.shape) <= MAX_RANK
         assert min(each.shape, default=0) >= 0
@@ -188,13 +188,13 @@ def check_sound(tensors: tuple[Tensor, ...]) -> None:
             assert set(bytes(each.data)) <= {0, 1}
 
 
-# --- Large messages, sound and cut ---
+# --- Large messages, complete and truncated ---
 
 MANY = 20_000
 
 
 def large(dialect: Dialect, datatype: Datatype) -> tuple[Tensor, ...]:
-    """The least bytes for the most elements."""
+    """Return tensors with the most elements for the fewest bytes."""
     array = np.zeros(MANY, datatype.dtype) if datatype is not Datatype.BYTES else np.array(["x"] * MANY, object)
     shape = (MANY,) if dialect.traits.wire.points else (MANY // 2, 2)
     return (tensor("x", array.reshape(shape), datatype),)
@@ -210,7 +210,7 @@ def test_large_messages_cost_what_they_are_worth(dialect: Dialect, datatype: Dat
 
 
 def some_lengths(message: Message) -> Iterator[Message]:
-    """Whole, and cut here and there."""
+    """Yield the complete message, and the message truncated at some lengths."""
     *before, whole = map(bytes, message.parts)
     for length in (len(whole), len(whole) - 1, len(whole) // 2, len(whole) // 3):
         yield replace(message, parts=(*before, whole[:length]))

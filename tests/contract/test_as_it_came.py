@@ -1,5 +1,5 @@
-"""A request and its reply through a whole gateway between two sides of one wire form: bytes out equal bytes in, or say
-the same."""
+"""Requests and replies between a client and a server of the same protocol, through a complete gateway: the bytes stay
+the same, or have the same meaning."""
 
 from struct import pack
 
@@ -52,7 +52,7 @@ async def test_a_rewritten_model_is_written_in_the_body() -> None:
     wires = Wires(config("grps-rest", "    rewrite: {model: theirs}"), lab=replying(GRPS_REPLY, headers=JSON))
     reply = await wires.post("grps-rest", "/grps/v1/infer/predict", GRPS)
     assert bytes(wires.sent["lab"][0].body).startswith(b'{"model":"theirs","gtensors":')
-    assert b'"model"' not in reply.body  # as in the server's
+    assert b'"model"' not in reply.body  # as in the server's reply
 
 
 async def test_converted_numbers_are_written_anew() -> None:
@@ -84,7 +84,7 @@ async def test_grps_over_brpc() -> None:
 
 
 def cut(frame: Message) -> Message:
-    """A frame as a transport passes it on."""
+    """Return a frame in the form that a transport passes on."""
     joined = b"".join(frame.parts)
     return Message(parts=(joined[:12], joined[12:]))
 
@@ -108,7 +108,7 @@ async def test_mip() -> None:
 
 
 def mip(subtype: int, outputs: int, *examples: bytes) -> Message:
-    """An inference of one input or output in JSON."""
+    """Return an inference with one input or output in JSON."""
     tlvs = b"".join(pack("!2L", 2, len(each)) + each for each in examples)
     payload = pack("!2BH", 1, outputs, len(examples)) + tlvs
     return Message(parts=(pack("!4BL", 0, 2, subtype, 0, len(payload)), payload))

@@ -1,5 +1,5 @@
-"""What ModelInfo claims of a model's derivatives is what is sent, for servers of every protocol: those that have
-companion models, those that take any name for that of their only model, and models that a route names as companions."""
+"""The gateway sends the derivatives that ModelInfo claims, for servers of every protocol: servers with derivative
+models, servers that accept any name for their only model, and routes that configure derivative models."""
 
 import json
 from typing import Any, TypeAlias
@@ -41,7 +41,7 @@ MODELS = {"posterior": find("posterior"), "plain": find(f"{__name__}:plain")}
 
 
 class Asked:
-    """A gateway in front of one server, and the calls of models that the server got."""
+    """A gateway in front of one server, and the model calls that the server received."""
 
     def __init__(self, protocol: str, model: str, *, any_name: bool, trusted: bool, named: bool) -> None:
         self.calls: list[tuple[str, Operation]] = []
@@ -63,13 +63,13 @@ class Asked:
         return replace(request, model=model.replace("slope.", "posterior."))
 
     async def claimed(self) -> frozenset[str]:
-        """The derivatives that ModelInfo claims."""
+        """Return the derivatives that ModelInfo claims."""
         reply = await self._wires.post("umbridge", "/ModelInfo", json.dumps({"name": self._model}).encode())
         support = json.loads(bytes(reply.body))["support"]
         return frozenset(name for name, claim in support.items() if claim and name != "Evaluate")
 
     async def sent(self) -> frozenset[str]:
-        """The derivatives that are sent to the server when a client asks for them."""
+        """Return the derivatives that the gateway sends to the server when a client requests them."""
         bodies = {
             "Gradient": {**POINT, "sens": self._sens},
             "ApplyJacobian": {**POINT, "vec": [1, 1]},
@@ -86,7 +86,8 @@ class Asked:
         return frozenset(found)
 
     async def companions(self) -> frozenset[str]:
-        """The companion models that are sent to the server when clients of tensors name them."""
+        """Return the derivative models that the gateway sends to the server when tensor clients request them by
+        name."""
         found = set()
         for operation in DERIVATIVES:
             tensors = [

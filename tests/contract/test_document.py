@@ -1,4 +1,4 @@
-"""What docs/matrix.md tells is what happens."""
+"""docs/matrix.md matches a new run of the matrix."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every protocol tells every error, and reads it as what it was."""
+"""Every protocol writes every error, and reads the same error back."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,8 @@ REQUEST = Request(Operation.INFER, "m")
 
 
 def told(dialect: Dialect, error: GatewayError, *, decoded: bool) -> GatewayError:
-    """`error` as the other side has it; `decoded`: the request was understood before it failed."""
+    """Return `error` in the form that the other side reads. `decoded`: the error occurred after decoding the
+    request."""
     protocol, target = dialect.protocol, dialect.target
     message = arrived(protocol.encode_request(REQUEST, target), protocol)
     request = exchange.decoded(message, protocol, LISTENER) if decoded else None
@@ -28,7 +29,7 @@ def told(dialect: Dialect, error: GatewayError, *, decoded: bool) -> GatewayErro
 
 
 def is_exact(dialect: Dialect) -> bool:
-    """Whether a Reason has a place beside the message: a header, or trailing metadata."""
+    """Return whether the protocol can send the Reason outside the message, in a header or in trailing metadata."""
     return not isinstance(dialect.protocol.binding, StreamBinding)
 
 

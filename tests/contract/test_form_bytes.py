@@ -1,5 +1,5 @@
-"""Bytes that are not what a declared form says: an error of ours or a sound value, and never more memory than they are
-worth. For a form of each kind of body, in both directions."""
+"""Invalid bytes for declared forms with each kind of body, in both directions: decoding them results in one of the
+gateway's errors or a valid value, and uses memory only in proportion to their size."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ def dialect(name: str) -> Dialect:
 
 
 def tensors(numbers: str, texts: str, rows: int, columns: int) -> tuple[Tensor, ...]:
-    """Numbers and one text for each row; the numbers are a vector without `columns`."""
+    """Return tensors with numbers and one text per row. Without `columns`, the numbers are a vector."""
     shape = (rows, columns) if columns else (rows,)
     return (
         tensor(numbers, np.linspace(-1.5, 2.5, rows * max(columns, 1)).astype(np.float32).reshape(shape)),
@@ -82,7 +82,7 @@ def tensors(numbers: str, texts: str, rows: int, columns: int) -> tuple[Tensor, 
 
 
 def exchange(name: str, rows: int) -> tuple[Dialect, Sample]:
-    """A question in the form and its answer."""
+    """Return a request in the form, and its answer."""
     spoken = dialect(name)
     if name in ("base64", "alternatives", "form data"):
         rows = min(rows, 1)

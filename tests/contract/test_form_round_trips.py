@@ -1,4 +1,4 @@
-"""What one side of a declared form writes, its other side reads: any tensors arrive as they are, or are refused."""
+"""One side of a declared form reads what the other side writes: all tensors arrive unchanged, or are refused."""
 
 from typing import Any
 
@@ -89,8 +89,8 @@ def test_any_tensors_arrive_or_are_refused(name: str, data: st.DataObject) -> No
 
 
 def check(name: str, found: tuple[Tensor, ...], sent: tuple[Tensor, ...], spoken: Dialect) -> None:
-    """The same tensors. Where an element is bare or a row is a line, dimensions of 1 are not told, and `.npy` has no
-    BF16."""
+    """Check that the tensors are the same. Forms with bare elements or one row per line lose dimensions of 1, and
+    `.npy` has no BF16."""
     if not name.startswith(LOOSE):
         check_all(found, sent, spoken.traits)
         return

@@ -1,4 +1,5 @@
-"""No test of the contract is skipped: what a protocol cannot be asked is no case, and is counted with its reason."""
+"""Contract tests are never skipped: a request that a protocol cannot express is not a case, but is counted by
+reason."""
 
 from tests.contract.cases import FILE, collected, left_out
 

@@ -1,5 +1,5 @@
-"""Every protocol in front of every protocol, over loopback sockets: clients that are the codec's own other side, one
-gateway, and the bundled models behind it. No protocol is named here: what must come of a question follows from Traits.
+"""Clients of every protocol call servers of every protocol over loopback sockets: clients based on the codecs, one
+gateway, and the bundled models behind it. The tests contain no protocol names: Traits determine the expected results.
 """
 
 import math
@@ -71,7 +71,7 @@ async def test_a_model_answers_or_the_tensor_is_refused(
 ) -> None:
     request = infer(case.model, *expect.as_sent(case.inputs, front, back))
     if expect.is_refused(case, front, back):
-        # a model of BYTES is none for protocols of numbers
+        # protocols with only numbers cannot serve a model with BYTES
         reason = Reason.UNSUPPORTED if expect.has_no_text(case, front, back) else Reason.INVALID_INPUT
         assert (await refused(matrix, front, back, request)).reason is reason
         return
@@ -102,7 +102,7 @@ async def test_what_is_not_finite_comes_back_unless_a_wire_refuses_it(
     [sent] = expect.as_sent((expect.infinite(front),), front, back)
     request = infer("identity", sent)
     if back.traits.wire.nan == "null":
-        # what its server wrote is no number to anybody: the text of the JSON, or an error
+        # the server's output is not a number: the result is the JSON text, or an error
         try:
             [found] = (await answered(matrix, front, back, request)).outputs
             told = b"null" in bytes(found.data)
@@ -115,7 +115,7 @@ async def test_what_is_not_finite_comes_back_unless_a_wire_refuses_it(
         return
     [found] = (await answered(matrix, front, back, request)).outputs
     if front.traits.wire.nan == "null":
-        assert b"null" in bytes(found.data)  # which is no number, and read as the JSON text that it is
+        assert b"null" in bytes(found.data)  # not a number, so it is read as JSON text
         return
     first, second = found.array.reshape(-1).tolist()
     assert math.isnan(first)
@@ -147,7 +147,7 @@ each_streaming_pair = each_pair({**CLIENT_TAKES_NO_STREAMS, **NO_SERVER_STREAMS}
 async def streamed(
     matrix: Matrix, front: Dialect, back: Dialect, request: Request
 ) -> tuple[list[Response], GatewayError | None]:
-    """The responses, and the error that came after them."""
+    """Return the responses, and the error that followed them."""
     found: list[Response] = []
     try:
         async for response in matrix.stream(front, back, replace(request, operation=Operation.STREAM)):
@@ -201,7 +201,7 @@ async def test_a_client_of_one_response_gets_what_the_route_makes_of_many(
     last = await answered(matrix, front, back, count(3, front, back, "last"))
     assert numbers(last.outputs[0]) == [2]
     collect = count(3, front, back, "collect")
-    if front.traits.wire.rows is Rows.FIRST:  # three rows are not the answer to one
+    if front.traits.wire.rows is Rows.FIRST:  # three rows are not a valid answer to one row
         assert (await refused(matrix, front, back, collect)).reason is Reason.INVALID_OUTPUT
     else:
         assert numbers((await answered(matrix, front, back, collect)).outputs[0]) == [0, 1, 2]
@@ -238,7 +238,7 @@ DERIVED: dict[Operation, tuple[dict[str, list[float]], list[float]]] = {
     Operation.APPLY_JACOBIAN: ({"vec": [1.0, 2.0]}, [0.0]),
     Operation.APPLY_HESSIAN: ({"sens": [1.0], "vec": [1.0, 2.0]}, [19.9, 0.0]),
 }
-"""What is given to each operation, and what comes back."""
+"""The inputs of each operation, and the expected outputs."""
 
 
 @each_pair(
@@ -309,16 +309,17 @@ async def test_inputs_that_do_not_fit_are_refused(matrix: Matrix, front: Dialect
         assert error.reason is Reason.INVALID_INPUT
 
 
-# --- What is told of models and of the gateway ---
+# --- Metadata of models and of the gateway ---
 
 
 def asks(front: Dialect, operation: Operation) -> bool:
-    """Whether such a client has words for the question."""
+    """Return whether the client protocol can express the request."""
     return not isinstance(or_error(lambda: front.asked(Request(operation, "posterior"))), GatewayError)
 
 
 def as_read(dialect: Dialect, operation: Operation) -> Operation | None:
-    """What the question is on the wire: one operation may travel as another. None if there are no words for it."""
+    """Return the operation that the protocol sends for the request, which can be another operation. Return None if the
+    protocol cannot express the request."""
     asked = or_error(lambda: dialect.asked(Request(operation, "posterior")))
     return None if isinstance(asked, GatewayError) else asked.operation
 
@@ -369,7 +370,7 @@ async def test_a_model_that_is_not_there_is_not_ready(matrix: Matrix, front: Dia
     try:
         ready = await matrix.ask(front, back, Request(Operation.MODEL_READY, NOBODY))
     except GatewayError as error:
-        # a wire may tell a model that is not there from one that is not ready
+        # some protocols distinguish an unknown model from a model that is not ready
         ready = error.reason is not expect.told(front, Reason.MODEL_NOT_FOUND)
     assert ready is False
 

@@ -1,4 +1,5 @@
-"""Nothing is dropped silently: each member of each message has a row in the tables of `members`, and rows are true."""
+"""The gateway drops nothing silently: each member of each message has a row in the tables of `members`, and the rows
+are true."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -20,11 +21,11 @@ QUESTIONS: Mapping[str, Values] = {
     for name in table.protocols
     if table.examples["request"]
 }
-"""An inference of each wire form."""
+"""An inference request in each protocol."""
 
 
 def in_schemas(table: Table) -> Mapping[str, frozenset[str]]:
-    """The members that the table has to describe, by message."""
+    """Return the members that the table must describe, by message."""
     found: dict[str, frozenset[str]] = {}
     for source in table.sources:
         found |= of_schema(source)
@@ -70,7 +71,7 @@ def test_every_statement_says_what_becomes_of_a_member(table: Table) -> None:
 
 
 def tried() -> Iterator[Any]:
-    """The members of the requests, and those of the replies, of each wire form, with each other side that has a
+    """Yield the request members and the reply members of each protocol, combined with each protocol that has a
     table."""
     others = [name for name in INSTALLED if name in QUESTIONS]
     for table in TABLES.values():

@@ -1,7 +1,7 @@
-"""Each ready form in front of and behind every protocol, over loopback sockets, with the models of the matrix.
+"""Each built-in form as client and as server with every protocol, over loopback sockets, with the models of the matrix.
 
-A form carries what its templates have a place for. Its codec alone, without sockets, says what that is; accordingly a
-call through the gateway must be answered as the model does, or be refused.
+A form can represent only the values that its templates contain. The tests determine these values from the codec,
+without sockets. A call through the gateway must then return the model's answer, or be refused.
 """
 
 from collections.abc import AsyncIterator
@@ -37,7 +37,8 @@ def infer(model: str, inputs: tuple[Tensor, ...]) -> Request:
 
 
 def asked(dialect: Dialect, inputs: tuple[Tensor, ...]) -> Request:
-    """What a server understands of a call with these inputs. Raises GatewayError if it has no form in the protocol."""
+    """Return the request that a server reads from a call with these inputs. Raises GatewayError if the protocol cannot
+    represent it."""
     return dialect.asked(infer("m", tuple(expect.shaped(each, dialect) for each in inputs)))
 
 
@@ -46,7 +47,7 @@ def can_ask(dialect: Dialect, inputs: tuple[Tensor, ...]) -> bool:
 
 
 def carries(dialect: Dialect, case: expect.Case) -> bool:
-    """Whether a call, and its answer, have a form in the protocol."""
+    """Return whether the protocol can represent a call and its answer."""
     inputs, outputs = (tuple(expect.fitted(each, dialect) for each in some) for some in (case.inputs, case.outputs))
     request, response = infer("m", inputs), Response(outputs)
     answer = or_error(lambda: dialect.answered(response, dialect.asked(request), request))

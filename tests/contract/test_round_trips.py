@@ -1,4 +1,4 @@
-"""What one side of a protocol writes, its other side reads: for every protocol that is installed."""
+"""For every installed protocol, one side reads what the other side writes."""
 
 import math
 from collections.abc import Mapping
@@ -34,11 +34,11 @@ from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.contract.wire import DEADLINE, LISTENER, LITERAL, PEER, or_error
 
 REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED})
-"""What a wire has no form for: another sort of bytes, another shape, ..."""
+"""The errors for values that a protocol cannot represent."""
 
 
 def of(datatype: Datatype, *shape: int) -> Tensor:
-    """0, 1, 2, ... and the greatest number; texts where there are none."""
+    """Return a tensor with 0, 1, 2, ... and the maximum, or with texts."""
     count = math.prod(shape)
     if datatype is Datatype.BYTES:
         return tensor("x", np.array([f"{at} é" for at in range(count)], object).reshape(shape))
@@ -86,7 +86,7 @@ def test_any_outputs_arrive_or_are_refused(dialect: Dialect, data: st.DataObject
     response = data.draw(make.responses(dialect.traits))
     answer = or_error(lambda: dialect.answered(response, dialect.asked(request), request))
     if isinstance(answer, GatewayError):
-        # INTERNAL: the model's outputs are not what the client's request allows them to be
+        # INTERNAL: the client's request does not allow these outputs
         assert answer.status in REFUSED | {Status.INTERNAL}
         return
     assert isinstance(answer, Response)
@@ -107,7 +107,7 @@ def test_what_is_not_finite_arrives(dialect: Dialect, datatype: Datatype) -> Non
     assert list(map(str, rest)) == ["inf", "-inf", "-0.0"]
 
 
-# --- What stands beside the tensors ---
+# --- Members other than tensors ---
 
 
 def check_addressing(dialect: Dialect, found: Request, sent: Request) -> None:
@@ -116,7 +116,7 @@ def check_addressing(dialect: Dialect, found: Request, sent: Request) -> None:
     model, version = sent.model, sent.version if traits.models.versions else ""
     if (
         traits.models.joined_versions and version
-    ):  # the router takes them apart: only routes tell a version from a name's end
+    ):  # the router splits them: only routes distinguish a version from the end of a name
         model, version = f"{model}-{version}", ""
     assert found.model in ((model,) if names_models(traits) else (model, LISTENER.model))
     assert found.version == version
@@ -218,7 +218,8 @@ TOLD: Mapping[Operation, Answer] = {
     Operation.TRACE_SETTINGS: {"trace_level": ["OFF"], "trace_rate": "1"},
     Operation.LOG_SETTINGS: {"log_info": True, "log_verbose_level": 1, "log_format": "default"},
 }
-"""What a server answers. One operation may travel as another: UM-Bridge asks for the models to know who is alive."""
+"""Return a server's answer. A protocol can send another operation: UM-Bridge requests the models as a liveness
+check."""
 
 
 @each_dialect

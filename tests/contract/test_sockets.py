@@ -1,4 +1,4 @@
-"""However the bytes of a message arrive, it is the same message: over the real transport of every protocol."""
+"""Over the real transport of every protocol, a message stays the same however its bytes are split on arrival."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ each_message_stream = each(
 
 @asynccontextmanager
 async def serving(protocol: Protocol) -> AsyncIterator[str]:
-    """The address of `double` over `protocol`."""
+    """Yield the address of a server of the model `double` over `protocol`."""
     config = ReferenceConfig.model_validate({"protocol": protocol.name, "bind": "127.0.0.1:0", "models": ["double"]})
     listener = await serve_reference(config, asyncio.get_running_loop().time)
     try:
@@ -51,13 +51,13 @@ async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector
 
 @asynccontextmanager
 async def through(protocol: Protocol, address: str, requests: Passage, replies: Passage) -> AsyncIterator[Connector]:
-    """A Connector to a relay to the listener at `address`."""
+    """Yield a Connector to a relay to the listener at `address`."""
     async with relayed(address, requests, replies) as relay, connected(protocol, relay) as connector:
         yield connector
 
 
 async def doubled(protocol: Protocol, connector: Connector, *values: float) -> list[object]:
-    """What the model makes of one row."""
+    """Return the model's output for one row."""
     row = np.array(values)
     inputs = (tensor("x", row if protocol.traits.wire.points else row[None]),)
     async with asyncio.timeout(GENEROUS):
@@ -77,7 +77,7 @@ async def test_a_message_is_the_same_however_it_is_cut(protocol: Protocol, piece
 
 
 async def lengths(protocol: Protocol, address: str, *values: float) -> tuple[int, int]:
-    """How many bytes a request and its reply have."""
+    """Return the sizes of a request and its reply, in bytes."""
     requests, replies = Passage(), Passage()
     async with through(protocol, address, requests, replies) as connector:
         await doubled(protocol, connector, *values)

@@ -1,4 +1,5 @@
-"""A streamed body is the same messages however its bytes arrive: for every protocol that streams over HTTP."""
+"""For every protocol that streams over HTTP, a body contains the same messages however its bytes are split on
+arrival."""
 
 from collections.abc import Callable, Iterator
 
@@ -44,13 +45,13 @@ RESPONSES = [Response((row(at, at + 0.5),), "m") for at in range(3)]
 
 
 def replies(dialect: Dialect) -> list[Message]:
-    """What a server writes for RESPONSES."""
+    """Return the messages that a server writes for RESPONSES."""
     question = dialect.asked(request())
     return [dialect.protocol.encode_response(each, question, LITERAL) for each in RESPONSES]
 
 
 def wrapped(dialect: Dialect) -> list[bytes]:
-    """The same as they stand in the body, one piece for each."""
+    """Return the messages as pieces of the body, one piece per message."""
     return [b"".join(framing(dialect).wrap(each.parts)) for each in replies(dialect)]
 
 

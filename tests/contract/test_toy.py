@@ -1,4 +1,4 @@
-"""A further protocol is one folder and nothing else: tests commands of a copy of the project with one more folder."""
+"""A new protocol needs only one new folder: runs commands in a copy of the package with one more protocol folder."""
 
 import json
 import re
@@ -25,7 +25,7 @@ NAME = "abacus"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package, with the toy's folder beside those of the other protocols."""
+    """A copy of the package, with the toy protocol's folder next to the other protocols."""
     root = tmp_path_factory.mktemp("project")
     without = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "gateway", root / "gateway", ignore=without)
@@ -38,7 +38,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def run(project: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """A command that ends by itself."""
+    """Run a command that ends by itself."""
     return subprocess.run(
         command(*arguments), cwd=project, input=given, capture_output=True, text=True, timeout=GENEROUS, check=False,
         env=environment(project),
@@ -50,7 +50,7 @@ def environment(project: Path) -> dict[str, str]:
 
 
 def started(project: Path, folder: Path, *arguments: str) -> Process:
-    """A command that serves, once it is ready."""
+    """Start a command that serves, and wait until it is ready."""
     process = Process(command(*arguments), folder, environment(project))
     process.wait_until(lambda: "\nready" in process.stdout(), GENEROUS)
     return process
@@ -77,7 +77,7 @@ routes:
 
 
 def configured(folder: Path, name: str = NAME) -> tuple[Path, int]:
-    """A configuration file, and the port of its listener."""
+    """Return a configuration file, and the port of its listener."""
     ports = {place: free_port() for place in ("http", "counting", "science")}
     file = folder / "gateway.yaml"
     file.write_text(CONFIG.format(name=name, **ports))
@@ -102,7 +102,7 @@ def test_yaml_suggests_its_name(project: Path, tmp_path: Path) -> None:
 
 @dataclass
 class Served:
-    """A running gateway: where, and what it has printed."""
+    """A running gateway: its address and its output."""
 
     url: str
     printed: str
@@ -110,7 +110,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """`gateway serve`: other clients in front of a server of the toy, its own clients in front of another server."""
+    """`gateway serve` with two routes: from other clients to a toy server, and from toy clients to another server."""
     folder = tmp_path_factory.mktemp("serve")
     file, port = configured(folder)
     process = started(project, folder, "serve", "--config", str(file))

@@ -1,5 +1,5 @@
-"""Traits that contradict each other, and questions that every backend has to have words for. The messages say what to
-change in a new protocol."""
+"""Traits must not contradict each other, and every backend protocol must be able to express certain requests. The
+messages of failures say what to change in a new protocol."""
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
@@ -18,7 +18,7 @@ def test_the_traits_fit_together(dialect: Dialect) -> None:
 
 
 def contradictions(traits: Traits) -> list[str]:
-    """The rules that these traits break."""
+    """Return the rules that these Traits break."""
     wire, models = traits.wire, traits.models
     has_metadata = bool(models.metadata_parts) or models.signature is not None
     rules = {
@@ -51,6 +51,6 @@ def test_a_server_can_be_asked_for_a_model(dialect: Dialect) -> None:
 
 
 def can_ask(dialect: Dialect, operation: Operation) -> bool:
-    """Whether `encode_request` has words for the question."""
+    """Return whether `encode_request` can express the request."""
     request = Request(operation, "m")
     return not isinstance(or_error(lambda: dialect.protocol.encode_request(request, dialect.target)), GatewayError)

@@ -1,4 +1,4 @@
-"""Messages on their way: as the other side's transport hands over what one side's codec wrote. No sockets."""
+"""Passes messages from one codec to the other without sockets, in the form that a transport would deliver."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,24 +13,24 @@ T = TypeVar("T")
 
 LISTENER = ListenerSettings("contract", model="of the listener")
 LITERAL = Translate(nan="literal")
-"""So that no number is refused."""
+"""Settings with which the gateway refuses no number."""
 PEER = "192.0.2.1:4242"
 RECEIVED, DEADLINE = 1000.0, 1001.0
 
 
 def arrived(message: Message, protocol: Protocol) -> Message:
-    """A request as decode_request gets it."""
+    """Return a request in the form that decode_request gets."""
     delivered = replace(_DELIVERIES[protocol.transport](message, protocol), peer=PEER, received=RECEIVED)
     return replace(delivered, parts=_parts(message, protocol), headers=_headers(message))
 
 
 def returned(message: Message, protocol: Protocol) -> Message:
-    """A reply as decode_response gets it."""
+    """Return a reply in the form that decode_response gets."""
     return Message(headers=_headers(message), parts=_parts(message, protocol), status=message.status)
 
 
 def or_error(call: Callable[[], T]) -> T | GatewayError:
-    """What `call` returns, or the GatewayError that it raises."""
+    """Return the result of `call`, or the GatewayError that it raises."""
     try:
         return call()
     except GatewayError as error:
@@ -38,7 +38,7 @@ def or_error(call: Callable[[], T]) -> T | GatewayError:
 
 
 def _parts(message: Message, protocol: Protocol) -> tuple[Buffer, ...]:
-    """One part; of a byte stream the header and the rest."""
+    """Return the message as one part, or for a byte stream as the header and the rest."""
     whole = b"".join(message.parts)
     if not isinstance(protocol.binding, StreamBinding):
         return (whole,)

@@ -1,5 +1,5 @@
-"""The generated tables of docs/architecture.md: the folders, from the docstrings of packages, and the glossary, from
-the docstrings of the classes and modules that define its terms."""
+"""Generates the tables of docs/architecture.md: the folders, from the docstrings of packages, and the glossary, from
+the docstrings of classes and modules. `generate` calls it."""
 
 import ast
 import re
@@ -109,17 +109,18 @@ TERMS: dict[str, tuple[str, ...]] = {
     "traits": ("gateway.core.protocol.Traits",),
     "transport binding": ("gateway.core.protocol.TransportBinding",),
 }
-"""The project's terms, each with its places in the code. The docstring of the first place defines the term."""
+"""The project's terms, each with the objects in the code that it stands for. The docstring of the first object defines
+the term."""
 
 
 def glossary() -> str:
-    """The table of terms."""
+    """Return the table of terms."""
     rows = (f"| {term} | {definition(term)} | {_code(places)} |\n" for term, places in TERMS.items())
     return "| term | meaning | where |\n|---|---|---|\n" + "".join(rows)
 
 
 def definition(term: str) -> str:
-    """The first sentence of a docstring; where one lists the term (- `slot`: ...), the sentence there."""
+    """Return the first sentence of a docstring, or the sentence in its list item for the term (- `slot`: ...)."""
     text = docstring(TERMS[term][0])
     listed = re.search(rf"^ *- `{term}`: (.+?)(?=\n *- |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
     return _first_sentence(listed[1] if listed else text)
@@ -133,10 +134,10 @@ def _first_sentence(text: str) -> str:
 
 
 def docstring(path: str) -> str:
-    """What the code says of a module, class, function, variable or field.
+    """Return the docstring of a module, class, function, variable or field.
 
     Raises:
-        LookupError: there is no such thing, or it has no docstring.
+        LookupError: the object does not exist, or has no docstring.
     """
     parts = path.split(".")
     for end in range(len(parts), 0, -1):
@@ -162,7 +163,7 @@ def _within(scope: ast.AST, names: list[str], path: str) -> str:
 
 
 def _named(scope: ast.AST, name: str, path: str) -> tuple[ast.AST, str | None]:
-    """What is called `name` in a module or class, and its docstring."""
+    """Return the object `name` of a module or class, and its docstring."""
     inside = getattr(scope, "body", [])
     for node, after in zip(inside, [*inside[1:], None], strict=True):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
@@ -175,7 +176,7 @@ def _named(scope: ast.AST, name: str, path: str) -> tuple[ast.AST, str | None]:
 
 
 def folders() -> str:
-    """The table of the folders of `gateway`, from the bottom to the top."""
+    """Return the table of the folders of `gateway`, from the lowest layer to the highest."""
     return "| folder | contents | can import |\n|---|---|---|\n" + "".join(_folder_rows())
 
 

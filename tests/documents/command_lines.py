@@ -1,7 +1,7 @@
-"""The command lines of the pages that are not run, and what is wrong with them.
+"""Checks the command lines in pages that the tests do not run; `test_pages` calls it.
 
-The gateway's own commands and `make` are compared with what there is. For other programs, the files and the chart's
-values that they are given must exist.
+Commands and options of the gateway and targets of `make` must exist. For other programs, the files and chart values in
+the command must exist.
 """
 
 import re
@@ -19,11 +19,11 @@ from gateway.cli import application
 from tests.documents.pages import FENCE, ROOT, Block, blocks, pages
 
 SERVERS = ("bentoml", "flask", "mlflow", "tritonserver", "uvicorn")
-"""Real servers, which `examples.py` starts."""
+"""Programs of real servers, which `examples.py` starts."""
 OTHER_PROGRAMS = ("curl", "docker", "helm", "hq", "kind", "kubectl", "python", "ssh", *SERVERS)
 PROGRAMS = (*OTHER_PROGRAMS, "gateway", ".venv/bin/gateway", "make", "pip", ".venv/bin/python")
 IN_TEXT = re.compile(r"`((?:\.venv/bin/)?gateway [a-z][^`]*|make [^`]*|helm [a-z][^`]*)`")
-"""Commands in the running text."""
+"""Matches a command in running text."""
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
@@ -37,7 +37,7 @@ class Line:
 
 
 def lines_not_run() -> list[Line]:
-    """The lines of blocks that start with a known program and have no `$ `, and the commands in the running text."""
+    """Return the block lines without `$ ` that start with a known program, and the commands in running text."""
     return [*_lines_of_blocks(), *_lines_in_text()]
 
 
@@ -56,7 +56,7 @@ def _lines_of(block: Block) -> Iterator[Line]:
 
 
 def whole_lines(text: str) -> Iterator[str]:
-    """The lines of `text`; those within quotes are one."""
+    """Return the lines of `text`. A quoted part with several lines counts as one line."""
     pending = ""
     for line in text.splitlines():
         pending += line
@@ -80,7 +80,7 @@ def _lines_in_text() -> Iterator[Line]:
 
 
 def problems(words: Sequence[str]) -> list[str]:
-    """What is wrong with a command; empty if nothing is."""
+    """Return the problems of a command; empty if it is correct."""
     program, *arguments = words
     if program.endswith("gateway"):
         return list(_of_gateway(arguments))
@@ -124,7 +124,7 @@ def _absent_values(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _has(values: Any, path: Sequence[str]) -> bool:
-    """Whether the chart has a value at `path`; below an empty map (labels, annotations) any name is right."""
+    """Return whether the chart has a value at `path`. Below an empty map (labels, annotations), every name is valid."""
     for name in path:
         if values == {}:
             return True

@@ -1,8 +1,8 @@
-"""The commands and programs of the pages, and the gateway that each page runs them against.
+"""Runs the commands and programs in pages, and the gateway that they call; `test_pages` uses it.
 
-A page's commands run against the last configuration above them that has a `reference` section or follows a server that
-is started, with the changes that the page tells to make; if there is none, against `gateway demo`. Every address of the
-configuration gets a free port of this machine.
+Commands run against the last configuration above them on the page that has a `reference` section, or that follows the
+start of a server, with the changes that the page describes. Without such a configuration, they run against `gateway
+demo`. Every address in the configuration gets a free port.
 """
 
 import os
@@ -33,24 +33,24 @@ PEERS = {
     **dict.fromkeys(("openai", "boto3", "huggingface_hub"), "json-clients"),
     "mlflow": "json-servers",
 }
-"""The packages that programs import from the environment of a real client, and which that is."""
+"""For each package that programs import from the environment of a real client: the name of this environment."""
 RECIPES = {**dict.fromkeys(("pymc", "emcee", "dynesty", "jax", "scipy"), "recipes"), "torch": "torch"}
-"""The same of programs that import the client for Python as well."""
+"""The same for programs that also import the Python client."""
 SERVING = (*SERVERS, "python server.py", "gateway reference")
-"""What the commands that start real servers begin with. Their environment is the peer `json-servers`, for tritonserver
-`triton`, and for the gateway's own this one."""
+"""The first words of commands that start real servers. They run in the environment of the peer `json-servers`,
+tritonserver in `triton`, and the gateway's own commands in this environment."""
 PORT = re.compile(r"(?<=port[ =])\d+|(?<=--bind 127\.0\.0\.1:)\d+")
-"""In such a command; a server may have several."""
+"""Matches a port in such a command. A server can have several ports."""
 ON_LOOPBACK = [f"--{each}-address=127.0.0.1" for each in ("http", "grpc", "metrics")]
-"""A Triton listens on all addresses unless it is told otherwise."""
+"""Options that make Triton listen only on loopback, because it listens on all addresses by default."""
 CHANGING = re.compile(r"gw_[\w-]{20,}|\b[0-9a-f]{12}\b|\d{4}-\d\d-\d\dT\d\d:\d\d(?::[\d.]+)?Z")
-"""What differs from run to run: API keys and their ids, and times."""
+"""Matches output that differs between runs: API keys, their ids, and times."""
 DURATION = re.compile(r"\b\d+\.\d+(?= ms\b)")
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command after `$ `, on one or more lines, and what the page shows below it."""
+    """A command after `$ `, on one or more lines, and the output that the page shows below it."""
 
     text: str
     printed: str
@@ -58,15 +58,15 @@ class Command:
 
 @dataclass(frozen=True)
 class Example:
-    """A block that can be run: commands, or a Python program."""
+    """A block to run: commands, or a Python program."""
 
     block: Block
     config: str
-    """The configuration of the gateway that it is run against."""
+    """The configuration of the gateway that the example calls."""
     printed: str = ""
-    """What a Python program prints, from the block after it."""
+    """The output of a Python program, from the block after it."""
     servers: tuple[str, ...] = ()
-    """The commands above it that start servers."""
+    """The commands above the block that start servers."""
 
     @property
     def commands(self) -> list[Command]:
@@ -74,7 +74,7 @@ class Example:
 
 
 def commands(text: str) -> Iterator[Command]:
-    """The commands of a block."""
+    """Return the commands of a block."""
     for example in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         lines = example.strip().splitlines()
         command = next(text for text in accumulate(lines, "{}\n{}".format) if is_whole(text))
@@ -82,7 +82,8 @@ def commands(text: str) -> Iterator[Command]:
 
 
 def is_whole(command: str) -> bool:
-    """Whether a shell would run it without waiting for more: its quotes are closed, and it ends in no `|` or `\\`."""
+    """Return whether a shell would run the text without waiting for more: quotes are closed, and the end is not `|` or
+    `\\`."""
     try:
         return shlex.split(command)[-1] != "|" and not command.endswith("\\")
     except ValueError:
@@ -90,14 +91,14 @@ def is_whole(command: str) -> bool:
 
 
 def is_configuration(block: Block) -> bool:
-    """Whether a YAML block is a whole file and not a part of one."""
+    """Return whether a YAML block is a complete configuration file."""
     keys = re.findall(r"^(\w+):", block.text, re.MULTILINE)
     return block.language == "yaml" and {"listeners", "backends", "routes"} <= set(keys)
 
 
 @cache
 def examples() -> tuple[Example, ...]:
-    """All blocks with commands or complete programs, in the order of the pages."""
+    """Return all blocks with commands or complete programs, in the order of the pages."""
     return tuple(example for page in pages() for example in _examples_of(page))
 
 
@@ -119,23 +120,23 @@ def _examples_of(page: Path) -> Iterator[Example]:
 
 
 def with_sections(config: str, changed: str) -> str:
-    """A configuration whose sections of the names that `changed` has are those of `changed`."""
+    """Return a configuration in which the sections of `changed` replace the sections with the same names."""
     return "".join((_sections(config) | _sections(changed)).values())
 
 
 def _sections(text: str) -> dict[str, str]:
-    """The text of each section at the top of a configuration, by its name."""
+    """Return the text of each top-level section of a configuration, by name."""
     return {part.partition(":")[0]: part for part in re.split(r"^(?=\w+:)", text, flags=re.MULTILINE) if part}
 
 
 def _is_output(block: Block, after: Block) -> bool:
-    """Whether `after` follows `block` without a line between them."""
+    """Return whether `after` follows `block` without a line of text between them."""
     end = block.line + block.text.count("\n") + 1
     return after.language == "" and after.line == end + 1 and not after.text.startswith("$ ")
 
 
 def changed_configurations() -> Iterator[tuple[str, str]]:
-    """Where a page tells to change a configuration, and the whole of it then."""
+    """Return the blocks that change a configuration, each with the complete configuration after the change."""
     for page in pages():
         config = ""
         for block in blocks_of(page):
@@ -147,7 +148,8 @@ def changed_configurations() -> Iterator[tuple[str, str]]:
 
 
 class Gateways:
-    """Runs examples; one gateway at a time, which stays while the examples want the same configuration."""
+    """Runs examples against one gateway at a time. The gateway keeps running while examples use the same
+    configuration."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -172,13 +174,13 @@ class Gateways:
         self._servers = {}
 
     def serve(self, example: Example) -> None:
-        """Make sure that a gateway with the configuration of `example` runs."""
+        """Ensure that a gateway with the configuration of `example` is running."""
         if example.block.page != self._page:
             self.close()
             self._page, self._config, self._ports, self._changed = example.block.page, "", {}, {}
             self._save_files(example.block.page)
         if example.config != self._config:
-            self._stack.close()  # its ports may be those of the servers
+            self._stack.close()  # the servers can use the same ports
         for command in example.servers:
             if command not in self._servers:
                 self._servers[command] = self._started(command)
@@ -192,13 +194,13 @@ class Gateways:
         self._stack.enter_context(started("serve", "--config", str(path), folder=self.folder))
 
     def _port(self, shown: str) -> str:
-        """The port of this run that stands for one of the page."""
+        """Return the port that replaces a port of the page in this run."""
         if shown not in self._ports:
             self._ports[shown] = str(free_port())
         return self._ports[shown]
 
     def _started(self, command: str) -> Process:
-        """A real server that the page's reader would start; it is ready when it accepts connections."""
+        """Start a real server that the page's reader would start, and wait until it accepts connections."""
         ports = [int(self._port(port)) for port in PORT.findall(command)]
         assert ports, f"no port in `{command}`"
         program, *arguments = shlex.split(PORT.sub(lambda port: self._port(port[0]), command))
@@ -218,19 +220,19 @@ class Gateways:
         return server
 
     def _save_files(self, page: Path) -> None:
-        """Write the files that the page tells its reader to save, except configurations: `serve` writes those."""
+        """Write the files that the page tells its reader to save, except configurations, which `serve` writes."""
         for block in blocks_of(page):
             if block.file and not is_configuration(block):
                 (self.folder / block.file).write_text(block.text)
 
     def here(self, text: str) -> str:
-        """`text` with the ports, and with the keys and times, of this run."""
+        """Return a text of the page with the ports, keys and times of this run."""
         for shown, own in self._changed.items():
             text = text.replace(shown, own)
         return re.sub(r"127\.0\.0\.1:(\d+)", lambda at: f"127.0.0.1:{self._ports.get(at[1], at[1])}", text)
 
     def there(self, text: str, shown: str) -> str:
-        """`text`, which a command printed, with the ports, and with the keys and times, of the page."""
+        """Return the output of a command with the ports, keys and times of the page."""
         ports = {own: port for port, own in self._ports.items()}
         text = re.sub(r"127\.0\.0\.1:(\d+)", lambda at: f"127.0.0.1:{ports.get(at[1], at[1])}", text)
         changed = dict(zip(CHANGING.findall(shown), CHANGING.findall(text), strict=False))
@@ -241,7 +243,7 @@ class Gateways:
         return DURATION.sub(lambda own: next(durations, own[0]), text)
 
     def run(self, command: Command) -> str:
-        """What the command prints on a terminal, as the page would show it."""
+        """Return the terminal output of a command, in the form that the page shows."""
         environment = {**ENVIRON, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "COLUMNS": "80"}
         text = self.here(command.text).replace(".venv/bin/gateway", "gateway")
         done = subprocess.run(
@@ -256,7 +258,7 @@ class Gateways:
         return self.there(done.stdout.rstrip("\n"), command.printed)
 
     def run_program(self, program: str, shown: str) -> str:
-        """What a Python program prints, as the page would show it."""
+        """Return the output of a Python program, in the form that the page shows."""
         done = subprocess.run(
             [_interpreter(program), "-c", self.here(program)],
             cwd=self.folder,
@@ -269,7 +271,7 @@ class Gateways:
 
 
 def _accepts(port: int) -> bool:
-    """Whether something listens at a port of loopback."""
+    """Return whether a server listens on a loopback port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -280,7 +282,7 @@ def _write_program(path: Path, command: str) -> None:
 
 
 def _peer(program: str) -> str | None:
-    """The peer whose package a program imports; None if it needs only the packages of `make setup`."""
+    """Return the peer whose package a program imports, or None if it needs only the packages of `make setup`."""
     imported = set(re.findall(r"^(?:import|from) (\w+)|, (\w+)\.\w+ as", program, re.MULTILINE))
     names = {name for pair in imported for name in pair}
     peers = RECIPES if "gateway" in names else PEERS
@@ -296,5 +298,5 @@ def _interpreter(program: str) -> Path:
 
 
 def needs_peer(example: Example) -> bool:
-    """Whether it is run by, or against, software of `make peers`."""
+    """Return whether the example needs software that `make peers` installs."""
     return bool(example.servers) or _peer(example.block.text) is not None

@@ -1,10 +1,10 @@
-"""`python -m tests.documents.generate` writes what the documentation says of commands, errors, examples and pairs:
+"""`python -m tests.documents.generate` writes the generated pages and tables of the documentation:
 
-- `docs/commands.md`, from the commands' own help
-- `docs/errors.md`, from what the protocols write for each reason
+- `docs/commands.md`, from the help of the commands
+- `docs/errors.md`, from the errors that the protocols write for each reason
 - `config/examples/README.md`, from the comments at the start of the examples
 - the tables between `<!-- pair: FRONT BACK -->` and `<!-- end -->` in other pages, from `docs/matrix.md`
-- the tables between `<!-- NAME: begin -->` and `<!-- NAME: end -->` for each of TABLES
+- the tables between `<!-- NAME: begin -->` and `<!-- NAME: end -->`, for each NAME in TABLES
 """
 
 import json
@@ -38,7 +38,7 @@ PAIR = re.compile(r"<!-- pair: (\S+) (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def generated() -> dict[Path, str]:
-    """Each generated file with the text that it should have."""
+    """Return each generated file with its expected text."""
     whole = {COMMANDS: commands(), ERRORS: errors(), EXAMPLES / "README.md": examples()}
     parts = {page: text for page in pages() if page not in whole and (text := with_tables(page)) is not None}
     return whole | parts
@@ -68,13 +68,13 @@ prints the version.
 
 
 def commands() -> str:
-    """docs/commands.md."""
+    """Return the text of docs/commands.md."""
     root: Any = typer.main.get_command(application)
     return "\n".join([COMMANDS_HEAD, *_overview(root), *_commands_of(root, "gateway")]).rstrip() + "\n"
 
 
 def _overview(root: Any) -> Iterator[str]:
-    """A row for each command, with a link to its section; of a group to its first."""
+    """Return a row for each command, with a link to its section. The row of a group links to its first command."""
     yield from ("| command | |", "| --- | --- |")
     for name in root.list_commands(None):
         command = root.get_command(None, name)
@@ -122,7 +122,7 @@ def _row(shown: str, parameter: Any) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """Paragraphs of one line each."""
+    """Return the text with each paragraph on one line."""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
@@ -153,7 +153,7 @@ SAME_NUMBERS = ("v2-rest", "v1-rest", "graphpipe", "grps-rest")
 
 
 def errors() -> str:
-    """docs/errors.md."""
+    """Return the text of docs/errors.md."""
     lines = ["| reason | gRPC | HTTP | UM-Bridge | MIP |", "| --- | --- | --- | --- | --- |"]
     for reason in Reason:
         shown = (f"`{reason.value}`", f"`{reason.status.name}`", _http(reason), _umbridge(reason), _mip(reason))
@@ -241,11 +241,11 @@ PAGES_OF_PHRASES = {
     "rate_limit": "policies/rate_limit.md",
     "circuit_breaker": "policies/circuit_breaker.md",
 }
-"""The phrases of the column "what to do" that are links in the runbook; the console has no pages to link to."""
+"""The phrases in the column "what to do" that are links in the runbook. The console shows them without links."""
 
 
 def reasons() -> str:
-    """The table of reasons in the runbook: the texts of the console."""
+    """Return the table of reasons in the runbook, from the explanations that the console shows."""
     rows = (
         f"| `{reason.value}` | {text.meaning} | {_linked(text.look_at)} |\n" for reason, text in EXPLANATIONS.items()
     )
@@ -259,7 +259,7 @@ def _linked(text: str) -> str:
 
 
 def client_errors() -> str:
-    """The table of errors in the client's page: the docstrings of their classes."""
+    """Return the table of errors in the client's page, from the docstrings of the error classes."""
     classes = [
         each for each in vars(client).values() if isinstance(each, type) and issubclass(each, client.ClientError)
     ]
@@ -273,7 +273,7 @@ def client_errors() -> str:
 
 
 def grps_settings() -> str:
-    """The table of the settings of grps-rest."""
+    """Return the table of the settings of grps-rest."""
     assert GRPS_REST.settings is not None
     rows = (
         f"| `{each.name}` |{f' `{each.default}`' if each.default else ''} | {_cell(each.description)} |\n"
@@ -287,7 +287,7 @@ BRIDGES = ROOT / "docs/bridges"
 
 
 def ready_forms() -> str:
-    """The table of ready forms: the comments at the start of their files, with the pages about pairs that use them."""
+    """Return the table of built-in forms, from the comments at the start of their files, with links to bridge pages."""
     return "| name | servers and clients | a page |\n|---|---|---|\n" + "".join(map(_ready_form, ready.names()))
 
 
@@ -315,13 +315,13 @@ list all keys.
 
 
 def examples() -> str:
-    """config/examples/README.md."""
+    """Return the text of config/examples/README.md."""
     rows = (f"| [{path.name}]({path.name}) | {_comment(path)} |" for path in sorted(EXAMPLES.glob("*.yaml")))
     return EXAMPLES_HEAD + "\n".join(rows) + "\n"
 
 
 def _comment(path: Path) -> str:
-    """The comment at the start of a file, in one line."""
+    """Return the comment at the start of a file, on one line."""
     lines = path.read_text("utf-8").splitlines()
     return _cell(" ".join(line[1:] for line in lines[: next(at for at, line in enumerate(lines) if line[0] != "#")]))
 
@@ -330,7 +330,7 @@ def _comment(path: Path) -> str:
 
 
 def with_tables(page: Path) -> str | None:
-    """The text of `page` with current tables; None if it has none that are generated."""
+    """Return the text of `page` with current tables, or None if it has no generated tables."""
     text = page.read_text("utf-8")
     if not PAIR.search(text) and not TABLE.search(text):
         return None
@@ -339,7 +339,7 @@ def with_tables(page: Path) -> str | None:
 
 
 def pair(front: str, back: str) -> str:
-    """What docs/matrix.md says of `front` clients and `back` servers."""
+    """Return the rows of docs/matrix.md for `front` clients and `back` servers, as a table."""
     section = MATRIX.read_text("utf-8").split(f"## `{front}` clients\n")[1].split("\n## ")[0]
     rows = [_cells(line) for line in section.splitlines() if line.startswith("| ")]
     column = rows[0].index(f"`{back}`")
@@ -363,7 +363,7 @@ MEANINGS = {
 
 
 def _fidelity(word: str) -> tuple[int, str]:
-    """Sorts the words for datatypes: unchanged first, refused last."""
+    """Return the sort key of a result for datatypes: unchanged comes first, refused last."""
     ranks = {"same": 0, "value": 1, "rounded": 3, "refused": 4}
     return ranks.get(word, 2), word
 
@@ -384,7 +384,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ready forms": ready_forms,
     "reasons": reasons,
 }
-"""The tables in pages that a person writes, by the names in their marks."""
+"""The functions for generated tables in handwritten pages, by the names in the table markers."""
 TABLE = re.compile(rf"(<!-- ({'|'.join(TABLES)}): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
 
 

@@ -1,7 +1,8 @@
-"""What `grpcurl` does, by grpcio: `python -m tests.documents.grpcurl -plaintext -d JSON ADDRESS SERVICE/METHOD`.
+"""A substitute for `grpcurl`, based on grpcio: `python -m tests.documents.grpcurl -plaintext -d JSON ADDRESS
+SERVICE/METHOD`. `examples` runs it for the grpcurl commands in pages.
 
-As grpcurl does without `-proto`, it knows no schema: it asks the server's reflection service for that of the method.
-It knows the options that this project writes; any other is an error.
+Like grpcurl without `-proto`, it gets the schema of the method from the server's reflection service. It accepts only
+the options that the pages use.
 """
 
 import argparse
@@ -22,7 +23,8 @@ TIMEOUT = 300
 
 
 def main(arguments: Sequence[str]) -> str:
-    """What the command prints. Raises grpc.RpcError if the call fails, LookupError if there is no such method."""
+    """Return the output of the command. Raises grpc.RpcError if the call fails, LookupError if the method is
+    unknown."""
     parser = argparse.ArgumentParser("grpcurl", allow_abbrev=False)
     security = parser.add_mutually_exclusive_group(required=True)
     security.add_argument("-plaintext", action="store_true")
@@ -58,12 +60,12 @@ def _channel(address: str, ca: Path | None) -> grpc.Channel:
 
 
 def schema(channel: grpc.Channel, service: str, headers: Sequence[tuple[str, str]] = ()) -> DescriptorPool:
-    """The files that describe `service`, as the server's reflection tells them."""
+    """Return the proto files that describe `service`, from the server's reflection service."""
     pool = DescriptorPool()
     known: dict[str, FileDescriptorProto] = {}
 
     def add(file: FileDescriptorProto) -> None:
-        """A file after those that it imports."""
+        """Add a file after the files that it imports."""
         if file.name in known:
             return
         known[file.name] = file

@@ -1,4 +1,4 @@
-"""The Markdown pages of the repository: their code blocks, headings and links, each with its line."""
+"""Reads the Markdown pages of the repository: code blocks, headings and links, with line numbers."""
 
 import re
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "config", "deploy", "tests")
-"""The folders that have pages, besides the top of the repository."""
+"""The folders with pages, in addition to the top of the repository."""
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 GENERATED = re.compile(
     r"<!-- (?:([a-z ]+): begin -->.*?<!-- \1: end|findings -->.*?<!-- end of findings|pair: [^>]*-->.*?<!-- end) -->",
     re.DOTALL,
 )
-"""A part of a page that a program writes."""
+"""Matches a generated part of a page."""
 SAVED = re.compile(r"[Ss]ave\s(?:[^\n]|\n(?!\n))*`([\w.-]+)`:\n\n\Z")
 ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 CHANGED = re.compile(r"(?:Add|Replace)\sth(?:[^\n]|\n(?!\n))*`([\w.-]+)`(?:, replacing [^:]*)?:\n\n\Z")
@@ -29,16 +29,16 @@ class Block:
 
     page: Path
     line: int
-    """The line of the fence; the first line of `text` is the one after it."""
+    """The line of the opening fence; `text` starts on the next line."""
     language: str
     """The word after the fence; empty if there is none."""
     text: str
-    """Without the indentation of the fence."""
+    """The content, without the indentation of the fence."""
     file: str = ""
-    """The file that the reader saves it as: the sentence before the block ends with "`FILE`:"."""
+    """The file in which the reader saves the block: the sentence before the block ends with "`FILE`:"."""
     changes: str = ""
-    """The file whose sections of the same names it replaces, and to which it adds the others: the sentence before the
-    block begins with "Add th" or "Replace th", and ends with "`FILE`:"."""
+    """The file that the block changes: its sections replace the sections with the same names, or are added. The
+    sentence before the block begins with "Add th" or "Replace th", and ends with "`FILE`:"."""
 
     @property
     def place(self) -> str:
@@ -58,14 +58,14 @@ class Link:
 
 @cache
 def pages() -> tuple[Path, ...]:
-    """Every Markdown file of the repository."""
+    """Return every Markdown file of the repository."""
     nested = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")]
     return tuple(sorted([*ROOT.glob("*.md"), *nested]))
 
 
 @cache
 def blocks() -> tuple[Block, ...]:
-    """The code blocks of all pages."""
+    """Return the code blocks of all pages."""
     return tuple(block for page in pages() for block in blocks_of(page))
 
 
@@ -81,7 +81,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def prose(page: Path) -> str:
-    """The page with its code blanked out; every line keeps its number."""
+    """Return the page with empty lines instead of code, so that line numbers stay the same."""
     blank = FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), page.read_text("utf-8"))
     return INLINE_CODE.sub(lambda found: "`" + "x" * (len(found[0]) - 2) + "`", blank)
 
@@ -95,8 +95,8 @@ def links_of(page: Path) -> Iterator[Link]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """What a link to a part of the page can say after `#`: of headings, by the rule of GitHub and of the site, and the
-    anchors that tables of keys have."""
+    """Return the valid fragments (after `#`) of links to the page: the anchors of headings, by the rules of GitHub and
+    of the site, and the anchors in tables of keys."""
     blank = FENCE.sub("", page.read_text("utf-8"))
     found: set[str] = set()
     for title in re.findall(r"^#+ (.*)$", blank, re.MULTILINE):
@@ -111,7 +111,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def slugify(title: str) -> str:
-    """The anchor of a heading."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
 
 

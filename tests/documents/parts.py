@@ -1,4 +1,4 @@
-"""A part of a configuration, completed to a whole one."""
+"""Completes a part of a configuration to a whole configuration, so that tests can check it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _ABSENT = ("no such file or directory", "is not a file")
 
 
 def problems_but_absent_files(text: str, place: str) -> list[str]:
-    """What the check finds wrong with a configuration, but that files which it names are not on this machine."""
+    """Return the problems of a configuration, except missing files."""
     try:
         loads(text, place, catalog(), {"PWD": "/run"})
     except ConfigError as error:
@@ -25,8 +25,8 @@ def problems_but_absent_files(text: str, place: str) -> list[str]:
 
 
 def completed(part: Any) -> dict[str, Any]:
-    """`part` (some keys of the top, or of one route, or a list of routes) with what a file needs besides: a listener, a
-    backend of each name that its routes use, and a route to each of its backends."""
+    """Return a complete configuration with `part` (some top-level keys, some keys of a route, or a list of routes). Add
+    a listener, the backends that its routes use, and a route to each of its backends."""
     if isinstance(part, list):
         part = {"routes": part}
     elif part.keys() & ROUTE_KEYS:

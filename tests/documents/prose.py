@@ -1,9 +1,10 @@
-"""`python -m tests.documents.prose` finds sentences against CONTRIBUTING's rules of style in pages and docstrings.
+"""`python -m tests.documents.prose` finds sentences in pages and docstrings that break the style rules of
+CONTRIBUTING.md.
 
-It checks four of the rules, whose patterns are nearly always faults. `prose_allowed.txt` has the number of
-sentences of each file that may break a rule. These numbers only go down: the program fails if a file has more of
-them, and also if it has fewer, until `python -m tests.documents.prose --shrink` lowers the numbers. Without the file,
-`--shrink` writes it from the present state.
+It checks four of the rules, with patterns that are nearly always faults. For each file and rule, `prose_allowed.txt`
+contains the number of sentences that are allowed to break the rule. These numbers only go down: the program fails if a
+file has more such sentences, and also if it has fewer, until `python -m tests.documents.prose --shrink` lowers the
+numbers. If the file is missing, `--shrink` creates it with the current numbers.
 """
 
 import ast
@@ -19,19 +20,19 @@ from tests.documents.pages import FENCE, GENERATED, INLINE_CODE, ROOT, pages
 
 ALLOWED = Path(__file__).parent / "prose_allowed.txt"
 TABLES = ("docs/matrix.md", "docs/carried.md", "docs/benchmarks/README.md")
-"""Pages of tables and figures alone, which programs write."""
+"""Generated pages that contain only tables and figures."""
 
 Allowance = Counter[tuple[str, str]]
-"""Numbers of sentences by file and rule."""
+"""Numbers of sentences, by file and rule."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of CONTRIBUTING, by its number there."""
+    """A rule of CONTRIBUTING.md, with its number there."""
 
     name: str
     pattern: re.Pattern[str]
-    """Matches a part of a sentence, in which inline code is `x`."""
+    """Matches a part of a sentence. Inline code in the sentence is replaced by `x`."""
     fix: str
 
 
@@ -69,7 +70,7 @@ STANDARD_TERMS = {
     "made of others": "model graph",
     "[Gg]uards?": "listener authentication",
 }
-"""Words that only this project had, and the words that readers know."""
+"""Words that only this project used, with the words that readers know."""
 
 RULES = (
     Rule(
@@ -107,11 +108,11 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _TAG = re.compile(r"<[^>]+>")
 _ITEM = re.compile(r"\s*(?:#|\||[-*] |\d+\. )")
 _LEAST_WORDS = 4
-"""Shorter texts are names and cells of tables, not sentences."""
+"""Minimum length of a sentence. Shorter texts are names and table cells."""
 
 
 def faults(file: str, lines: Iterable[tuple[int, str]]) -> Iterator[Fault]:
-    """The faults in the lines of a text, each with its number."""
+    """Return the faults in the numbered lines of a text."""
     for line, sentence in _sentences(lines):
         plain = INLINE_CODE.sub("`x`", sentence)
         for rule in RULES:
@@ -120,7 +121,7 @@ def faults(file: str, lines: Iterable[tuple[int, str]]) -> Iterator[Fault]:
 
 
 def page_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a page that people write, with their numbers: without code and generated parts."""
+    """Return the handwritten lines of a page with their numbers: no code, and no generated parts."""
     for pattern in (GENERATED, FENCE):
         text = pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
     for number, line in enumerate(text.split("\n"), 1):
@@ -128,7 +129,7 @@ def page_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def docstring_lines(source: str) -> Iterator[tuple[int, str]]:
-    """The lines of all docstrings of a module, also those below variables and fields, with their numbers."""
+    """Return the numbered lines of all docstrings of a module, including docstrings below variables and fields."""
     for scope in ast.walk(ast.parse(source)):
         body = getattr(scope, "body", None)
         for node in body if isinstance(body, list) else []:
@@ -142,7 +143,7 @@ def docstring_lines(source: str) -> Iterator[tuple[int, str]]:
 
 
 def found() -> list[Fault]:
-    """All faults of the pages of the repository and of the docstrings of the gateway."""
+    """Return all faults in the pages of the repository and in the docstrings of the gateway."""
     result: list[Fault] = []
     for page in pages():
         name = str(page.relative_to(ROOT))
@@ -155,12 +156,13 @@ def found() -> list[Fault]:
 
 
 def counted(some: Iterable[Fault]) -> Allowance:
-    """The number of faults of each file and rule."""
+    """Return the number of faults for each file and rule."""
     return Counter((each.file, each.rule.name) for each in some)
 
 
 def complaints(some: list[Fault], allowed: Allowance) -> list[str]:
-    """What is wrong: the faults of files that have more than allowed, and the numbers that have to be lowered."""
+    """Return messages about the faults in files with more faults than allowed, and about numbers that must be
+    lowered."""
     numbers = counted(some)
     lines = [str(each) for each in some if numbers[key(each)] > allowed[key(each)]]
     for file, rule in sorted(numbers):
@@ -176,23 +178,23 @@ def complaints(some: list[Fault], allowed: Allowance) -> list[str]:
 
 
 def key(fault: Fault) -> tuple[str, str]:
-    """The file and the rule of a fault."""
+    """Return the file and the rule of a fault."""
     return fault.file, fault.rule.name
 
 
 def shrunk(numbers: Allowance, allowed: Allowance | None) -> Allowance:
-    """The lower one of both numbers for each file and rule; the present numbers if nothing was allowed yet."""
+    """Return the lower of the two numbers for each file and rule, or the current numbers if `allowed` is empty."""
     return numbers if allowed is None else numbers & allowed
 
 
 def read(text: str) -> Allowance:
-    """The numbers in a text of lines `FILE RULE NUMBER`."""
+    """Return the numbers from lines in the format `FILE RULE NUMBER`."""
     rows = (line.split() for line in text.splitlines())
     return Counter({(file, rule): int(number) for file, rule, number in rows})
 
 
 def written(allowed: Allowance) -> str:
-    """The text that `read` reads."""
+    """Return the text that `read` parses."""
     return "".join(f"{file} {rule} {number}\n" for (file, rule), number in sorted(allowed.items()) if number)
 
 
@@ -210,7 +212,7 @@ def _sentences(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _split(paragraph: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The sentences of a paragraph, each with the number of the line in which it begins."""
+    """Return the sentences of a paragraph, each with the number of its first line."""
     text = " ".join(line for _, line in paragraph)
     starts, length = [], 0
     for number, line in paragraph:
@@ -229,7 +231,7 @@ def _is_sentence(text: str) -> bool:
 
 
 def main() -> int:
-    """Check all texts, or lower the numbers of `prose_allowed.txt`. Returns the exit code."""
+    """Check all texts, or lower the numbers in `prose_allowed.txt`. Returns the exit code."""
     allowed = read(ALLOWED.read_text("utf-8")) if ALLOWED.exists() else None
     some = found()
     if "--shrink" in sys.argv[1:]:

@@ -1,4 +1,4 @@
-"""The blocks of commands without `$ `, which show no output: how each of them is run, or why it is not."""
+"""Runs the command blocks without `$ ` and output, or records why a block does not run; `test_scripts` uses it."""
 
 import os
 import re
@@ -17,23 +17,23 @@ from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 
 SERVING = re.compile(r"(?:\.venv/bin/)?gateway (?:serve|record) ")
-"""Commands that go on until they are stopped."""
+"""Commands that run until they are stopped."""
 NOT_HERE = ("docker", "helm", "hq", "kind", "kubectl", "make", "pip", "python", ".venv/bin/python", "ssh", *SERVERS)
-"""Programs whose lines `test_clusters.py`, `examples.py` and `command_lines.py` check."""
+"""Programs whose lines `test_clusters.py`, `examples.py` and `command_lines.py` check instead."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """How the lines of a block that are the gateway's, or curl's, are run."""
+    """The settings to run the `gateway` and `curl` lines of a block."""
 
     demo: bool = False
-    """`gateway demo` runs meanwhile."""
+    """True if `gateway demo` must run in the background."""
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """What is different here: names of a cluster, and numbers that would take long."""
+    """Replacements for this run, such as host names of a cluster, or numbers that would take too long."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files that the reader would have; those that the page tells to save are there anyway."""
+    """Files that the reader would already have, in addition to the files that the page tells to save."""
     prints: str = ""
-    """A pattern in what the last line prints."""
+    """A pattern that the output of the last line must match."""
 
 
 POSTERIOR = '"name":"output0","datatype":"FP64","shape":\\[1,1\\],"data":\\[-5.0\\]'
@@ -51,7 +51,7 @@ SCRIPTS = {
     ("docs/tutorials/laptop-to-cluster.md", "gateway serve"): Script(),
     ("docs/tutorials/v2-facade.md", "gateway check"): Script(),
 }
-"""By the page and the beginning of the block."""
+"""The scripts, by page and beginning of the block."""
 
 
 def script_of(block: Block) -> Script | None:
@@ -61,7 +61,7 @@ def script_of(block: Block) -> Script | None:
 
 
 def blocks_without_output() -> list[Block]:
-    """The scripts for a shell, and the blocks that begin with a command without `$ `, that are no file which the reader
+    """Return the shell scripts, and the blocks that begin with a command without `$ `, except files that the reader
     saves."""
     return [
         block
@@ -71,20 +71,20 @@ def blocks_without_output() -> list[Block]:
 
 
 def _lines(block: Block) -> list[list[str]]:
-    """The words of each line that is no comment."""
+    """Return the words of each line that is not a comment."""
     lines = (shlex.split(line, comments=True) for line in whole_lines(block.text.replace("\\\n", "  ")))
     return [words for words in lines if words] or [[""]]
 
 
 def run_here(block: Block) -> bool:
-    """Whether a line of the block is the gateway's, or curl's, or that of a program that is not known. Servers of the
-    reader's own are started by `examples.py`."""
+    """Return whether the block has a line for `gateway`, `curl` or an unknown program. `examples.py` starts the
+    reader's own servers."""
     return any(words[0] not in NOT_HERE and words[:2] != ["gateway", "reference"] for words in _lines(block))
 
 
 class Shell:
-    """Runs the lines of a block in a folder with the files of its page. Every address of this machine that the files
-    name gets a free port."""
+    """Runs the lines of a block in a folder with the files of its page. Every local address in the files gets a free
+    port."""
 
     def __init__(self, folder: Path, page: Path, script: Script) -> None:
         self.folder = folder
@@ -103,7 +103,7 @@ class Shell:
             (folder / name).write_text(self.here(text))
 
     def here(self, text: str) -> str:
-        """`text` with the ports of this run."""
+        """Return a text of the page with the ports of this run."""
         for shown, own in self._replaced.items():
             text = text.replace(shown, own)
         return re.sub(r"127\.0\.0\.1:(\d+)", lambda at: f"127.0.0.1:{self._port(at[1])}", text)
@@ -126,7 +126,7 @@ class Shell:
         )
 
     def run_as_it_is(self, line: str) -> str:
-        """What a line prints that has the ports of this run already."""
+        """Return the output of a line that already contains the ports of this run."""
         environment = {**ENVIRON, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=GENEROUS
@@ -135,7 +135,7 @@ class Shell:
         return done.stdout
 
     def run(self, line: str) -> str:
-        """What a line prints. One that serves is stopped when it is ready."""
+        """Return the output of a line. A server is stopped when it is ready."""
         with self.start(line) as process:
             try:
                 printed = until_ready(process) if SERVING.match(line) else ""
@@ -160,7 +160,7 @@ def until_ready(process: "subprocess.Popen[str]") -> str:
 
 
 def lines_here(block: Block) -> list[str]:
-    """The lines of a block that are run: those of programs in NOT_HERE are left out."""
+    """Return the lines of a block to run, without the programs in NOT_HERE."""
     lines = whole_lines(block.text.replace("\\\n", "  "))
     return [
         line

@@ -1,7 +1,7 @@
 """`python -m tests.documents.site` builds the documentation site from the repository's Markdown into build/site.
 
-The pages are copied with every file that they link to, each at its path in the repository, so that a link is right in
-the repository and on the site. One moves: docs/README.md is the site's first page, in place of the repository's.
+Every page, and every file that pages link to, is copied to its path in the repository, so that links work both in the
+repository and on the site. Only docs/README.md moves: it replaces the repository's README as the site's first page.
 """
 
 import posixpath
@@ -15,15 +15,15 @@ from tests.documents.pages import LINK, ROOT, links_of, pages
 from tests.limits import GENEROUS
 
 SOURCE = ROOT / "build/site-source"
-"""The site generator's input."""
+"""The input folder of the site generator."""
 SITE = ROOT / "build/site"
-"""Its output; `mkdocs.yml` names both."""
+"""Its output folder. `mkdocs.yml` contains both paths."""
 FIRST = ROOT / "docs/README.md"
 """The site's first page."""
 
 
 def path_on_site(page: Path) -> Path | None:
-    """The path of a page below `SOURCE`; None for the repository's first page, which the site does not have."""
+    """Return the path of a page below `SOURCE`, or None for the repository's README, which is not on the site."""
     if page == FIRST:
         return Path("README.md")
     return None if page == ROOT / "README.md" else page.relative_to(ROOT)
@@ -41,7 +41,7 @@ def stage(folder: Path = SOURCE) -> None:
 
 
 def from_the_top(text: str) -> str:
-    """A page of `docs` with its links as they are from the folder above."""
+    """Return a page of `docs` with links that work from the parent folder."""
 
     def moved(link: re.Match[str]) -> str:
         target = link["inline"] or ""
@@ -53,7 +53,7 @@ def from_the_top(text: str) -> str:
 
 
 def linked_files() -> set[Path]:
-    """The files other than pages that pages link to."""
+    """Return the files that pages link to, except pages."""
     found = set()
     for page in pages():
         for link in links_of(page):
@@ -65,7 +65,7 @@ def linked_files() -> set[Path]:
 
 
 def _without_dots(path: Path) -> Path:
-    """`path` without `..`; unlike `resolve`, this keeps symbolic links."""
+    """Return `path` without `..`. Unlike `resolve`, this keeps symbolic links."""
     parts: list[str] = []
     for part in path.parts:
         if part == "..":
@@ -76,7 +76,7 @@ def _without_dots(path: Path) -> Path:
 
 
 def build() -> subprocess.CompletedProcess[str]:
-    """Build the site; warnings are errors."""
+    """Build the site. Warnings are errors."""
     stage()
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GENEROUS)

@@ -1,9 +1,9 @@
-"""The commands of pages for kubectl, Helm and Docker, as far as they can be run without a cluster and an engine.
+"""Tests the kubectl, Helm and Docker commands in pages, as far as possible without a cluster and a container engine.
 
-- kubectl: the real one, with an API server of this file's own that has what the chart and the files of the page make.
-- Helm: every installation is rendered by Helm's own library, with the values and the `--set` of the command.
-- docker: the options are those of the real client, where there is one; `tests/deploy/test_image.py` carries the
-  Dockerfile out, and `tests/deploy/test_compose.py` runs the compose file's services.
+- kubectl: the real kubectl runs, with a fake API server that contains the objects of the chart and of the page's files.
+- Helm: Helm's own library renders every installation, with the values and the `--set` options of the command.
+- docker: the options are compared with the real client, if it is installed. `tests/deploy/test_image.py` executes the
+  Dockerfile, and `tests/deploy/test_compose.py` runs the services of the compose file.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def lines_of(program: str) -> pytest.MarkDecorator:
 
 
 def helm() -> argparse.ArgumentParser:
-    """Those of Helm's commands and options that pages use (https://helm.sh/docs/helm/)."""
+    """Return a parser for the Helm commands and options that pages use (https://helm.sh/docs/helm/)."""
     parser = argparse.ArgumentParser("helm", allow_abbrev=False, exit_on_error=False)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("install", "upgrade", "template", "uninstall", "status", "test"):
@@ -64,7 +64,7 @@ def helm() -> argparse.ArgumentParser:
 
 
 def values_of(line: Line, given: argparse.Namespace) -> dict[str, Any]:
-    """The values that a command gives to the chart."""
+    """Return the chart values that a command sets."""
     found: dict[str, Any] = {}
     for path in given.values:
         found = merged(found, helm_python.values_from_yaml(file_of(line, path)))
@@ -78,7 +78,8 @@ def values_of(line: Line, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def file_of(line: Line, path: str) -> str:
-    """A file of the repository, or one that the page tells to save. The chart's README speaks of any values."""
+    """Return a file of the repository, or a file that the page tells to save. In the chart's README, the values file is
+    arbitrary."""
     page = ROOT / line.place.partition(":")[0]
     saved = {each.file: each.text for each in blocks_of(page)}
     if (ROOT / path).exists():
@@ -131,7 +132,7 @@ PLURALS = {
     "serving.kserve.io/v1beta1": ["InferenceService"],
     "serving.kserve.io/v1alpha1": ["ServingRuntime"],
 }
-"""The kinds that the API server has."""
+"""The kinds of objects in the API server."""
 
 
 def resources(version: str) -> Object:
@@ -149,7 +150,7 @@ def resources(version: str) -> Object:
 
 @cache
 def discovery() -> dict[str, Object]:
-    """The answers by which kubectl learns what the server has."""
+    """Return the responses with which kubectl discovers the kinds of the server."""
     groups: dict[str, list[str]] = {}
     for version in PLURALS:
         if "/" in version:
@@ -165,7 +166,7 @@ def discovery() -> dict[str, Object]:
 
 @contextmanager
 def api_server(objects: Sequence[Object], folder: Path) -> Iterator[str]:
-    """The configuration for a kubectl that finds `objects`, whose deployments have all their pods."""
+    """Yield the configuration for kubectl and an API server with `objects`. All pods of the deployments are ready."""
     kept = {}
     for each in objects:
         version, kind = each["apiVersion"], each["kind"]
@@ -220,7 +221,7 @@ def api_server(objects: Sequence[Object], folder: Path) -> Iterator[str]:
 
 
 def objects_of(page: str) -> list[Object]:
-    """What the installations of a page make."""
+    """Return the objects that the installations of a page create."""
     installed: list[Release] = []
     for line in LINES:
         if line.words[:2] == ["helm", "install"] and line.place.startswith(f"{page}:") and len(line.words) > 2:
@@ -232,8 +233,8 @@ def objects_of(page: str) -> list[Object]:
 @pytest.mark.real("kubectl")
 @lines_of("kubectl")
 def test_kubectl_accepts_the_command(line: Line, tmp_path: Path) -> None:
-    """`create` and `apply` are run up to the change of the cluster, `rollout status` is run, and of `port-forward`
-    the options are checked: it needs a pod. Secrets are made of files that the reader has made before."""
+    """`create` and `apply` run without changing the cluster, and `rollout status` runs. For `port-forward`, which needs
+    a pod, only the options are checked. Secrets use files that the reader created before."""
     words = list(line.words)
     Authority().issue(tmp_path, "localhost")
     (tmp_path / "keys.yaml").write_text("keys: []\n")

@@ -1,4 +1,4 @@
-"""docs/coming-from.md names keys of the configuration that there are."""
+"""All configuration keys in docs/coming-from.md exist."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What is generated in the documentation is current."""
+"""The generated parts of the documentation are current."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Every code block of every page is run or checked, and every link leads somewhere.
+"""Every code block of every page is run or checked, and every link has a target.
 
-What fails is named `FILE:LINE`.
+Test ids and failures contain `FILE:LINE`.
 """
 
 import ast
@@ -30,10 +30,10 @@ from tests.test_runbook import lines as written_lines
 
 HERE = Path(__file__).parent
 ELSEWHERE = {ROOT / "docs/deploy.md"}
-"""Pages whose commands another test runs: tests/deploy/test_deploy_page.py."""
+"""Pages whose commands tests/deploy/test_deploy_page.py runs."""
 EXAMPLES = [each for each in runnable.examples() if each.block.page not in ELSEWHERE]
 RUN_ELSEWHERE = {ROOT / "docs/payload-log.md"}
-"""Pages whose programs a test of test_scripts.py runs."""
+"""Pages whose programs test_scripts.py runs."""
 LANGUAGES = {"", "bash", "console", "json", "python", "text", "yaml"}
 EXTERNAL = frozenset((HERE / "external_links.txt").read_text("utf-8").split())
 
@@ -60,7 +60,8 @@ OTHER_PROGRAMS = re.compile(r"(?<!\S)(curl|jq|openssl) ")
 
 
 def example_parameters() -> Iterator[Any]:
-    """Commands of a page rely on each other: all of them need what one of them needs."""
+    """Return test parameters. The commands of a page depend on each other, so all of them get the markers of each
+    command."""
     of_pages: dict[Path, set[str]] = {}
     for example in EXAMPLES:
         if not is_program(example):
@@ -78,7 +79,7 @@ def is_program(example: Example) -> bool:
 
 @pytest.mark.parametrize("example", [*example_parameters()])
 def test_each_example_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
-    """In the order of the pages, so that a page's commands and programs have the same gateway."""
+    """The order is the order of the pages, so that the commands and programs of a page use the same gateway."""
     if is_program(example):
         gateways.serve(example)
         assert gateways.run_program(example.block.text, example.printed) == example.printed, example.block.place
@@ -102,8 +103,8 @@ def test_each_program_is_python(found: Block) -> None:
 
 
 def test_every_program_is_run() -> None:
-    """A program shows its output below it, or is a file that a page's command or configuration names, or is a piece of
-    the gateway itself."""
+    """A program either shows its output below it, or is a file in a command or configuration of the page, or is an
+    excerpt of the gateway's code."""
     run = {each.block for each in runnable.examples()}
     sources = [path.read_text("utf-8") for path in sorted((ROOT / "gateway/tools/conformance").glob("*.py"))]
     left = [
@@ -131,7 +132,7 @@ SCHEMA = json_schema(catalog())
 CHART = json.loads((ROOT / "deploy/helm/modelglot/values.schema.json").read_text("utf-8"))
 VALUES = [block for block in blocks() if block.file == "values.yaml"]
 FOR_OTHER_PROGRAMS = {"scrape_configs"}
-"""Keys of files that other programs read."""
+"""Top-level keys of files for other programs."""
 
 
 PARTS = [block for block in in_languages("yaml") if not (is_configuration(block) or block.changes)]
@@ -146,7 +147,7 @@ def test_each_part_of_the_chart_s_values_follows_its_schema(found: Block) -> Non
 
 @by_place([block for block in PARTS if block not in OF_THE_CHART])
 def test_each_part_of_a_configuration_passes_the_check_in_a_whole_one(found: Block) -> None:
-    """A part is some keys of the top, or of one route, or a list of routes. Its files may be absent here."""
+    """A part consists of top-level keys, keys of a route, or a list of routes. Its files can be missing."""
     part = json.loads(json.dumps(compose(found.text, {"REDIS_PASSWORD": "secret"})[0].plain()))
     if isinstance(part, dict) and part.keys() <= FOR_OTHER_PROGRAMS:
         return
@@ -179,12 +180,12 @@ def test_each_script_is_one(found: Block) -> None:
 
 LOGGED = re.compile(r"^(?:\S+Z )?(?:INFO|WARNING|ERROR) (gateway[\w.]+): (.*)$")
 ACCESS = re.compile(r"^\S+Z access [A-Z_]+ ")
-"""A line of the access log; tests/observing tests its fields."""
+"""Matches a line of the access log; tests/observing tests its fields."""
 LOAD = re.compile(r"^\S+ at \S+: (open|closed) loop")
-"""What `gateway bench` printed, whose figures differ in each run; tests/tools/bench tests its form."""
+"""Matches the output of `gateway bench`, whose figures differ in each run; tests/tools/bench tests its format."""
 _COLUMNS = r"\s+".join(re.escape(each) for each in HEAD if each != "rejected")
 SCREEN = re.compile(rf"^name\s+{_COLUMNS}$", re.MULTILINE)
-"""What `gateway top` draws on 80 columns; tests/cli tests its screen."""
+"""Matches the screen of `gateway top` with 80 columns; tests/cli tests it."""
 DRAWING = re.compile("[─→▶]")
 LOG_LINES = [
     (f"{block.place}+{number}", *found.groups())
@@ -196,7 +197,7 @@ LOG_LINES = [
 
 @cache
 def written_patterns() -> tuple[str, ...]:
-    """A pattern for each line of the log that the gateway can write."""
+    """Return a pattern for each log line that the gateway can write."""
     texts = (re.sub(r"%[-+0-9.]*[a-z]", "\0", each) for each in written_lines())
     return tuple(".*".join(map(re.escape, each.split("\0"))) for each in texts)
 
@@ -204,12 +205,13 @@ def written_patterns() -> tuple[str, ...]:
 @pytest.mark.parametrize(("place", "logger", "text"), LOG_LINES, ids=[place for place, _, _ in LOG_LINES])
 def test_each_line_of_the_log_is_one_that_the_gateway_writes(place: str, logger: str, text: str) -> None:
     assert (ROOT / logger.replace(".", "/")).with_suffix(".py").exists(), place
-    problem = re.match(r"\S+:\d+:\d+: ", text)  # of a configuration, as `gateway check` prints it
+    problem = re.match(r"\S+:\d+:\d+: ", text)  # a problem of a configuration, in the format of `gateway check`
     assert problem or any(re.fullmatch(each, text) for each in written_patterns()), place
 
 
 def test_no_block_is_left_unchecked() -> None:
-    """A block without a language is run, or the output of what is, or commands, log lines, or a drawing."""
+    """A block without a language is run, or is the output of a block that is run, or contains commands, log lines, or a
+    drawing."""
     run = {each.block for each in runnable.examples()}
     outputs = {(each.block.page, each.printed) for each in runnable.examples() if each.block.language == "python"}
     commands = {line.place.partition("+")[0] for line in lines_not_run()}
@@ -234,7 +236,7 @@ def test_the_chart_renders_the_values_of_a_page(found: Block) -> None:
 
 @pytest.mark.parametrize("line", lines_not_run(), ids=lambda line: line.place)
 def test_each_command_that_is_not_run_has_the_right_form(line: Line) -> None:
-    """Commands for a cluster, for a server of the reader's own, and those that take too long."""
+    """These are commands for a cluster or for the reader's own server, and commands that take too long."""
     assert problems(line.words) == [], line.place
 
 
@@ -278,7 +280,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 def broken(link: Link) -> str:
-    """What is wrong with a link; empty if it is right."""
+    """Return the problem of a link; empty if the link is correct."""
     path, _, anchor = link.target.partition("#")
     if "://" in link.target:
         known = link.target in EXTERNAL

@@ -1,4 +1,5 @@
-"""`tests.documents.prose`: which sentences it finds, in which line, and that the allowed numbers only go down."""
+"""Tests `tests.documents.prose`: the sentences that it finds, their lines, and that the allowed numbers only go
+down."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The commands that pages show without an output are run, and so are their JSON documents read."""
+"""Runs the commands that pages show without an output, and reads the JSON documents in pages."""
 
 import json
 import os
@@ -43,7 +43,7 @@ OWN_TESTS = {
     ("docs/record-and-replay.md", "gateway replay"): "test_what_is_recorded_is_replayed",
     ("docs/security.md", "openssl req"): "test_the_certificate_for_a_trial_is_right_for_clients",
 }
-"""By the page and the beginning of the block."""
+"""The scripts, by page and beginning of the block."""
 
 CONFIG = {"gateway.yaml": "config/gateway.yaml"}
 
@@ -59,7 +59,7 @@ def shell(folder: Path, page: str, **files: str) -> Shell:
 
 @contextmanager
 def serving(shell: Shell, line: str) -> Iterator[str]:
-    """What a command that goes on printed until it was ready; stopped at the end as a user stops it."""
+    """Yield the output of a server command until it was ready. At the end, stop the server like a user would."""
     with shell.start(line) as process:
         try:
             yield until_ready(process)
@@ -85,7 +85,8 @@ def test_each_command_without_an_output_succeeds(block: Block, tmp_path: Path) -
 
 
 def test_every_command_without_an_output_is_run() -> None:
-    """A new block shows its output after `$ ` (`test_pages.py` runs it), or is added to SCRIPTS, or has a test here."""
+    """For a new block, show its output after `$ ` (`test_pages.py` runs it), or add it to SCRIPTS, or add a test
+    here."""
     own = [the_block(*key) for key in OWN_TESTS]
     assert [each.place for each in blocks_without_output() if run_here(each) and each not in [*RUN, *own]] == []
     assert len(RUN) == len(SCRIPTS)
@@ -178,7 +179,7 @@ def test_a_server_registers(tmp_path: Path) -> None:
 
 @pytest.mark.real("curl")
 def test_the_script_of_a_job_announces_its_server(tmp_path: Path) -> None:
-    """A job that is ended removes the file."""
+    """A job that ends removes the file."""
     page = "docs/discovery.md"
     here = shell(tmp_path, page)
     (tmp_path / "urls").mkdir()

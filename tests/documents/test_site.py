@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, and reading it needs no network."""
+"""The documentation site builds without warnings, and its pages load nothing from the network."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 NOT_READ = {"PACKAGE.md", "tests/README.md"}
-"""Pages that are read elsewhere: on an index of packages, and by contributors, whom other pages lead there."""
+"""Pages without an entry in the navigation: the page for a package index, and the pages for contributors."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_the_navigation_has_every_page_once() -> None:
 
 
 class Loaded(HTMLParser):
-    """The addresses that a browser fetches when it shows a page."""
+    """Collects the addresses that a browser loads to show a page."""
 
     def __init__(self) -> None:
         super().__init__()

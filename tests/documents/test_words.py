@@ -1,10 +1,10 @@
-"""Pages that people read from beginning to end stay short."""
+"""Pages that readers read from beginning to end stay short."""
 
 from tests.documents.pages import ROOT
 from tests.documents.words import counted, words
 
 LOOKED_UP = {ROOT / "docs/runbook.md"}
-"""Long pages of which people read a row: lines of the log."""
+"""Long pages in which readers look up single rows, such as log lines."""
 MOST = 2500
 
 

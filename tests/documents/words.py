@@ -1,6 +1,6 @@
-"""`python -m tests.documents.words` counts the words that people wrote in README, CHANGELOG and docs, page by page.
+"""`python -m tests.documents.words` counts the handwritten words in README, CHANGELOG and docs, page by page.
 
-Code blocks do not count, nor what is generated: whole pages, and tables between marks.
+It does not count code blocks, generated pages, and generated tables between markers.
 """
 
 import re
@@ -10,16 +10,16 @@ from tests.documents.generate import COMMANDS, ERRORS, MATRIX
 from tests.documents.pages import FENCE, GENERATED, ROOT, pages
 
 WHOLE = {COMMANDS, ERRORS, MATRIX, ROOT / "docs/carried.md", ROOT / "docs/benchmarks/README.md"}
-"""The generated pages of docs."""
+"""The generated pages in docs."""
 
 
 def words(text: str) -> int:
-    """The number of words of a page that a person wrote."""
+    """Return the number of handwritten words of a page."""
     return len(re.findall(r"\S*\w\S*", GENERATED.sub("", FENCE.sub("", text))))
 
 
 def counted() -> dict[Path, int]:
-    """The pages that count, each with its number of words."""
+    """Return the pages to count, each with its number of words."""
     top = {ROOT / "README.md", ROOT / "CHANGELOG.md"}
     read = [page for page in pages() if page in top or (page.is_relative_to(ROOT / "docs") and page not in WHOLE)]
     return {page: words(page.read_text("utf-8")) for page in read}

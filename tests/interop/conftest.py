@@ -1,4 +1,4 @@
-"""Fixtures of the tests against real peers; an absent peer is a failure, never a skip."""
+"""Fixtures for tests with real peers. A missing peer makes a test fail, not skip."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.together import WITH_TRITON
 
 HERE = Path(__file__).resolve().parent
 SHARED = {"triton", "mlserver", "kserve"}
-"""Fixtures of servers that take long to start."""
+"""Fixtures with servers that take long to start."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The hook sees the items of the whole session, so those of this folder are picked by their path."""
+    """Mark the tests of this folder. The hook gets the tests of the whole session, so it selects them by path."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.real)
@@ -58,7 +58,7 @@ def tensorflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tens
 
 @pytest.fixture(scope="session")
 def umbridge_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of the real Python UM-Bridge server; it serves one call at a time to all tests."""
+    """The URL of the real Python UM-Bridge server. All tests share it, and it serves one call at a time."""
     server = processes.start_umbridge(tmp_path_factory.mktemp("umbridge"))
     yield server.url
     server.stop()
@@ -66,7 +66,7 @@ def umbridge_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def own_umbridge(tmp_path: Path) -> Iterator[UmbridgeServer]:
-    """A server for one test, which may block it, stop it or kill it."""
+    """A server for one test, which can block, stop or kill it."""
     server = processes.start_umbridge(tmp_path / "umbridge")
     yield server
     server.stop()
@@ -74,7 +74,8 @@ def own_umbridge(tmp_path: Path) -> Iterator[UmbridgeServer]:
 
 @pytest.fixture
 def start_gateway(tmp_path: Path) -> Iterator[Callable[[str], Gateway]]:
-    """Start gateways from the text of their YAML; they are stopped with the test, the last first."""
+    """Return a function that starts a gateway from YAML text. The gateways stop at the end of the test, the last one
+    first."""
     with ExitStack() as running:
 
         def start(config: str) -> Gateway:

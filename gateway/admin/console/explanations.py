@@ -1,5 +1,5 @@
-"""The meaning of each error reason and the next steps, for the console's page. `make pages` writes the table of reasons
-in `docs/runbook.md` from these explanations."""
+"""The meaning of each error reason and the next steps. The console shows them, and `make pages` writes the table of
+reasons in `docs/runbook.md` from them."""
 
 from gateway.core.errors import Reason
 from gateway.core.frozen import frozen
@@ -16,11 +16,12 @@ class ReasonExplanation:
 EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     Reason.INVALID_INPUT: ReasonExplanation(
         "The request violates its protocol, or its tensors do not match the model.",
-        "Read the text in the response, which names the field. `translate` on the route can convert, rename and cast.",
+        "Read the message in the response, which contains the field's name. `translate` on the route can convert, "
+        "rename and cast tensors.",
     ),
     Reason.MODEL_NOT_FOUND: ReasonExplanation(
         "No route matches the model's name, or the backend does not have the model or the version.",
-        "Check the routes' `match` and `rewrite`, and the models that the server has loaded.",
+        "Check `match` and `rewrite` of the routes, and which models the server has loaded.",
     ),
     Reason.PATH_NOT_FOUND: ReasonExplanation(
         "No protocol of the listener serves this path.",
@@ -28,67 +29,68 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.METHOD_NOT_ALLOWED: ReasonExplanation(
         "The path exists only for other HTTP methods.",
-        "Use a method in the response header `Allow`.",
+        "Use a method from the response header `Allow`.",
     ),
     Reason.UNSUPPORTED: ReasonExplanation(
-        "The protocol, the server or the model does not have the operation.",
+        "The protocol, the server or the model does not support the operation.",
         "See the protocol compatibility matrix.",
     ),
     Reason.UNAUTHENTICATED: ReasonExplanation(
         "Credentials are missing or wrong, for the listener or for the model server.",
-        "Read the text in the response, and check keys and tokens. To forward credentials to the server, set "
+        "Read the message in the response, and check keys and tokens. To forward credentials to the server, set "
         "`forward_headers` on the backend.",
     ),
     Reason.PERMISSION_DENIED: ReasonExplanation(
-        "The principal does not have the permission, the listener does not allow the operation, or the model server "
-        "refuses it. The error is the same whether or not the model exists.",
+        "The principal lacks the permission, the listener does not allow the operation, or the model server refuses "
+        "it. The error is the same whether or not the model exists.",
         "Check `principals` and `permissions`, and `allow_control` and `allow_offline` of the listener.",
     ),
     Reason.TOO_LARGE: ReasonExplanation(
         "A message, a tensor, or a decompressed body exceeds a limit.",
-        "Raise the limit under `limits` that the text in the response names, or send less data.",
+        "Raise the key under `limits` that the message in the response contains, or send less data.",
     ),
     Reason.HEADERS_TOO_LARGE: ReasonExplanation(
         "The request headers are larger than `limits.headers`.",
-        "Check the client, and proxies that add cookies or tokens.",
+        "Check the client, and any proxies that add cookies or tokens.",
     ),
     Reason.OVERLOADED: ReasonExplanation(
         "A queue is full, a limit on connections, calls or memory is reached, or a server is too busy.",
-        "Read the text in the response, and check `waiting` and `in_flight` in `/status`. Add endpoints, or reduce the "
-        "number of concurrent calls.",
+        "Read the message in the response, and check `waiting` and `in_flight` in `/status`. Add endpoints, or reduce "
+        "the number of concurrent calls.",
     ),
     Reason.RATE_LIMITED: ReasonExplanation(
         "The client, or all clients that share the limit, sent more requests than the policy `rate_limit` allows.",
-        "Wait for the time in the response header `Retry-After`; see rate_limit.",
+        "Wait for the number of seconds in the response header `Retry-After`; see rate_limit.",
     ),
     Reason.CIRCUIT_OPEN: ReasonExplanation(
-        "The model failed too often, so the policy `circuit_breaker` refuses its calls for some seconds.",
+        "The model failed too often, so the policy `circuit_breaker` rejects its calls for some seconds.",
         "Check the server's log; see circuit_breaker.",
     ),
     Reason.TIMEOUT: ReasonExplanation(
         "There was no response before the client's deadline, or before the deadline that the policy `timeout` sets.",
-        "Read the text in the response, which names the deadline. Check `last_error` of the endpoints, and the time "
-        "that the model needs.",
+        "Read the message in the response, which contains the deadline. Check `last_error` of the endpoints, and how "
+        "long the model takes.",
     ),
     Reason.REQUEST_TIMEOUT: ReasonExplanation(
         "A client took too long to send its request.",
-        "Check the network, and whether the client hangs.",
+        "Check the network, and check whether the client hangs.",
     ),
     Reason.UNREACHABLE: ReasonExplanation(
-        "The connection to an endpoint failed or broke, or a proxy in front of a gRPC server gets no response.",
-        "Check the endpoint's `last_error`, which has the system's reason, and whether the server listens there.",
+        "The connection to an endpoint failed or broke, or a proxy in front of a gRPC server got no response.",
+        "Check the endpoint's `last_error`, which contains the error of the operating system, and check whether the "
+        "server listens on this address.",
     ),
     Reason.NOT_READY: ReasonExplanation(
         "The server, the model or the gateway is not ready yet, or is stopping.",
-        "Check the server's log, and whether the gateway drains after SIGTERM.",
+        "Check the server's log, and check whether the gateway is draining after SIGTERM.",
     ),
     Reason.CANCELLED: ReasonExplanation(
         "The client or the server cancelled the call.",
-        "Check the timeouts of the clients.",
+        "Check the client timeouts.",
     ),
     Reason.FAILED_PRECONDITION: ReasonExplanation(
         "The state does not allow the call, for example because of the order of calls, or a loop through gateways.",
-        "Read the text in the response. For a loop, change the route that leads back to the gateway.",
+        "Read the message in the response. For a loop, change the route that leads back to the gateway.",
     ),
     Reason.ALREADY_EXISTS: ReasonExplanation(
         "The server reports that the object already exists.",
@@ -96,7 +98,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.ABORTED: ReasonExplanation(
         "The server ended the call because of a conflict.",
-        "Repeat the call; check the server.",
+        "Repeat the call. If it fails again, check the server.",
     ),
     Reason.OUT_OF_RANGE: ReasonExplanation(
         "The server reports that a value is out of range.",
@@ -107,12 +109,12 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "Check the server.",
     ),
     Reason.UNKNOWN: ReasonExplanation(
-        "The server failed without a known status.",
+        "The server failed, and returned no known status.",
         "Check the server's log.",
     ),
     Reason.INVALID_OUTPUT: ReasonExplanation(
-        "The server's response is malformed or contradicts the model's metadata, or a gRPC server has reset the call.",
-        "Read the text in the response. Set `signature` on the route, or `trust_metadata: false` on the backend.",
+        "The server's response is malformed or contradicts the model's metadata, or a gRPC server reset the call.",
+        "Read the message in the response. Set `signature` on the route, or `trust_metadata: false` on the backend.",
     ),
     Reason.MODEL_ERROR: ReasonExplanation(
         "The model failed during the computation.",
@@ -120,22 +122,22 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.INTERNAL: ReasonExplanation(
         "The gateway failed.",
-        "Report the traceback in the gateway's log.",
+        "Report the error, with the traceback from the gateway's log.",
     ),
     Reason.UNSUPPORTED_MEDIA_TYPE: ReasonExplanation(
         "The protocol does not support the body's `Content-Type` at this path.",
-        "Use a type that the text in the response names. `curl -d` sends a default type; set another type with `-H`.",
+        "Use a type from the message in the response. `curl -d` sends a default type; set another type with `-H`.",
     ),
     Reason.UNSUPPORTED_ENCODING: ReasonExplanation(
         "The gateway does not support the `Content-Encoding` of the body, or its gRPC encoding.",
-        "Use gzip or deflate; over brpc also zlib or, with an extra, snappy.",
+        "Use gzip or deflate. brpc also supports zlib and, with an extra, snappy.",
     ),
     Reason.LENGTH_REQUIRED: ReasonExplanation(
-        "The body has no length, but the protocol needs a length.",
+        "The request has a body without a length, but the protocol requires the length.",
         "Check the client's HTTP library.",
     ),
     Reason.VERSION_NOT_SUPPORTED: ReasonExplanation(
         "The request is not HTTP/1.0, HTTP/1.1 or HTTP/2.",
-        "Check the client, and proxies that use another version.",
+        "Check the client, and any proxies that use another version.",
     ),
 }

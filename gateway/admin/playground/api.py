@@ -204,7 +204,7 @@ async def _while_asked(request: Request, work: Coroutine[Any, Any, PlaygroundRes
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise HTTPException(499, "the client has left")
+            raise HTTPException(499, "the client disconnected")
         return await task
     finally:
         task.cancel()

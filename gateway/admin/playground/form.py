@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 LONGEST_NUMBER = 1000
 """Maximum number of characters in a number."""
-_NO_MORE = "the playground takes no more"
+_NO_MORE = "this is the playground's maximum"
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -97,9 +97,9 @@ def read_request(form: PlaygroundForm) -> Request:
     errors: dict[str, str] = {}
     operation = next((each for each in CALLS if each.value == form.operation), None)
     if operation is None or operation is Operation.EXPLAIN:
-        errors["operation"] = f"no operation {form.operation!r}"
+        errors["operation"] = f"unknown operation {form.operation!r}"
     if not form.model:
-        errors["model"] = "a model is missing"
+        errors["model"] = "the model name is missing"
     inputs: list[Tensor] = []
     for at, each in enumerate(form.inputs):
         try:
@@ -161,7 +161,7 @@ def read_tensor(typed: TypedInput) -> Tensor:
     """Return the Tensor of one input. Raises ValueError with the attribute `field`."""
     datatype = DATATYPES.get(typed.datatype)
     if datatype is None:
-        raise _FieldError("datatype", f"no datatype {typed.datatype!r}; expected one of {', '.join(DATATYPES)}")
+        raise _FieldError("datatype", f"unknown datatype {typed.datatype!r}; expected one of {', '.join(DATATYPES)}")
     try:
         elements, nested = _elements(typed.values, datatype)
     except RecursionError:
@@ -180,11 +180,11 @@ def _elements(text: str, datatype: Datatype) -> tuple[list[Any], Shape | None]:
     stripped = text.strip()
     if stripped.startswith("["):
         if has_more_values(stripped, 2 * MOST_ELEMENTS + MAX_RANK):
-            raise ValueError(f"more than {MOST_ELEMENTS} values and as many lists; {_NO_MORE}")
+            raise ValueError(f"more than {MOST_ELEMENTS} values and nested lists; {_NO_MORE}")
         try:
             value = json.loads(stripped)
         except json.JSONDecodeError as error:
-            raise ValueError(f"no valid JSON: {error.msg} at character {error.pos + 1}") from error
+            raise ValueError(f"invalid JSON: {error.msg} at character {error.pos + 1}") from error
         shape = _nesting(value)
         return _not_too_many(list(_flat(value, shape))), shape
     if datatype is Datatype.BYTES:
@@ -227,11 +227,11 @@ def _nesting(value: object) -> Shape:
 def _flat(value: object, shape: Shape) -> Iterator[object]:
     if not shape:
         if isinstance(value, list | dict) or value is None:
-            raise ValueError("lists of one dimension must have one length, and hold numbers or texts")
+            raise ValueError("lists of one dimension must have the same length, and contain numbers or text")
         yield value
         return
     if not isinstance(value, list) or len(value) != shape[0]:
-        raise ValueError("lists of one dimension must have one length, and hold numbers or texts")
+        raise ValueError("lists of one dimension must have the same length, and contain numbers or text")
     for each in value:
         yield from _flat(each, shape[1:])
 
@@ -243,10 +243,10 @@ def _shape(text: str, count: int, nested: Shape | None) -> Shape:
     try:
         shape = [-1 if each == "?" else int(each) for each in words]
     except ValueError:
-        raise _FieldError("shape", f"{text[:60]!r} is no shape; expected sizes such as 1, 3") from None
+        raise _FieldError("shape", f"{text[:60]!r} is not a shape; expected sizes such as 1, 3") from None
     free = [at for at, size in enumerate(shape) if size == -1]
     if len(shape) > MAX_RANK or len(free) > 1 or any(size < -1 for size in shape):
-        raise _FieldError("shape", f"expected at most {MAX_RANK} sizes, at most one of them free (-1)")
+        raise _FieldError("shape", f"expected at most {MAX_RANK} sizes, at most one of them -1")
     known = prod(size for size in shape if size != -1)
     if free:
         if not known or count % known:
@@ -261,7 +261,7 @@ def _array(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]":
     if datatype is Datatype.BYTES:
         wrong = next((each for each in elements if not isinstance(each, str)), None)
         if wrong is not None:
-            raise ValueError(f"{str(wrong)[:40]} is no text; write it in quotes")
+            raise ValueError(f"{str(wrong)[:40]} is not text; write it in quotes")
         found = np.empty(len(elements), object)
         found[:] = [each.encode("utf-8", "surrogatepass") for each in elements]
         return found
@@ -280,7 +280,7 @@ def _array(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]":
         found = np.array([float(each) for each in elements], np.float64).astype(dtype)
     for before, after in zip(elements, found.astype(np.float64).tolist(), strict=True):
         if isfinite(before) and not isfinite(after):
-            raise ValueError(f"{before} is beyond the range of {datatype.value}")
+            raise ValueError(f"{before} is out of range for {datatype.value}")
     return found
 
 
@@ -288,9 +288,9 @@ def _integers(elements: list[Any], dtype: "np.dtype[Any]") -> "np.ndarray[Any, A
     limits = np.iinfo(dtype)
     for each in elements:
         if isinstance(each, float) and not each.is_integer():
-            raise ValueError(f"{each} is no integer")
+            raise ValueError(f"{each} is not an integer")
         if not limits.min <= each <= limits.max:
-            raise ValueError(f"{each} is beyond the range from {limits.min} to {limits.max}")
+            raise ValueError(f"{each} is outside the range {limits.min} to {limits.max}")
     return np.array([int(each) for each in elements], dtype)
 
 
@@ -315,5 +315,5 @@ def _parameters(text: str) -> Parameters:
 def _specs(outputs: Sequence[DeclaredOutput]) -> Iterator[TensorSpec]:
     for each in outputs:
         if each.datatype not in DATATYPES:
-            raise PlaygroundFormError({"": f"output {each.name!r} has no datatype {each.datatype!r}"})
+            raise PlaygroundFormError({"": f"output {each.name!r} has the unknown datatype {each.datatype!r}"})
         yield TensorSpec(each.name, DATATYPES[each.datatype], tuple(each.shape))

@@ -117,8 +117,8 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
     models = protocol.traits.models
     can_name = models.named or models.may_be_named or models.one_at is not None
     if not can_name and form.model != listener.model:
-        known = f"at this listener they reach {listener.model!r}" if listener.model else "this listener has no `model`"
-        raise PlaygroundFormError({"model": f"clients of {protocol.name} cannot name a model; {known}"})
+        known = f"this listener always selects {listener.model!r}" if listener.model else "this listener has no `model`"
+        raise PlaygroundFormError({"model": f"clients of {protocol.name} cannot select a model; {known}"})
     headers = read_headers(form)
     try:
         check_headers(protocol, headers)
@@ -174,7 +174,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
     except NotSent:
         pass
     except TimeoutError:
-        error = refusal(Reason.TIMEOUT, f"no answer within {prepared.form.seconds:g} s")
+        error = refusal(Reason.TIMEOUT, f"no response within {prepared.form.seconds:g} s")
     except DecodeError as wrong:
         error = invalid_input(str(wrong))
     except GatewayError as found:
@@ -196,7 +196,7 @@ def reached(address: str, prepared: Prepared) -> str:
     if bare.startswith("unix:"):
         if kind == "http":
             raise PlaygroundFormError(
-                {"listener": "the playground does not reach HTTP over a unix socket; choose another listener"}
+                {"listener": "the playground cannot use HTTP over a unix socket; choose another listener"}
             )
         return bare
     bare = on_loopback(bare)
@@ -300,7 +300,7 @@ def _point(spec: TensorSpec) -> TensorSpec:
 def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
     """Return the tensor as FP64 rows. Raise ValueError if FP64 cannot represent every value."""
     if given.datatype is Datatype.BYTES:
-        raise ValueError("this protocol carries numbers only")
+        raise ValueError("this protocol supports only numbers")
     before = given.array
     after = before.astype(np.float64)
     if before.dtype.kind in "iu" and not all(
@@ -308,7 +308,7 @@ def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
         for wide, each in zip(after.reshape(-1).tolist(), before.reshape(-1).tolist(), strict=True)
     ):
         raise ValueError(
-            "this protocol carries FP64, which cannot hold all of these integers exactly; use smaller ones"
+            "this protocol sends FP64, which cannot represent all of these integers exactly; use smaller ones"
         )
     rows = given.shape[0] if len(given.shape) > 1 and spec.shape[:1] == (-1,) else 1
     return tensor(given.name, after.reshape(rows, -1) if after.size else after.reshape(rows, 0))

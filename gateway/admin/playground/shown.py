@@ -104,7 +104,7 @@ def forms(
     response is not converted, because that would delay other requests."""
     others = [each for name, each in protocols().items() if name != without]
     if size > MOST_IN_FORMS:
-        why = f"Answers of more than {MOST_IN_FORMS:,} bytes appear only in their own protocol."
+        why = f"Responses of more than {MOST_IN_FORMS:,} bytes appear only in their own protocol."
         return [ShownForm(protocol=each.name, messages=[], error=why) for each in others]
     return [_form(each, responses, error, request) for each in others]
 

@@ -250,7 +250,7 @@ def _umbridge(place: _Place) -> str:
     if place.has_key or place.headers:
         raise _NotPossible("the client `umbridge` cannot send a key or headers")
     if place.calls > 1:
-        raise _NotPossible(f"the client `umbridge` sends one point per call, and these are {place.calls} rows")
+        raise _NotPossible(f"the client `umbridge` sends one point per call, but the request has {place.calls} rows")
     sent = json.loads(bytes(place.message.body))
     point, config = _literal(sent["input"]), _literal(sent.get("config", {}))
     match place.prepared.request.operation:
@@ -405,7 +405,7 @@ def _flat(tensor: Tensor) -> list[object]:
 
 def _one_body(place: _Place) -> bytes:
     if place.calls > 1:
-        raise _NotPossible(f"{place.prepared.protocol.name} takes one row per call, and these are {place.calls} rows")
+        raise _NotPossible(f"{place.prepared.protocol.name} takes one row per call, but there are {place.calls} rows")
     body = bytes(place.message.body)
     if len(body) > LONGEST_COMMAND:
         raise _NotPossible(f"the body of {len(body)} bytes is too long for a snippet")

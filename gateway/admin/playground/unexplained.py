@@ -17,9 +17,9 @@ def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mappin
     authentication of the listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:
-        return f"Listener {listener.name!r} explains no requests: its key `allow_explain` is false."
+        return f"Listener {listener.name!r} does not explain requests: its key `allow_explain` is false."
     if isinstance(prepared.protocol.binding, StreamBinding):
-        return f"Messages of {prepared.protocol.name} have no place for an explanation."
+        return f"{prepared.protocol.name} messages cannot contain an explanation."
     if not any(each.replies for each in played.calls):
         return "There was no response, so there is no explanation."
     guard, needed = guards.get(listener.name), needed_to_explain(listener)
@@ -28,7 +28,7 @@ def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mappin
             return "The response has no explanation."
         return (
             f"With `errors.detail: brief` listener {listener.name!r} explains requests only to clients with the "
-            f"permission `details`, which clients can have on a listener with `auth` only."
+            f"permission `details`, which clients can have only on a listener with `auth`."
         )
     return _why_refused(prepared, guard, needed)
 
@@ -42,7 +42,7 @@ def _why_refused(prepared: Prepared, guard: ListenerAuthentication, needed: tupl
     try:
         principal = guard.principal(headers)
     except UnknownKeyError:
-        return "The key that signed the token is unknown so far; send the request again."
+        return "The key that signed the token is not known yet; send the request again."
     except GatewayError as error:
         if given:
             return f"The listener did not accept the key: {error.message}."

@@ -4,8 +4,8 @@ The recorder runs between a listener and `answer`. It receives a client's messag
 from the route's handler, and the encoded response. On the event loop, it only stores references to them. If too much
 data is waiting, the recorder drops entries and counts them. Recording does not affect clients.
 
-The recorder stores no credentials. It stores only the headers and query parameters that codecs read, because any other
-header or parameter could contain a key. It removes the credential from messages of byte streams.
+The recorder stores no credentials. It stores only the headers in HEADERS and the query parameters in QUERY, because any
+other header or parameter could contain a key. It removes the credential from messages of byte streams.
 """
 
 import logging
@@ -42,9 +42,9 @@ HEADERS = frozenset(
         b"ce-id", b"exception_what", b"gateway-reason", b"retry-after",
     }
 )  # fmt: skip
-"""The recorded headers: the headers that codecs read."""
+"""The recorded headers: a fixed list. It leaves out some headers that codecs read, such as `user-agent`."""
 QUERY = frozenset({"model", "streaming", "return-ndarray", "errors"})
-"""The recorded query parameters: the parameters that codecs read."""
+"""The recorded query parameters: a fixed list. It leaves out a stream parameter with another configured name."""
 
 
 @frozen
@@ -220,7 +220,7 @@ def _bytes(entry: Entry) -> int:
 
 
 def _without_secrets(entry: Entry, protocol: Protocol) -> Entry:
-    """Return the entry without any data that could authenticate its client."""
+    """Return the entry without its client's credential, and with only the headers and parameters of the two lists."""
     message = entry.message
     binding = protocol.binding
     if isinstance(binding, StreamBinding) and binding.with_credential is not None:

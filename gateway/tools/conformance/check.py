@@ -137,7 +137,7 @@ class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
                     found[self._name] = error
                 raise
         elif isinstance(found[self._name], Exception):
-            not_tested(f"it needs what failed before: {_error_text(found[self._name])}")
+            not_tested(f"an earlier check failed to get the required data: {_error_text(found[self._name])}")
         value: V = found[self._name]
         return value
 
@@ -210,7 +210,7 @@ def run(
             verdict, reason = (Verdict.NOT_TESTED, why) if why else _judged(check, server)
             if verdict == Verdict.FAIL and not why:
                 lost = _unreachable(server)
-                why = f"nothing answers any more since the check {check.id}: {lost}" if lost else ""
+                why = f"no reply since the check {check.id}: {lost}" if lost else ""
             sent, received = tuple(transcript.sent), tuple(transcript.received)
             yield Outcome(check.id, check.section, check.rule, verdict, reason, sent, received)
     finally:
@@ -227,7 +227,7 @@ def _judged(check: Check[Any], server: Server) -> tuple[Verdict, str]:
     except (OSError, HTTPException) as error:
         return Verdict.FAIL, f"no reply: {_error_text(error)}"
     except (LookupError, TypeError, ValueError, ArithmeticError, struct.error) as error:
-        return Verdict.FAIL, f"a reply has another form than its check expects: {_error_text(error)}"
+        return Verdict.FAIL, f"a reply has an unexpected format: {_error_text(error)}"
     return Verdict.PASS, ""
 
 

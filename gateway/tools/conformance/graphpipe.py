@@ -41,7 +41,7 @@ class GraphpipeServer(HttpServer):
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         super().__init__(address, options, transcript)
         if self._prefix and options.model:
-            raise ValueError(f"the URL {address} has the path of one model; leave out --model")
+            raise ValueError(f"the URL {address} already selects a model; remove --model")
         if self._prefix:
             self.path = "/" if address.endswith("/") else ""
         else:
@@ -114,7 +114,7 @@ def metadata_tensors(server: GraphpipeServer) -> None:
 def metadata_names(server: GraphpipeServer) -> None:
     for described in (server.metadata.inputs, server.metadata.outputs):
         names = [each.name for each in described]
-        require(len(set(names)) == len(names), f"names occur twice: {names}")
+        require(len(set(names)) == len(names), f"duplicate names: {names}")
 
 
 @check("metadata.get", "4", "a GET SHOULD be answered with helpful information, such as the metadata as JSON")
@@ -132,7 +132,7 @@ def infer_named(server: GraphpipeServer) -> None:
     for at, each in enumerate(server.answer):
         require(not each.both, f"output {at} has both data and string_val; one MUST be empty")
         count = prod(each.shape)
-        require(len(each.values) == count, f"output {at} has {len(each.values)} elements; its shape has {count}")
+        require(len(each.values) == count, f"output {at} has {len(each.values)} elements; its shape requires {count}")
 
 
 @check("infer.default-inputs", "3.3.1", "if no input names are included, the server may apply the tensors to defaults")
@@ -161,9 +161,9 @@ def outputs_described(server: GraphpipeServer) -> None:
 def requested_output(server: GraphpipeServer) -> None:
     names = [(each.name or b"").decode() for each in server.metadata.outputs]
     found = server.infer(outputs=names[-1:])
-    require(len(found) == 1, f"one output was asked for; there are {len(found)}")
+    require(len(found) == 1, f"one output was requested; the reply has {len(found)}")
     backwards = server.infer(outputs=names[::-1])
-    require(len(backwards) == len(names), f"{len(names)} outputs were asked for; there are {len(backwards)}")
+    require(len(backwards) == len(names), f"{len(names)} outputs were requested; the reply has {len(backwards)}")
     _same_outputs(found, backwards[:1], "the request for all outputs in reverse order")
 
 
@@ -171,7 +171,7 @@ def _check_datatype(datatype: str) -> None:
     @check(f"infer.type.{datatype}", "3.1.1", f"type {TYPES[datatype]} is a supported tensor type")
     def _(server: GraphpipeServer) -> None:
         if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no input of {datatype}")
+            not_applicable(f"the model has no {datatype} input")
         require(server.answer, "there are no outputs")
 
 
@@ -179,7 +179,7 @@ for _datatype in TYPES:
     _check_datatype(_datatype)
 
 
-@check("infer.content-type", "4", "the body contains only the request; no Content-Type is said")
+@check("infer.content-type", "4", "the body contains only the request; no Content-Type is specified")
 def content_type(server: GraphpipeServer) -> None:
     body = infer_request(server.tensors, server.names)
     for kind in ("application/x-www-form-urlencoded", "text/plain"):  # sent by axios and libcurl
@@ -189,13 +189,13 @@ def content_type(server: GraphpipeServer) -> None:
 @check("error.unknown-input", "3.3.1", "an InferResponse contains outputs or an error")
 def unknown_input(server: GraphpipeServer) -> None:
     names = [f"no_such_{each}" for each in server.names]
-    _is_error(server.send(infer_request(server.tensors, names)), "inputs of unknown names")
+    _is_error(server.send(infer_request(server.tensors, names)), "inputs with unknown names")
 
 
 @check("error.unknown-output", "3.3.1", "one output tensor per requested output name, or an error")
 def unknown_output(server: GraphpipeServer) -> None:
     reply = server.send(infer_request(server.tensors, server.names, ["no_such_output"]))
-    _is_error(reply, "an output of an unknown name")
+    _is_error(reply, "an output with an unknown name")
 
 
 @check("error.name-count", "3.2.1", "the length of input_names and input_tensors MUST be the same")
@@ -220,8 +220,8 @@ def request_type(server: GraphpipeServer) -> None:
     reply = server.send(infer_request(server.tensors, server.names, kind=9))
     found = _read(reply)
     if reply.status == 200 and (found is None or not found.errors):
-        deviate("a Request of the unknown type 9: status 200 without an error")
-    _is_error(reply, "a Request of the unknown type 9")
+        deviate("a Request of unknown type 9: status 200 without an error")
+    _is_error(reply, "a Request of unknown type 9")
 
 
 @check("error.garbage", "4", "a server accepts flatbuffer-encoded Requests")
@@ -238,20 +238,20 @@ def empty(server: GraphpipeServer) -> None:
 def error_code(server: GraphpipeServer) -> None:
     found = _read(server.send(infer_request(server.tensors, [f"no_such_{each}" for each in server.names])))
     if found is None or not found.errors:
-        not_applicable("the server's errors are not an InferResponse")
+        not_applicable("the server does not return errors as an InferResponse")
     code, message = found.errors[0]
     require(message, "the error has no message")
     if not code:
         deviate("the error's code is 0")
 
 
-@check("limit.long-name", "3.2.1", "input_names are strings; the server stays available after a long one")
+@check("limit.long-name", "3.2.1", "input_names are strings; the server stays available after a long name")
 def long_name(server: GraphpipeServer) -> None:
     names = ["n" * 100_000 for _ in server.names]
     _is_error(server.send(infer_request(server.tensors, names)), "a name of 100,000 characters")
 
 
-@check("http.keep-alive", "4", "over HTTP/1.1, a connection is kept unless a side closes it")
+@check("http.keep-alive", "4", "over HTTP/1.1, a connection stays open until client or server closes it")
 def keep_alive(server: GraphpipeServer) -> None:
     first, second = server.kept_alive("POST", server.path, metadata_request())
     if second is None:
@@ -276,9 +276,9 @@ def _read(reply: HttpReply) -> Inferred | None:
 def _succeeded(reply: HttpReply) -> Inferred:
     found = _read(reply)
     if found is not None and found.errors:
-        fail(f"status {reply.status} with the error {found.errors[0]}; other inputs: --input")
+        fail(f"status {reply.status} with the error {found.errors[0]}; set other inputs with --input")
     if reply.status != 200:
-        fail(f"status {reply.status} for inputs by the metadata: {reply.body[:120]!r}; other inputs: --input")
+        fail(f"status {reply.status} for inputs from the metadata: {reply.body[:120]!r}; set other inputs with --input")
     if found is None:
         fail("the reply is not an InferResponse")
     return found
@@ -295,7 +295,7 @@ def _is_error(reply: HttpReply, what: str) -> None:
 
 
 def _same_outputs(expected: tuple[Output, ...], found: tuple[Output, ...], what: str) -> None:
-    require(len(expected) == len(found), f"{what} has {len(found)} outputs; the plain one {len(expected)}")
+    require(len(expected) == len(found), f"{what} gets {len(found)} outputs; the plain request gets {len(expected)}")
     for at, (ours, theirs) in enumerate(zip(expected, found, strict=True)):
         equal = ours.type == theirs.type and same(DATATYPES[ours.type], ours.values, theirs.values)
-        require(equal, f"{what} gives another output {at} than the plain one")
+        require(equal, f"{what}: output {at} differs from the plain request's")

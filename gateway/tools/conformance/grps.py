@@ -33,7 +33,7 @@ def listed(server_metadata: str) -> list[str]:
 def first(models: Sequence[str]) -> str:
     """Return the model that is checked if `--model` is not set."""
     if not models:
-        not_tested("the server's metadata lists no models; name one with --model NAME-VERSION")
+        not_tested("the server's metadata lists no models; set --model NAME-VERSION")
     return models[0]
 
 
@@ -91,7 +91,7 @@ def equal(ours: Values, theirs: Values) -> bool:
 
 
 def judge_status(code: int, flag: int, message: str, what: str) -> None:
-    """Fail unless a Status says success."""
+    """Fail unless a Status is SUCCESS."""
     if flag == FAILURE:
         fail(f"{what}: FAILURE {code}, {message[:120]!r}")
     require(flag == SUCCESS, f"{what}: `status.status` is not SUCCESS")

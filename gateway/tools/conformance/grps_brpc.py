@@ -89,31 +89,34 @@ def answered(reply: ReplyFrame, method: str) -> Any:
     return decode(payload, method)
 
 
-@check("frame.correlation-id", "Response", "correlation_id is that of the request")
+@check("frame.correlation-id", "Response", "a reply has the correlation_id of its request")
 def correlation_id(server: GrpsBrpcServer) -> None:
     for number in (1, ID, (1 << 63) - 1):
         found = server.exchange(request("CheckLiveness", b"", correlation_id=number)).meta.correlation_id
         require(found == number, f"correlation_id {found}; the request had {number}")
 
 
-@check("frame.pieces", "Header", "12 bytes: PRPC, body_size and meta_size, however they arrive")
+@check("frame.pieces", "Header", "12 bytes: PRPC, body_size and meta_size, also if they arrive in pieces")
 def pieces(server: GrpsBrpcServer) -> None:
     with server.connection() as connection:
         connection.send_in_pieces(server.predict())
         found = answered(read(connection), "Predict")
-    require(outputs(found) == outputs(server.answer), "another reply than to the frame in one piece")
+    require(outputs(found) == outputs(server.answer), "the reply differs from the reply to the frame in one piece")
 
 
-@check("frame.several", "Protocol", "one connection carries many requests, told apart by correlation_id")
+@check("frame.several", "Protocol", "one connection carries many requests, distinguished by correlation_id")
 def several(server: GrpsBrpcServer) -> None:
     with server.connection() as connection:
         frames = [server.predict(correlation_id=number) for number in (11, 12, 13)]
         connection.send(b"".join(frames), requests=3)
         replies = [read(connection) for _ in frames]
     ids = sorted(each.meta.correlation_id for each in replies)
-    require(ids == [11, 12, 13], f"the replies have the ids {ids}; the requests 11, 12 and 13")
+    require(ids == [11, 12, 13], f"the replies have the ids {ids}; the requests had 11, 12 and 13")
     for each in replies:
-        require(outputs(answered(each, "Predict")) == outputs(server.answer), "another reply than to the request alone")
+        require(
+            outputs(answered(each, "Predict")) == outputs(server.answer),
+            "its reply differs from the plain request's",
+        )
 
 
 @check("frame.attachment", "Attachment", "attachment_size: the bytes after the payload")
@@ -122,7 +125,10 @@ def attachment(server: GrpsBrpcServer) -> None:
     found = answered(server.exchange(request("Predict", payload, b"attached")), "Predict")
     if "attachment" in found.status.msg:
         return  # a server can report that it does not use the attachment
-    require(outputs(succeeded(found, "with attachment")) == outputs(server.answer), "another reply than without one")
+    require(
+        outputs(succeeded(found, "with attachment")) == outputs(server.answer),
+        "the reply differs from the plain request's",
+    )
 
 
 @check("frame.gzip", "Compression", "compress_type 2: the payload is gzip")
@@ -140,7 +146,7 @@ def service_name(server: GrpsBrpcServer) -> None:
     frame = request("CheckLiveness", b"", service=SERVICE.rpartition(".")[2])
     error = server.exchange(frame).meta.response
     if error.error_code:
-        deviate(f"the bare name of the service: error_code {error.error_code}; brpc's own servers take it")
+        deviate(f"the service name without its package: error_code {error.error_code}; brpc's own servers accept it")
 
 
 @check("error.unknown-method", "Response", "error_code: 1002, ENOMETHOD")
@@ -163,7 +169,7 @@ def malformed(server: GrpsBrpcServer) -> None:
 @check("error.attachment-size", "Attachment", "the attachment is within the body; error_code 1003, EREQUEST")
 def attachment_size(server: GrpsBrpcServer) -> None:
     frame = request("Predict", b"", attachment_size=1000)
-    _is_error(server.exchange(frame), "an attachment_size beyond the body", EREQUEST)
+    _is_error(server.exchange(frame), "an attachment_size larger than the body", EREQUEST)
 
 
 @check("error.compress-type", "Compression", "an unknown compress_type is an error: error_code 1003, EREQUEST")
@@ -175,7 +181,7 @@ def compress_type(server: GrpsBrpcServer) -> None:
 @check(
     "error.magic",
     "Header",
-    "a frame begins with PRPC; on other bytes a server closes, or tells an error, and serves on",
+    "a frame begins with PRPC; on other bytes, a server closes or reports an error, and serves on",
 )
 def magic(server: GrpsBrpcServer) -> None:
     with server.connection() as connection:
@@ -186,7 +192,7 @@ def magic(server: GrpsBrpcServer) -> None:
             if header:
                 _, size, meta_size = HEADER.unpack(header)
                 meta = message(GRPS, "brpc.policy.RpcMeta").FromString(connection.read(size)[:meta_size])
-                require(meta.response.error_code, "bytes that are not a frame are answered with error_code 0")
+                require(meta.response.error_code, "the reply to bytes that are not a frame has error_code 0")
         except ConnectionError:
             pass  # the server closed the connection with data unread
     succeeded(server.call("CheckLiveness"), "CheckLiveness after bytes that are not a frame")
@@ -196,13 +202,14 @@ def _same_compressed(server: GrpsBrpcServer, compress: Any, number: int) -> None
     payload = compress(grps_message(**server.fields()).SerializeToString())
     found = answered(server.exchange(request("Predict", payload, compress_type=number)), "Predict")
     require(
-        outputs(succeeded(found, "a compressed request")) == outputs(server.answer), "another reply than uncompressed"
+        outputs(succeeded(found, "a compressed request")) == outputs(server.answer),
+        "the reply differs from the plain request's",
     )
 
 
 def _is_error(reply: ReplyFrame, what: str, *codes: int) -> None:
     found = reply.meta.response.error_code
-    require(reply.meta.correlation_id == ID, f"{what}: the error has another correlation_id than the request")
+    require(reply.meta.correlation_id == ID, f"{what}: the correlation_id of the error differs from the request's")
     require(found, f"{what}: accepted with error_code 0")
     require(reply.meta.response.error_text, f"{what}: error_code {found} without an error_text")
     if found not in codes:

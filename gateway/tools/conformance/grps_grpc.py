@@ -23,7 +23,7 @@ class GrpsGrpcServer(RpcServer, GrpsRpcServer):
     def call(self, method: str, **fields: Any) -> Any:
         reply = self.send(SERVICE + method, grps_message(**fields))
         if reply.code != "OK":
-            fail(f"{method}: {reply.code}, {reply.details[:120]!r}; grps tells errors in the status of the message")
+            fail(f"{method}: {reply.code}, {reply.details[:120]!r}; grps reports errors in `status`")
         answer = decode(reply.messages[0], method)
         self.note(answer)
         return answer
@@ -50,9 +50,7 @@ def streaming(server: GrpsGrpcServer) -> None:
         outputs(succeeded(answer, "PredictStreaming"))
 
 
-@check(
-    "error.malformed", "RPC", "requests are GrpsMessages; others are INTERNAL, or a FAILURE as any other error of grps"
-)
+@check("error.malformed", "RPC", "requests are GrpsMessages; others get INTERNAL, or FAILURE like any other grps error")
 def malformed(server: GrpsGrpcServer) -> None:
     reply = server.send(f"{SERVICE}Predict", b"\x12\xff\xff\xff\xff\x0fx")
     if reply.code == "OK":
@@ -61,7 +59,7 @@ def malformed(server: GrpsGrpcServer) -> None:
     require(reply.code in ("INTERNAL", "INVALID_ARGUMENT"), f"bytes that are not a GrpsMessage: {reply.code}")
 
 
-@check("error.unknown-method", "RPC", "gRPC: a method that the service does not have is UNIMPLEMENTED")
+@check("error.unknown-method", "RPC", "gRPC: a call of an unknown method gets UNIMPLEMENTED")
 def unknown_method(server: GrpsGrpcServer) -> None:
     reply = server.send(f"{SERVICE}NoSuchMethod", b"")
     require(reply.code == "UNIMPLEMENTED", f"an unknown method: {reply.code}; expected UNIMPLEMENTED")

@@ -48,7 +48,7 @@ class GrpsRestServer(HttpServer):
 
     @basis
     def answer(self) -> dict[str, Any]:
-        return _succeeded(self.post(PREDICT, self.body), "a prediction with inputs by the signature")
+        return _succeeded(self.post(PREDICT, self.body), "a prediction with inputs from the signature")
 
 
 SUITE = Suite("grps-rest", GrpsRestServer)
@@ -65,11 +65,11 @@ def ready(server: GrpsRestServer) -> None:
     reply = server.get(f"{ROOT}/health/ready")
     code, flag, _ = _status(reply)
     if flag == FAILURE:
-        deviate(f"the server is not ready: code {code}; grps' own servers are so until a call of health/online")
+        deviate(f"the server is not ready: code {code}; grps' own servers are not ready until a call of health/online")
     _succeeded(reply, "ready")
 
 
-@check("status.http", "RESTful", "`status` tells the outcome; the HTTP code is the same code")
+@check("status.http", "RESTful", "`status` contains the result; the HTTP status is the same code")
 def http_code(server: GrpsRestServer) -> None:
     reply = server.post(PREDICT, {**server.body, "model": UNKNOWN})
     code, _, _ = _status(reply)
@@ -77,12 +77,12 @@ def http_code(server: GrpsRestServer) -> None:
         deviate(f"an unknown model: HTTP {reply.status} with `status.code` {code}")
 
 
-@check("metadata.server", "Metadata / Server level", "str_data is a description in YAML")
+@check("metadata.server", "Metadata / Server level", "str_data is a YAML description")
 def server_metadata(server: GrpsRestServer) -> None:
-    require(server.models, "the description names no `models`")
+    require(server.models, "the description contains no `models`")
 
 
-@check("metadata.model", "Metadata / Model level", "str_data is a description in YAML of the model named in str_data")
+@check("metadata.model", "Metadata / Model level", "str_data is a YAML description of the requested model")
 def model_metadata(server: GrpsRestServer) -> None:
     reply = server.post(f"{ROOT}/metadata/model", {"str_data": server.name})
     found = str(_succeeded(reply, "metadata of a model").get("str_data", ""))
@@ -96,7 +96,7 @@ def gtensors(server: GrpsRestServer) -> None:
     require(_tensors(server.answer), "the reply has no tensors")
 
 
-@check("predict.dtype-number", "RESTful", "an enumeration may be its number or its name: DT_UINT8 or 1")
+@check("predict.dtype-number", "RESTful", "an enumeration value can be a name or a number: DT_UINT8 or 1")
 def dtype_number(server: GrpsRestServer) -> None:
     numbers = {name: at for at, name in enumerate(DTYPES.values(), 1)}
     changed = [{**grps.generic(each), "dtype": numbers[DTYPES[each.datatype]]} for each in server.tensors]
@@ -104,7 +104,7 @@ def dtype_number(server: GrpsRestServer) -> None:
     _same(server.answer, _succeeded(reply, "dtype as a number"), "dtype as a number")
 
 
-@check("predict.model-query", "Model selection", "the model may be in the query; the payload's has priority")
+@check("predict.model-query", "Model selection", "the query or the payload selects the model; the payload has priority")
 def model_query(server: GrpsRestServer) -> None:
     body = {key: each for key, each in server.body.items() if key != "model"}
     found = _succeeded(server.post(f"{PREDICT}?model={quote(server.model)}", body), "the model in the query")
@@ -113,7 +113,7 @@ def model_query(server: GrpsRestServer) -> None:
     _same(server.answer, found, "a model in the query and the payload")
 
 
-@check("predict.ndarray", "Infer / ndarray", "a nested array stands for one tensor of DT_FLOAT32")
+@check("predict.ndarray", "Infer / ndarray", "a nested array represents one DT_FLOAT32 tensor")
 def ndarray(server: GrpsRestServer) -> None:
     if [each.datatype for each in server.tensors] != ["FP32"]:
         not_applicable("the model's input is not one FP32 tensor")
@@ -125,10 +125,10 @@ def ndarray(server: GrpsRestServer) -> None:
     require("ndarray" in found, f"with return-ndarray=true the reply has {sorted(found)}; expected `ndarray`")
 
 
-@check("predict.int64", "RESTful", "JSON of protobuf: 64-bit integers are numbers or strings")
+@check("predict.int64", "RESTful", "protobuf's JSON mapping: 64-bit integers are numbers or strings")
 def int64(server: GrpsRestServer) -> None:
     if not any(each.datatype == "INT64" for each in server.tensors):
-        not_applicable("the model has no input of INT64")
+        not_applicable("the model has no INT64 input")
     texts = [
         {**grps.generic(each), FLAT[each.datatype]: [str(value) for value in each.values]}
         if each.datatype == "INT64"
@@ -143,7 +143,7 @@ def _check_datatype(datatype: str) -> None:
     @check(f"predict.dtype.{DTYPES[datatype]}", "gtensors", f"{DTYPES[datatype]} in {FLAT[datatype]}")
     def _(server: GrpsRestServer) -> None:
         if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no input of {DTYPES[datatype]}")
+            not_applicable(f"the model has no {DTYPES[datatype]} input")
         require(_tensors(server.answer), "the reply has no tensors")
 
 
@@ -151,7 +151,7 @@ for _datatype in DTYPES:
     _check_datatype(_datatype)
 
 
-@check("predict.content-type", "RESTful", "application/json; the reply too")
+@check("predict.content-type", "RESTful", "application/json, for requests and replies")
 def content_type(server: GrpsRestServer) -> None:
     found = server.post(PREDICT, server.body).headers.get("content-type", "")
     if found.partition(";")[0].strip() != "application/json":
@@ -178,12 +178,12 @@ def streaming(server: GrpsRestServer) -> None:
         deviate("the reply is not chunked")
 
 
-@check("error.unknown-model", "Model selection", "the model is chosen by its name and version")
+@check("error.unknown-model", "Model selection", "name and version select the model")
 def unknown_model(server: GrpsRestServer) -> None:
     _failed(server.post(PREDICT, {**server.body, "model": UNKNOWN}), "an unknown model", 404, 500)
 
 
-@check("error.unknown-model-metadata", "Metadata / Model level", "the model named in str_data")
+@check("error.unknown-model-metadata", "Metadata / Model level", "str_data selects the model")
 def unknown_metadata(server: GrpsRestServer) -> None:
     reply = server.post(f"{ROOT}/metadata/model", {"str_data": "no-such-model"})
     _failed(reply, "metadata of an unknown model", 404)
@@ -199,12 +199,12 @@ def empty(server: GrpsRestServer) -> None:
     _failed(server.post(PREDICT, b""), "an empty body", 400)
 
 
-@check("error.no-data", "Unified payload", "one member of data_oneof")
+@check("error.no-data", "Unified payload", "a request sets one member of data_oneof")
 def no_data(server: GrpsRestServer) -> None:
     _failed(server.post(PREDICT, {"model": server.model}), "no data", 400, lenient=True)
 
 
-@check("error.content-type", "RESTful", "application/json or application/octet-stream; others may be refused")
+@check("error.content-type", "RESTful", "application/json or application/octet-stream; a server can refuse others")
 def wrong_content_type(server: GrpsRestServer) -> None:
     reply = server.post(PREDICT, json.dumps(server.body).encode(), Content_Type="text/plain")
     if reply.status == 200 and _status(reply)[1] == SUCCESS:
@@ -217,22 +217,22 @@ def wrong_content_type(server: GrpsRestServer) -> None:
 def wrong_shape(server: GrpsRestServer) -> None:
     changed = [{**grps.generic(each), "shape": [*each.shape, 7]} for each in server.tensors]
     reply = server.post(PREDICT, {"model": server.model, "gtensors": {"tensors": changed}})
-    _failed(reply, "fewer elements than the shape has", 400, lenient=True)
+    _failed(reply, "fewer elements than the shape requires", 400, lenient=True)
 
 
-@check("error.dtype", "gtensors", "dtype says which list holds the data")
+@check("error.dtype", "gtensors", "dtype selects the list that contains the data")
 def wrong_dtype(server: GrpsRestServer) -> None:
     changed = [{**grps.generic(each), "dtype": "DT_NONE"} for each in server.tensors]
     reply = server.post(PREDICT, {"model": server.model, "gtensors": {"tensors": changed}})
     _failed(reply, "the dtype DT_NONE", 400, lenient=True)
 
 
-@check("limit.long-name", "Model selection", "model is a string; the server stays available after a long one")
+@check("limit.long-name", "Model selection", "model is a string; the server stays available after a long name")
 def long_name(server: GrpsRestServer) -> None:
     _failed(server.post(PREDICT, {**server.body, "model": "n" * 10_000}), "a name of 10,000 characters", 404, 500)
 
 
-@check("http.keep-alive", "RESTful", "HTTP/1.1 keeps a connection unless a side closes it")
+@check("http.keep-alive", "RESTful", "HTTP/1.1 keeps a connection open until client or server closes it")
 def keep_alive(server: GrpsRestServer) -> None:
     first, second = server.kept_alive("GET", f"{ROOT}/health/live")
     if second is None:
@@ -280,7 +280,7 @@ def _tensors(answer: dict[str, Any]) -> list[tuple[str, str, list[Any]]]:
         name = each.get("name", "")
         require(
             len(values) == count,
-            f"tensor {name!r} has {len(values)} elements; its shape {each.get('shape')} has {count}",
+            f"tensor {name!r} has {len(values)} elements; its shape {each.get('shape')} requires {count}",
         )
         found.append((name, dtype, values))
     return found
@@ -291,7 +291,7 @@ def _same(expected: dict[str, Any], found: dict[str, Any], what: str) -> None:
     equal = len(ours) == len(theirs) and all(
         a[:2] == b[:2] and grps.equal(a[2], b[2]) for a, b in zip(ours, theirs, strict=True)
     )
-    require(equal, f"{what} gives another reply than the plain request")
+    require(equal, f"{what}: the reply differs from the plain request's")
 
 
 def _concatenated(body: bytes) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ class GrpsRpcServer:
 
     @basis
     def answer(self) -> Any:
-        return succeeded(self.call("Predict", **self.fields()), "a prediction with inputs by the signature")
+        return succeeded(self.call("Predict", **self.fields()), "a prediction with inputs from the signature")
 
     def fields(self, **more: Any) -> dict[str, Any]:
         """The fields of a request with the inputs."""
@@ -95,7 +95,7 @@ def outputs(answer: Any) -> list[tuple[str, str, list[Any]]]:
         values, count = list(getattr(each, FLAT[NAMES[dtype]])), prod(each.shape)
         require(
             len(values) == count,
-            f"tensor {each.name!r} has {len(values)} elements; its shape {list(each.shape)} {count}",
+            f"tensor {each.name!r} has {len(values)} elements; its shape {list(each.shape)} requires {count}",
         )
         found.append((each.name, dtype, values))
     return found
@@ -121,12 +121,12 @@ def _add_health_and_metadata(suite: Suite[R]) -> None:
         answer = server.call("CheckReadiness")
         if answer.status.status == grps.FAILURE:
             code = answer.status.code
-            deviate(f"the server is not ready: code {code}; grps' own servers are so until a call of Online")
+            deviate(f"the server is not ready: code {code}; grps' own servers are not ready until a call of Online")
         succeeded(answer, "CheckReadiness")
 
-    @check("metadata.server", "Metadata / Server level", "str_data is a description in YAML")
+    @check("metadata.server", "Metadata / Server level", "str_data is a YAML description")
     def server_metadata(server: R) -> None:
-        require(server.models, "the description names no `models`")
+        require(server.models, "the description contains no `models`")
 
     @check("metadata.server-status", "Unified payload", "status: the status of a reply")
     def server_metadata_status(server: R) -> None:
@@ -136,7 +136,9 @@ def _add_health_and_metadata(suite: Suite[R]) -> None:
         succeeded(answer, "ServerMetadata")
 
     @check(
-        "metadata.model", "Metadata / Model level", "str_data is a description in YAML of the model named in str_data"
+        "metadata.model",
+        "Metadata / Model level",
+        "str_data is a YAML description of the requested model",
     )
     def model_metadata(server: R) -> None:
         answer = succeeded(server.call("ModelMetadata", str_data=server.name), "ModelMetadata")
@@ -152,16 +154,16 @@ def _add_predictions(suite: Suite[R]) -> None:
     def gtensors(server: R) -> None:
         require(outputs(server.answer), "the reply has no tensors")
 
-    @check("predict.again", "Infer", "the same request has the same reply")
+    @check("predict.again", "Infer", "the same request gets the same reply")
     def again(server: R) -> None:
         found = succeeded(server.call("Predict", **server.fields()), "a second prediction")
-        require(outputs(found) == outputs(server.answer), "another reply to the same request")
+        require(outputs(found) == outputs(server.answer), "the same request gets a different reply")
 
     for datatype in DTYPES:
 
         def typed(server: R, datatype: str = datatype) -> None:
             if not any(each.datatype == datatype for each in server.tensors):
-                not_applicable(f"the model has no input of {DTYPES[datatype]}")
+                not_applicable(f"the model has no {DTYPES[datatype]} input")
             require(outputs(server.answer), "the reply has no tensors")
 
         check(f"predict.dtype.{DTYPES[datatype]}", "gtensors", f"{DTYPES[datatype]} in {FLAT[datatype]}")(typed)
@@ -170,11 +172,11 @@ def _add_predictions(suite: Suite[R]) -> None:
 def _add_selection_errors(suite: Suite[R]) -> None:
     check = suite.check
 
-    @check("error.unknown-model", "Model selection", "the model is chosen by its name and version")
+    @check("error.unknown-model", "Model selection", "name and version select the model")
     def unknown_model(server: R) -> None:
         failed(server.call("Predict", **server.fields(model=UNKNOWN)), "an unknown model", 404, 500)
 
-    @check("error.unknown-model-metadata", "Metadata / Model level", "the model named in str_data")
+    @check("error.unknown-model-metadata", "Metadata / Model level", "str_data selects the model")
     def unknown_metadata(server: R) -> None:
         failed(server.call("ModelMetadata", str_data="no-such-model"), "metadata of an unknown model", 404)
 
@@ -182,7 +184,7 @@ def _add_selection_errors(suite: Suite[R]) -> None:
 def _add_input_errors(suite: Suite[R]) -> None:
     check = suite.check
 
-    @check("error.no-data", "Unified payload", "one member of data_oneof")
+    @check("error.no-data", "Unified payload", "a request sets one member of data_oneof")
     def no_data(server: R) -> None:
         server.tensors  # noqa: B018 - the model takes tensors
         failed(server.call("Predict", model=server.model), "no data", 400, lenient=True)
@@ -193,9 +195,9 @@ def _add_input_errors(suite: Suite[R]) -> None:
         for each in changed:
             each.shape.append(7)
         fields = server.fields(gtensors={"tensors": changed})
-        failed(server.call("Predict", **fields), "fewer elements than the shape has", 400, lenient=True)
+        failed(server.call("Predict", **fields), "fewer elements than the shape requires", 400, lenient=True)
 
-    @check("error.dtype", "gtensors", "dtype says which list holds the data")
+    @check("error.dtype", "gtensors", "dtype selects the list that contains the data")
     def wrong_dtype(server: R) -> None:
         changed = [generic(each) for each in server.tensors]
         for each in changed:
@@ -203,7 +205,7 @@ def _add_input_errors(suite: Suite[R]) -> None:
         fields = server.fields(gtensors={"tensors": changed})
         failed(server.call("Predict", **fields), "the dtype DT_INVALID", 400, lenient=True)
 
-    @check("limit.long-name", "Model selection", "model is a string; the server stays available after a long one")
+    @check("limit.long-name", "Model selection", "model is a string; the server stays available after a long name")
     def long_name(server: R) -> None:
         answer = server.call("Predict", **server.fields(model="n" * 100_000))
         failed(answer, "a name of 100,000 characters", 404, 500)
@@ -215,5 +217,5 @@ def decode(raw: bytes, method: str) -> Any:
     try:
         answer.ParseFromString(raw)
     except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
-        fail(f"{method}: the reply is no GrpsMessage: {error}")
+        fail(f"{method}: the reply is not a GrpsMessage: {error}")
     return answer

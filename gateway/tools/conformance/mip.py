@@ -85,7 +85,7 @@ def read(connection: Bytes) -> Packet | None:
     """Return the next packet, or None if the connection ends."""
     head = connection.read(HEADER.size)
     if len(head) < HEADER.size:
-        require(not head, f"{len(head)} bytes, and then the end; a header has {HEADER.size}")
+        require(not head, f"the connection ends after {len(head)} bytes; a header has {HEADER.size}")
         return None
     version, kind, subtype, reserved, size = HEADER.unpack(head)
     require(size <= MAX_PAYLOAD, f"`remaining size` of a reply is {size}")
@@ -99,7 +99,7 @@ def batch(packet: Packet | None) -> InferenceReply:
     if packet is None:
         fail("the connection was closed without a reply")
     if packet.kind == ERROR:
-        fail(f"{_error_name(packet.subtype)} for a valid request; other inputs: --input")
+        fail(f"{_error_name(packet.subtype)} for a valid request; set other inputs with --input")
     found = (packet.version, packet.kind, packet.subtype)
     require(found == (0, INFERENCE, RESPONSE), f"version, kind and subtype are {found}; expected (0, 2, 1)")
     require(len(packet.payload) >= COUNTS.size, "the payload ends before n-input, n-output and batch size")
@@ -118,7 +118,7 @@ PONG = (0, PING, RESPONSE, b"")
 PING_PACKET = HEADER.pack(0, PING, REQUEST, 0, 0)
 
 
-@check("ping", "Ping", "the server needs to respond a packet with kind 1 and subtype 1; there is no variable payload")
+@check("ping", "Ping", "the server responds with a packet of kind 1 and subtype 1; there is no variable payload")
 def ping(server: MipServer) -> None:
     _is_pong(server.exchange(PING_PACKET))
 
@@ -128,7 +128,7 @@ def ping_reserved(server: MipServer) -> None:
     _is_pong(server.exchange(HEADER.pack(0, PING, REQUEST, 255, 0)))
 
 
-@check("ping.again", "Protocol", "packets have their size in the header, so that several fit one connection")
+@check("ping.again", "Protocol", "the header contains the packet's size, so one connection can carry several")
 def ping_again(server: MipServer) -> None:
     with server.connection() as connection:
         connection.send(PING_PACKET)
@@ -139,11 +139,11 @@ def ping_again(server: MipServer) -> None:
         except OSError:
             second = None
         if second is None:
-            deviate("the server closes the connection after one request, as KubeMo's does")
+            deviate("the server closes the connection after one request, like KubeMo's server")
         _is_pong(second)
 
 
-@check("ping.pieces", "Protocol", "the header is 8 octets, however they arrive")
+@check("ping.pieces", "Protocol", "the header has 8 octets, also if they arrive in pieces")
 def ping_pieces(server: MipServer) -> None:
     with server.connection() as connection:
         connection.send_in_pieces(PING_PACKET)
@@ -175,21 +175,21 @@ def n_input(server: MipServer) -> None:
 def two_examples(server: MipServer) -> None:
     found, one = batch(server.exchange(server.packet(2))), server.answer.elements
     require(found.size == 2, f"`batch size` is {found.size}; the request had 2")
-    require(len(found.elements) == 2 * len(one), f"{len(found.elements)} outputs of 2 examples; 1 has {len(one)}")
+    require(len(found.elements) == 2 * len(one), f"{len(found.elements)} outputs for 2 examples; {len(one)} for 1")
     for at, each in enumerate(found.elements):
         equal = _value(each) == _value(one[at % len(one)])
-        require(equal, f"output {at} of two equal examples differs from that of one")
+        require(equal, f"output {at} for two equal examples differs from the output for one")
 
 
-@check("inference.pieces", "Protocol", "remaining size: how many bytes the payload takes up, however they arrive")
+@check("inference.pieces", "Protocol", "remaining size: the payload's size in bytes, also if it arrives in pieces")
 def infer_pieces(server: MipServer) -> None:
     with server.connection() as connection:
         connection.send_in_pieces(server.packet())
         found = batch(read(connection))
-    require(_values(found) == _values(server.answer), "another reply than to the packet in one piece")
+    require(_values(found) == _values(server.answer), "the reply differs from the reply to the packet in one piece")
 
 
-@check("inference.several", "Protocol", "packets have their size in the header, so that several fit one connection")
+@check("inference.several", "Protocol", "the header contains the packet's size, so one connection can carry several")
 def several(server: MipServer) -> None:
     with server.connection() as connection:
         for number in (1, 2, 3):
@@ -199,11 +199,11 @@ def several(server: MipServer) -> None:
             except OSError:
                 packet = None
             if packet is None and number > 1:
-                deviate("the server closes the connection after one request, as KubeMo's does")
-            require(_values(batch(packet)) == _values(server.answer), f"another reply to request {number}")
+                deviate("the server closes the connection after one request, like KubeMo's server")
+            require(_values(batch(packet)) == _values(server.answer), f"the reply to request {number} differs")
 
 
-@check("inference.pipelined", "Protocol", "packets have their size in the header, so that several fit one connection")
+@check("inference.pipelined", "Protocol", "the header contains the packet's size, so one connection can carry several")
 def pipelined(server: MipServer) -> None:
     with server.connection() as connection:
         connection.send(PING_PACKET + server.packet() + PING_PACKET, requests=3)
@@ -213,8 +213,8 @@ def pipelined(server: MipServer) -> None:
         except OSError:
             second = None
         if second is None:
-            deviate("the server closes the connection after one request, as KubeMo's does")
-        require(_values(batch(second)) == _values(server.answer), "another reply than to the packet alone")
+            deviate("the server closes the connection after one request, like KubeMo's server")
+        require(_values(batch(second)) == _values(server.answer), "the reply differs from the single packet's")
         _is_pong(read(connection))
 
 
@@ -255,7 +255,7 @@ def empty_batch(server: MipServer) -> None:
 @check("error.input-type", "Errors", "ERROR_INTERNAL used when other errors occur")
 def unknown_type(server: MipServer) -> None:
     packet = inference(1, 1, [(9, b"x")])
-    _is_error(server.exchange(packet, finish=True), 5, "an input of the type 9", also=(4,))
+    _is_error(server.exchange(packet, finish=True), 5, "an input of type 9", also=(4,))
 
 
 @check("error.malformed-json", "Errors", "ERROR_INTERNAL used when other errors occur")
@@ -264,16 +264,14 @@ def malformed(server: MipServer) -> None:
     _is_error(server.exchange(packet, finish=True), 5, "malformed JSON", also=(4,))
 
 
-@check(
-    "error.serves-on", "Ping", "a ping checks whether a server is available, so also after a connection that broke off"
-)
+@check("error.serves-on", "Ping", "a ping checks whether a server is available, also after a connection broke off")
 def serves_on(server: MipServer) -> None:
     with server.connection() as connection:
         connection.send(HEADER.pack(0, INFERENCE, REQUEST, 0, 100) + b"\0\0")
     _is_pong(server.exchange(PING_PACKET))
 
 
-@check("limit.remaining", "Errors", "ERROR_MEMORY used when the server runs out of memory: 4 GiB are announced")
+@check("limit.remaining", "Errors", "ERROR_MEMORY used when the server runs out of memory; the check announces 4 GiB")
 def huge(server: MipServer) -> None:
     try:
         found = server.exchange(HEADER.pack(0, INFERENCE, REQUEST, 0, 0xFFFFFFFF) + COUNTS.pack(1, 0, 1), finish=True)
@@ -319,11 +317,11 @@ def _is_readable(kind: int, data: bytes) -> None:
         try:
             json.loads(data)
         except ValueError as error:
-            fail(f"an output of the type JSON is none: {error}")
+            fail(f"an output of type JSON is not JSON: {error}")
     elif kind == TEXT:
         data.decode()
     elif kind != IMAGE:
-        deviate(f"an output has the type {kind:#x}; the known ones are TEXT, JSON and IMAGE (1 to 3)")
+        deviate(f"an output has the type {kind:#x}; the known types are TEXT, JSON and IMAGE (1 to 3)")
 
 
 def _values(found: InferenceReply) -> list[Any]:

@@ -55,7 +55,7 @@ class TensorFlowServer(RpcServer):
     @basis
     def model(self) -> str:
         if not self.options.model:
-            not_tested("the server lists no models; name one with --model")
+            not_tested("the server lists no models; set --model")
         return self.options.model
 
     @basis
@@ -141,7 +141,11 @@ def _listed(datatype: str, values: Values) -> Values:
 # --- ModelService ---
 
 
-@check("status.available", "ModelService / GetModelStatus", "the state of each version: AVAILABLE is 30")
+@check(
+    "status.available",
+    "ModelService / GetModelStatus",
+    "the reply contains the state of each version; AVAILABLE is 30",
+)
 def status(server: TensorFlowServer) -> None:
     reply = server.ask("GetModelStatus", model_spec={"name": server.model})
     found = server.decoded("GetModelStatus", reply).model_version_status
@@ -149,14 +153,14 @@ def status(server: TensorFlowServer) -> None:
     require(any(each.state == AVAILABLE for each in found), f"no version is AVAILABLE: {[e.state for e in found]}")
 
 
-@check("status.unknown-model", "ModelService / GetModelStatus", "a model that is not there is NOT_FOUND")
+@check("status.unknown-model", "ModelService / GetModelStatus", "an unknown model gets NOT_FOUND")
 def unknown_status(server: TensorFlowServer) -> None:
     _is_refused(server.ask("GetModelStatus", model_spec={"name": UNKNOWN}), "an unknown model", "NOT_FOUND")
 
 
-@check("status.no-model", "ModelService / GetModelStatus", "a request without a ModelSpec is INVALID_ARGUMENT")
+@check("status.no-model", "ModelService / GetModelStatus", "a request without a ModelSpec gets INVALID_ARGUMENT")
 def status_of_nothing(server: TensorFlowServer) -> None:
-    _is_refused(server.ask("GetModelStatus"), "a status of no model")
+    _is_refused(server.ask("GetModelStatus"), "a status request without a model")
 
 
 # --- GetModelMetadata ---
@@ -184,7 +188,9 @@ def tensor_infos(server: TensorFlowServer) -> None:
 
 
 @check(
-    "metadata.no-field", "PredictionService / GetModelMetadata", "at least one metadata_field, else INVALID_ARGUMENT"
+    "metadata.no-field",
+    "PredictionService / GetModelMetadata",
+    "without a metadata_field, the reply is INVALID_ARGUMENT",
 )
 def no_field(server: TensorFlowServer) -> None:
     _is_refused(server.ask("GetModelMetadata", model_spec={"name": server.model}), "no metadata_field")
@@ -199,12 +205,12 @@ def unknown_field(server: TensorFlowServer) -> None:
 # --- Predict ---
 
 
-@check("predict.content", "TensorProto", "tensor_content: the elements row by row, little-endian")
+@check("predict.content", "TensorProto", "tensor_content: the elements in row-major order, little-endian")
 def predict_content(server: TensorFlowServer) -> None:
     _outputs(server.answer)
 
 
-@check("predict.lists", "TensorProto", "float_val and others: the elements in the list of the data type")
+@check("predict.lists", "TensorProto", "float_val and others: the elements in the list for the data type")
 def predict_lists(server: TensorFlowServer) -> None:
     found = server.decoded("Predict", server.predict(lists=True))
     _same_outputs(server.answer, found, "the request with lists")
@@ -213,7 +219,7 @@ def predict_lists(server: TensorFlowServer) -> None:
 @check("predict.short-list", "TensorProto", "the last element of a list that is shorter than the shape is repeated")
 def predict_short_list(server: TensorFlowServer) -> None:
     if all(prod(each.shape) < 2 for each in server.tensors):
-        not_applicable("each input has one element at most")
+        not_applicable("each input has at most one element")
     equal = [Sample(e.name, e.datatype, e.shape, e.values[:1] * len(e.values)) for e in server.tensors]
     whole = server.decoded("Predict", server.predict(equal, lists=True))
     inputs = {each.name: _proto(each, lists=True, values=each.values[:1]) for each in equal}
@@ -221,7 +227,7 @@ def predict_short_list(server: TensorFlowServer) -> None:
     _same_outputs(whole, found, "the request with short lists")
 
 
-@check("predict.model-spec", "ModelSpec", "the reply has the model's name, and the version that answered")
+@check("predict.model-spec", "ModelSpec", "the reply contains the model's name, and the version that ran")
 def predict_spec(server: TensorFlowServer) -> None:
     spec = server.answer.model_spec
     require(spec.name == server.model, f"`name` is {spec.name!r}; expected {server.model!r}")
@@ -229,20 +235,20 @@ def predict_spec(server: TensorFlowServer) -> None:
         deviate(f"`signature_name` is {spec.signature_name!r}; expected 'serving_default'")
 
 
-@check("predict.default-signature", "ModelSpec", "without a signature_name serving_default is used")
+@check("predict.default-signature", "ModelSpec", "without a signature_name, the server uses serving_default")
 def default_signature(server: TensorFlowServer) -> None:
     reply = server.predict(spec={"signature_name": "serving_default"})
     _same_outputs(server.answer, server.decoded("Predict", reply), "the request for serving_default")
 
 
-@check("predict.version", "ModelSpec", "version: a number; the reply has it")
+@check("predict.version", "ModelSpec", "version: a number, which the reply repeats")
 def version(server: TensorFlowServer) -> None:
     spec = server.metadata.model_spec
     if not spec.HasField("version"):
-        not_applicable("the metadata names no version")
+        not_applicable("the metadata contains no version")
     found = server.decoded("Predict", server.predict(spec={"version": {"value": spec.version.value}})).model_spec
     told = found.version.value if found.HasField("version") else None
-    require(told == spec.version.value, f"`version` is {told}; version {spec.version.value} was asked for")
+    require(told == spec.version.value, f"`version` is {told}; version {spec.version.value} was requested")
 
 
 @check("predict.outputs-described", "SignatureDef", "the outputs of the signature")
@@ -254,18 +260,18 @@ def outputs_described(server: TensorFlowServer) -> None:
         require(each.dtype == expected, f"output {name!r} has data type {each.dtype}; expected {expected}")
 
 
-@check("predict.output-filter", "PredictRequest", "output_filter: the outputs that are wanted")
+@check("predict.output-filter", "PredictRequest", "output_filter: the requested outputs")
 def output_filter(server: TensorFlowServer) -> None:
     wanted = min(server.answer.outputs)
     found = sorted(server.decoded("Predict", server.predict(output_filter=[wanted])).outputs)
-    require(found == [wanted], f"output {wanted!r} was asked for; the response has {found}")
+    require(found == [wanted], f"output {wanted!r} was requested; the response contains {found}")
 
 
 def _check_datatype(datatype: str) -> None:
-    @check(f"predict.datatype.{datatype}", "DataType", f"{TYPES[datatype]} is a data type of tensors")
+    @check(f"predict.datatype.{datatype}", "DataType", f"{TYPES[datatype]} is a tensor data type")
     def _(server: TensorFlowServer) -> None:
         if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no input of {TYPES[datatype]}")
+            not_applicable(f"the model has no {TYPES[datatype]} input")
         _outputs(server.answer)
 
 
@@ -276,74 +282,74 @@ for _datatype in DATATYPES:
 # --- errors ---
 
 
-@check("error.unknown-model", "PredictionService / Predict", "a model that is not there is NOT_FOUND")
+@check("error.unknown-model", "PredictionService / Predict", "an unknown model gets NOT_FOUND")
 def unknown_model(server: TensorFlowServer) -> None:
     tensor = Sample("x", "FP32", (1,), [1.0])
     _is_refused(server.predict([tensor], spec={"name": UNKNOWN}), "an unknown model", "NOT_FOUND")
 
 
-@check("error.unknown-version", "ModelSpec", "a version that is not there is NOT_FOUND")
+@check("error.unknown-version", "ModelSpec", "an unknown version gets NOT_FOUND")
 def unknown_version(server: TensorFlowServer) -> None:
     reply = server.predict(spec={"version": {"value": int(UNKNOWN_VERSION)}})
     _is_refused(reply, "a version that does not exist", "NOT_FOUND")
 
 
-@check("error.unknown-label", "ModelSpec", "a version_label that is not there is INVALID_ARGUMENT")
+@check("error.unknown-label", "ModelSpec", "an unknown version_label gets INVALID_ARGUMENT")
 def unknown_label(server: TensorFlowServer) -> None:
     reply = server.predict(spec={"version_label": "no-such-label"})
     _is_refused(reply, "a label that does not exist", "INVALID_ARGUMENT", "NOT_FOUND")
 
 
-@check("error.unknown-signature", "ModelSpec", "a signature_name that is not there is FAILED_PRECONDITION")
+@check("error.unknown-signature", "ModelSpec", "an unknown signature_name gets FAILED_PRECONDITION")
 def unknown_signature(server: TensorFlowServer) -> None:
     reply = server.predict(spec={"signature_name": "no_such_signature"})
     _is_refused(reply, "a signature that does not exist", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND")
 
 
-@check("error.no-name", "ModelSpec", "a ModelSpec without a name is INVALID_ARGUMENT")
+@check("error.no-name", "ModelSpec", "a ModelSpec without a name gets INVALID_ARGUMENT")
 def no_name(server: TensorFlowServer) -> None:
-    _is_refused(server.predict(spec={"name": ""}), "no name of a model")
+    _is_refused(server.predict(spec={"name": ""}), "no model name")
 
 
-@check("error.no-spec", "PredictionService / Predict", "a request without a ModelSpec is INVALID_ARGUMENT")
+@check("error.no-spec", "PredictionService / Predict", "a request without a ModelSpec gets INVALID_ARGUMENT")
 def no_spec(server: TensorFlowServer) -> None:
     _is_refused(server.ask("Predict"), "no ModelSpec")
 
 
-@check("error.no-inputs", "SignatureDef", "all inputs of the signature that have no default")
+@check("error.no-inputs", "SignatureDef", "a request contains all signature inputs without a default")
 def no_inputs(server: TensorFlowServer) -> None:
     _is_refused(server.predict([]), "no inputs")
 
 
-@check("error.missing-input", "SignatureDef", "all inputs of the signature that have no default")
+@check("error.missing-input", "SignatureDef", "a request contains all signature inputs without a default")
 def missing_input(server: TensorFlowServer) -> None:
     if len(server.tensors) < 2:
         not_applicable("the model has one input")
     _is_refused(server.predict(server.tensors[1:]), f"no input {server.tensors[0].name!r}")
 
 
-@check("error.unknown-input", "SignatureDef", "only inputs of the signature")
+@check("error.unknown-input", "SignatureDef", "a request contains only inputs of the signature")
 def unknown_input(server: TensorFlowServer) -> None:
     renamed = [Sample(f"no_such_{e.name}", e.datatype, e.shape, e.values) for e in server.tensors]
-    _is_refused(server.predict(renamed), "inputs of unknown names")
+    _is_refused(server.predict(renamed), "inputs with unknown names")
 
 
-@check("error.unknown-output", "PredictRequest", "output_filter: only outputs of the signature")
+@check("error.unknown-output", "PredictRequest", "output_filter contains only outputs of the signature")
 def unknown_output(server: TensorFlowServer) -> None:
-    _is_refused(server.predict(output_filter=["no_such_output"]), "an output of an unknown name")
+    _is_refused(server.predict(output_filter=["no_such_output"]), "an output with an unknown name")
 
 
-@check("error.content-size", "TensorProto", "tensor_content has the bytes that the shape and the data type take")
+@check("error.content-size", "TensorProto", "the size of tensor_content matches the shape and the data type")
 def content_size(server: TensorFlowServer) -> None:
     numbers = [each for each in server.tensors if each.datatype != "BYTES"]
     if not numbers:
-        not_applicable("the model has no input of numbers")
+        not_applicable("the model has no numeric input")
     inputs = {each.name: _proto(each, lists=False) for each in server.tensors}
     inputs[numbers[0].name].tensor_content += b"\0"
     _is_refused(server.predict(inputs=inputs), "tensor_content one byte too long")
 
 
-@check("error.negative-size", "TensorShapeProto", "the sizes of a tensor are at least 0")
+@check("error.negative-size", "TensorShapeProto", "the dimensions of a tensor are at least 0")
 def negative_size(server: TensorFlowServer) -> None:
     inputs = {each.name: _proto(each, lists=False) for each in server.tensors}
     inputs[server.tensors[0].name].tensor_shape.dim.add(size=-1)
@@ -369,18 +375,18 @@ def malformed(server: TensorFlowServer) -> None:
     _is_refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
 
 
-@check("error.unknown-method", "PredictionService", "gRPC: a method that the service does not have is UNIMPLEMENTED")
+@check("error.unknown-method", "PredictionService", "gRPC: a call of an unknown method gets UNIMPLEMENTED")
 def unknown_method(server: TensorFlowServer) -> None:
     _is_refused(server.send(f"{PREDICTION}NoSuchMethod", b""), "an unknown method", "UNIMPLEMENTED")
 
 
-@check("limit.long-name", "ModelSpec", "name is a string; the server stays available after a long one")
+@check("limit.long-name", "ModelSpec", "name is a string; the server stays available after a long name")
 def long_name(server: TensorFlowServer) -> None:
     reply = server.ask("GetModelStatus", model_spec={"name": "n" * 4000})
     _is_refused(reply, "a name of 4,000 characters", "NOT_FOUND", "INVALID_ARGUMENT")
 
 
-@check("service.health", "gRPC: grpc.health.v1", "Check tells whether the server is SERVING; off by default")
+@check("service.health", "gRPC: grpc.health.v1", "Check reports whether the server is SERVING; off by default")
 def health_service(server: TensorFlowServer) -> None:
     reply = server.send("/grpc.health.v1.Health/Check", message(GRPC, "grpc.health.v1.HealthCheckRequest")())
     if reply.code == "UNIMPLEMENTED":
@@ -411,7 +417,7 @@ def _outputs(answer: Any) -> dict[str, tuple[str, Values]]:
         datatype = known[each.dtype]
         count = prod(dim.size for dim in each.tensor_shape.dim)
         values = _values(datatype, each)
-        require(len(values) <= count, f"output {name!r} has {len(values)} elements; its shape has {count}")
+        require(len(values) <= count, f"output {name!r} has {len(values)} elements; its shape requires {count}")
         found[name] = (datatype, [*values, *values[-1:] * (count - len(values))])
     return found
 
@@ -428,6 +434,6 @@ def _values(datatype: str, proto: Any) -> Values:
 
 def _same_outputs(expected: Any, found: Any, what: str) -> None:
     ours, theirs = _outputs(expected), _outputs(found)
-    require(ours.keys() == theirs.keys(), f"{what} has the outputs {sorted(theirs)}; the plain one {sorted(ours)}")
+    require(ours.keys() == theirs.keys(), f"{what} gets outputs {sorted(theirs)}; the plain one gets {sorted(ours)}")
     for name, (datatype, values) in ours.items():
-        require(same(datatype, values, theirs[name][1]), f"{what} gives another {name!r} than the plain one")
+        require(same(datatype, values, theirs[name][1]), f"{what}: output {name!r} differs from the plain request's")

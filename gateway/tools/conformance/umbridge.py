@@ -32,7 +32,7 @@ class UmbridgeServer(HttpServer):
             return self.options.model
         models = self.info.get("models")
         if not isinstance(models, list) or not models or not isinstance(models[0], str):
-            not_tested("/Info names no models; name one with --model")
+            not_tested("/Info lists no models; set --model")
         return models[0]
 
     @basis
@@ -95,12 +95,10 @@ check = SUITE.check
 @check("info.version", "GET /Info", "protocolVersion is the protocol's version")
 def info_version(server: UmbridgeServer) -> None:
     version = server.info.get("protocolVersion")
-    require(version is not None, "there is no `protocolVersion`")
+    require(version is not None, "`protocolVersion` is missing")
     # The table in the specification says String, but UM-Bridge's own clients and servers use a number.
     if version == "1.0":
-        deviate(
-            "`protocolVersion` is a string, as the table says; the Python and C++ clients accept the number 1.0 only"
-        )
+        deviate("`protocolVersion` is a string, as specified; the Python and C++ clients accept only the number 1.0")
     require(version == 1, f"`protocolVersion` is {version!r}; expected 1.0")
 
 
@@ -110,19 +108,17 @@ def info_models(server: UmbridgeServer) -> None:
     if not isinstance(models, list) or not all(isinstance(each, str) for each in models):
         fail("`models` is not an array of strings")
     require(models, "`models` is empty")
-    require(server.model in models, f"model {server.model!r} is not among them")
+    require(server.model in models, f"`models` does not contain {server.model!r}")
 
 
 @check("info.members", "GET /Info", "the reply has protocolVersion and models")
 def info_members(server: UmbridgeServer) -> None:
     more = sorted(server.info.keys() - {"protocolVersion", "models"})
     if more:
-        deviate(f"further members: {', '.join(more)}")
+        deviate(f"additional members: {', '.join(more)}")
 
 
-@check(
-    "model-info.support", "POST /ModelInfo", "support tells of each operation, as a boolean, whether it is supported"
-)
+@check("model-info.support", "POST /ModelInfo", "support contains a boolean for each operation")
 def model_info(server: UmbridgeServer) -> None:
     support = server.ask("ModelInfo").get("support")
     if not isinstance(support, dict):
@@ -131,7 +127,7 @@ def model_info(server: UmbridgeServer) -> None:
     require(not wrong, f"not a boolean: {', '.join(wrong)}")
     missing = [each for each in ("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian") if each not in support]
     if missing:
-        deviate(f"not told, which clients take for false: {', '.join(missing)}")
+        deviate(f"missing, which clients interpret as false: {', '.join(missing)}")
 
 
 @check("input-sizes", "POST /InputSizes", "inputSizes is an array of numbers, the model's input dimensions")
@@ -163,13 +159,13 @@ def sizes_without_config(server: UmbridgeServer) -> None:
 def evaluate(server: UmbridgeServer) -> None:
     output = server.evaluate()
     sizes = [len(each) for each in output]
-    require(sizes == server.output_sizes, f"`output` has the sizes {sizes}; /OutputSizes says {server.output_sizes}")
+    require(sizes == server.output_sizes, f"`output` has the sizes {sizes}; /OutputSizes reports {server.output_sizes}")
     wrong = [each for vector in output for each in vector if not _is_number(each)]
     if wrong:
-        fail(f"`output` holds {wrong[0]!r}, which is not a number")
+        fail(f"`output` contains {wrong[0]!r}, which is not a number")
 
 
-@check("evaluate.integers", "POST /Evaluate", "input is an array of arrays of numbers, so also of whole ones")
+@check("evaluate.integers", "POST /Evaluate", "input is an array of arrays of numbers, which can be integers")
 def evaluate_integers(server: UmbridgeServer) -> None:
     if server.options.inputs:
         not_tested("the input is given with --input")
@@ -183,7 +179,7 @@ def evaluate_without_config(server: UmbridgeServer) -> None:
     require(reply.status == 200, f"without `config`: status {reply.status}; expected 200")
 
 
-@check("evaluate.content-type", "POST /Evaluate", "input is JSON; the protocol asks for no Content-Type")
+@check("evaluate.content-type", "POST /Evaluate", "input is JSON; the protocol requires no Content-Type")
 def evaluate_without_content_type(server: UmbridgeServer) -> None:
     server.needs("Evaluate")
     body = b'{"name": %s, "input": %s, "config": {}}' % (_text(server.model), _text(server.point))
@@ -227,7 +223,9 @@ def jacobian_and_gradient(server: UmbridgeServer) -> None:
 
 
 @check(
-    "hessian", "POST /ApplyHessian", "output is the Hessian of sens * output applied to vec, as long as input inWrt1"
+    "hessian",
+    "POST /ApplyHessian",
+    "output is the Hessian of sens * output applied to vec, and as long as input inWrt1",
 )
 def hessian(server: UmbridgeServer) -> None:
     server.needs("ApplyHessian")
@@ -282,7 +280,7 @@ def no_input(server: UmbridgeServer) -> None:
 def wrong_type(server: UmbridgeServer) -> None:
     server.needs("Evaluate")
     body = {"name": server.model, "input": [["x"] * size for size in server.input_sizes], "config": {}}
-    _is_error(server.post("/Evaluate", body), "InvalidInput", "strings for numbers")
+    _is_error(server.post("/Evaluate", body), "InvalidInput", "strings instead of numbers")
 
 
 @check("error.index", "Errors", "InvalidInput: inWrt and outWrt are indices of an input and an output; status 400")
@@ -290,7 +288,7 @@ def wrong_index(server: UmbridgeServer) -> None:
     server.needs("Gradient")
     body = {"name": server.model, "input": server.point, "config": {}, "outWrt": 0, "inWrt": len(server.input_sizes)}
     reply = server.post("/Gradient", {**body, "sens": [1.0] * server.output_sizes[0]})
-    _is_error(reply, "InvalidInput", "inWrt beyond the inputs")
+    _is_error(reply, "InvalidInput", "an inWrt that is out of range")
 
 
 @check("error.sens-size", "Errors", "InvalidInput: sens does not match the output's dimension; status 400")
@@ -332,7 +330,11 @@ def malformed(server: UmbridgeServer) -> None:
     _is_error(reply, "InvalidInput", "malformed JSON")
 
 
-@check("http.keep-alive", "Protocol", "a simple HTTP protocol: HTTP/1.1 keeps a connection unless a side closes it")
+@check(
+    "http.keep-alive",
+    "Protocol",
+    "HTTP/1.1 keeps a connection open until client or server closes it",
+)
 def keep_alive(server: UmbridgeServer) -> None:
     first, second = server.kept_alive("GET", "/Info")
     if second is None:
@@ -346,7 +348,7 @@ def chunked(server: UmbridgeServer) -> None:
     require(reply.status == 200, f"a chunked request: status {reply.status}; expected 200")
 
 
-@check("limit.long-name", "POST /ModelInfo", "name is a string; the server stays available after a long one")
+@check("limit.long-name", "POST /ModelInfo", "name is a string; the server stays available after a long name")
 def long_name(server: UmbridgeServer) -> None:
     _is_error(server.post("/ModelInfo", {"name": "n" * 10_000}), "ModelNotFound", "a name of 10,000 characters")
 

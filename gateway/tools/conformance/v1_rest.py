@@ -32,7 +32,7 @@ class V1RestServer(HttpServer):
         document = self.listed.document
         models = document.get("models") if isinstance(document, dict) else None
         if not isinstance(models, list) or not models or not isinstance(models[0], str):
-            not_tested("the server lists no models; name one with --model")
+            not_tested("the server lists no models; set --model")
         return models[0]
 
     @property
@@ -90,7 +90,7 @@ check = SUITE.check
 @check("model.list", "KServe V1: List Models", 'GET /v1/models: {"models": [<model_name>]}')
 def models(server: V1RestServer) -> None:
     if server.listed.status != 200:
-        not_applicable(f"GET /v1/models: status {server.listed.status}, as with TensorFlow Serving")
+        not_applicable(f"GET /v1/models: status {server.listed.status}, like TensorFlow Serving")
     found = server.listed.object.get("models")
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         fail(f"`models` is {found!r}; expected an array of strings")
@@ -109,7 +109,7 @@ def model_ready(server: V1RestServer) -> None:
     require(document.get("ready") is True, f"`ready` is {document.get('ready')!r}; expected true")
 
 
-@check("model.unknown", "KServe V1: Model Readiness", "a model that is not there is 404")
+@check("model.unknown", "KServe V1: Model Readiness", "an unknown model gets 404")
 def unknown_status(server: V1RestServer) -> None:
     _is_error(server.get(f"/v1/models/{UNKNOWN}"), "the status of an unknown model", 404)
 
@@ -117,7 +117,7 @@ def unknown_status(server: V1RestServer) -> None:
 @check("metadata", "TensorFlow Serving: Model Metadata", "model_spec, and metadata with signature_def")
 def metadata(server: V1RestServer) -> None:
     if server.metadata.status != 200:
-        not_applicable(f"GET {server.path}/metadata: status {server.metadata.status}, as with KServe")
+        not_applicable(f"GET {server.path}/metadata: status {server.metadata.status}, like KServe")
     document = server.metadata.object
     name = document.get("model_spec", {}).get("name")
     require(name == server.model, f"`model_spec.name` is {name!r}; expected {server.model!r}")
@@ -125,7 +125,7 @@ def metadata(server: V1RestServer) -> None:
     require(signatures, "there is no signature")
     for each in signatures.values():
         for tensor in (*each["inputs"].values(), *each["outputs"].values()):
-            require(tensor["dtype"] in DATATYPES, f"`dtype` is {tensor['dtype']!r}; expected one as DT_FLOAT")
+            require(tensor["dtype"] in DATATYPES, f"`dtype` is {tensor['dtype']!r}; expected a name such as DT_FLOAT")
 
 
 @check("predict.rows", "KServe V1: Predict", 'predictions: {"predictions": [<value>]}, one for each instance')
@@ -133,17 +133,17 @@ def rows(server: V1RestServer) -> None:
     require(server.predictions is not None, "no predictions")
 
 
-@check("predict.two-rows", "KServe V1: Predict", "instances is a list; each has its prediction, in their order")
+@check("predict.two-rows", "KServe V1: Predict", "instances is a list; the predictions are in the same order")
 def two_rows(server: V1RestServer) -> None:
     found = _predictions(server.predict({"instances": server.rows[:1] * 2}), 2)
     require(_equal(found[0], found[1]), "two equal instances have different predictions")
-    require(_equal(found[0], server.predictions[0]), "an instance has another prediction next to a second one")
+    require(_equal(found[0], server.predictions[0]), "a second instance changes the prediction of the first")
 
 
 @check("predict.again", "KServe V1: Predict", "the same instances have the same predictions")
 def again(server: V1RestServer) -> None:
     found = _predictions(server.predict({"instances": server.rows}), len(server.rows))
-    require(_equal(found, server.predictions), "another reply to the same request")
+    require(_equal(found, server.predictions), "the same request gets a different reply")
 
 
 @check("predict.content-type", "KServe V1: Predict", "the response is JSON")
@@ -168,7 +168,7 @@ def columns(server: V1RestServer) -> None:
     inputs = {each.name: each.nested for each in server.tensors}
     reply = server.predict({"inputs": inputs if len(inputs) > 1 else next(iter(inputs.values()))})
     if reply.status != 200:
-        not_applicable(f"`inputs`: status {reply.status}; KServe leaves them to the model")
+        not_applicable(f"`inputs`: status {reply.status}; KServe leaves `inputs` to the model")
     document = reply.object
     if "outputs" not in document:
         deviate(f"the response has {sorted(document)}; expected `outputs`")
@@ -189,10 +189,10 @@ def version(server: V1RestServer) -> None:
 
 
 def _check_datatype(datatype: str) -> None:
-    @check(f"predict.datatype.{datatype}", "TensorFlow Serving: JSON mapping", f"{datatype} as values of JSON")
+    @check(f"predict.datatype.{datatype}", "TensorFlow Serving: JSON mapping", f"{datatype} as JSON values")
     def _(server: V1RestServer) -> None:
         if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no input of {datatype}")
+            not_applicable(f"the model has no {datatype} input")
         require(server.predictions, "no predictions")
 
 
@@ -233,7 +233,7 @@ def ragged(server: V1RestServer) -> None:
     _is_error(server.predict({"instances": [row, row[:-1]]}), "rows of different lengths", 400)
 
 
-@check("error.wrong-type", "TensorFlow Serving: JSON mapping", "numbers are numbers of JSON")
+@check("error.wrong-type", "TensorFlow Serving: JSON mapping", "numbers are JSON numbers")
 def wrong_type(server: V1RestServer) -> None:
     numeric = [each for each in server.tensors if each.datatype not in ("BYTES", "BOOL")]
     if not numeric:
@@ -241,22 +241,22 @@ def wrong_type(server: V1RestServer) -> None:
     changed = [Sample(e.name, e.datatype, e.shape, ["x"] * len(e.values)) for e in server.tensors]
     rows = [{each.name: each.nested[at] for each in changed} for at in range(changed[0].shape[0])]
     instances = list(changed[0].nested) if len(changed) == 1 else rows
-    _is_error(server.predict({"instances": instances}), "strings for numbers", 400)
+    _is_error(server.predict({"instances": instances}), "strings instead of numbers", 400)
 
 
-@check("error.method", "KServe V1: Predict", "predict is a POST")
+@check("error.method", "KServe V1: Predict", "predict is a POST request")
 def method(server: V1RestServer) -> None:
     reply = server.get(f"{server.path}:predict")
     require(400 <= reply.status < 500, f"a GET of :predict: status {reply.status}; expected 4xx")
 
 
-@check("limit.long-name", "KServe V1", "the model name is part of the URL; the server stays available after a long one")
+@check("limit.long-name", "KServe V1", "the URL contains the model name; the server stays available after a long name")
 def long_name(server: V1RestServer) -> None:
     reply = server.get(f"/v1/models/{'n' * 4000}")
     require(400 <= reply.status < 500, f"a name of 4,000 characters: status {reply.status}; expected 4xx")
 
 
-@check("http.keep-alive", "HTTP/1.1", "a connection is kept unless a side closes it")
+@check("http.keep-alive", "HTTP/1.1", "a connection stays open until client or server closes it")
 def keep_alive(server: V1RestServer) -> None:
     first, second = server.kept_alive("GET", server.path)
     if second is None:
@@ -268,12 +268,12 @@ def keep_alive(server: V1RestServer) -> None:
 def chunked(server: V1RestServer) -> None:
     reply = server.chunked(f"{server.path}:predict", json.dumps({"instances": server.rows}).encode())
     found = _predictions(reply, len(server.rows))
-    require(_equal(found, server.predictions), "another reply than to the plain request")
+    require(_equal(found, server.predictions), "the reply differs from the reply to the plain request")
 
 
 def _predictions(reply: HttpReply, rows: int) -> list[Any]:
     if reply.status != 200:
-        fail(f"status {reply.status} for rows by the signature: {reply.body[:120]!r}; other inputs: --input")
+        fail(f"status {reply.status} for rows from the signature: {reply.body[:120]!r}; set other inputs with --input")
     found = reply.object.get("predictions")
     if not isinstance(found, list):
         fail(f"the response has {sorted(reply.object)}; expected `predictions`, an array")

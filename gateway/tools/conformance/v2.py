@@ -88,7 +88,7 @@ def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> l
     """Return a tensor for each input, from `--input` or else from the model's metadata."""
     specs = options.inputs or described()
     if not specs:
-        not_tested("the model's metadata names no inputs; describe them with --input NAME=DATATYPE[SHAPE]")
+        not_tested("the model's metadata lists no inputs; describe them with --input NAME=DATATYPE[SHAPE]")
     try:
         return [sample(spec) for spec in specs]
     except ValueError as error:
@@ -98,19 +98,19 @@ def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> l
 def same_outputs(expected: V2Answer, found: V2Answer, what: str) -> None:
     """Check that two answers contain the same outputs. `what` describes the request for the second."""
     ours, theirs = expected.outputs, found.outputs
-    require(ours.keys() == theirs.keys(), f"{what} has the outputs {sorted(theirs)}; the plain one {sorted(ours)}")
+    require(ours.keys() == theirs.keys(), f"{what} gets outputs {sorted(theirs)}; the plain one gets {sorted(ours)}")
     for name, each in ours.items():
         equal = same(each.datatype, each.values, theirs[name].values)
-        require(equal and each.shape == theirs[name].shape, f"{what} gives another {name!r} than the plain one")
+        require(equal and each.shape == theirs[name].shape, f"{what}: output {name!r} differs from the plain request's")
 
 
 def _tensor_metadata(server: V2Speaker) -> None:
     described = [each for tensors in server.described for each in tensors]
     if not described:
-        not_tested("the metadata names no tensors")
+        not_tested("the metadata lists no tensors")
     for name, datatype, shape in described:
         require(name and isinstance(name, str), f"a tensor has the name {name!r}")
-        require(datatype in (*DATATYPES, "BF16"), f"tensor {name!r}: datatype {datatype!r} is not one of V2")
+        require(datatype in (*DATATYPES, "BF16"), f"tensor {name!r}: datatype {datatype!r} is not a V2 datatype")
         sizes = shape if isinstance(shape, list) else [None]
         if not all(isinstance(size, int) and size >= -1 for size in sizes):
             fail(f"tensor {name!r}: shape {shape!r}; expected an array of whole numbers, -1 or greater")
@@ -128,9 +128,9 @@ def _versions(server: V2Speaker) -> None:
 def _outputs_described(server: V2Speaker) -> None:
     said = {name: (datatype, list(shape)) for name, datatype, shape in server.described[1]}
     if not said:
-        not_tested("the metadata names no outputs")
+        not_tested("the metadata lists no outputs")
     outputs = server.plain.outputs
-    require(outputs.keys() == said.keys(), f"the outputs are {sorted(outputs)}; the metadata has {sorted(said)}")
+    require(outputs.keys() == said.keys(), f"the outputs are {sorted(outputs)}; the metadata lists {sorted(said)}")
     for name, each in outputs.items():
         datatype, shape = said[name]
         said_of = f"output {name!r} has the datatype {each.datatype} and the shape {each.shape}; the metadata says"
@@ -149,21 +149,21 @@ def _id(text: str) -> Callable[[V2Speaker], None]:
 
 def _no_id(server: V2Speaker) -> None:
     if server.infer(V2Inference(id="")).has_id:
-        deviate("there is an `id`, though the request had none")
+        deviate("the response has an `id`, but the request had none")
 
 
 def _requested_output(server: V2Speaker) -> None:
     wanted = [*server.plain.outputs][-1]
     found = [*server.infer(V2Inference(outputs=[wanted])).outputs]
-    require(wanted in found, f"output {wanted!r} was asked for; the response has {found}")
+    require(wanted in found, f"output {wanted!r} was requested; the response contains {found}")
     if found != [wanted]:
-        deviate(f"output {wanted!r} was asked for; the response has {found}")
+        deviate(f"output {wanted!r} was requested; the response contains {found}")
 
 
 def _parameters(server: V2Speaker) -> None:
     reply = server.ask(V2Inference(parameters=[("note", "x"), ("level", 1), ("on", True)]))
     if server.error(reply):
-        server.refused(reply, "parameters that the server does not know")
+        server.refused(reply, "unknown parameters")
     else:
         same_outputs(server.plain, server.answered(reply), "the request with parameters")
 
@@ -173,7 +173,7 @@ def _version(server: V2Speaker) -> None:
         not_applicable("the metadata lists no versions")
     wanted = server.versions[-1]
     found = server.infer(V2Inference(version=wanted)).model_version
-    require(found in (None, "", wanted), f"`model_version` is {found!r}; version {wanted!r} was asked for")
+    require(found in (None, "", wanted), f"`model_version` is {found!r}; version {wanted!r} was requested")
 
 
 def _unknown_model(server: V2Speaker) -> None:
@@ -195,11 +195,11 @@ def _missing_input(server: V2Speaker) -> None:
 
 def _unknown_input(server: V2Speaker) -> None:
     renamed = [Sample(f"no_such_{e.name}", e.datatype, e.shape, e.values) for e in server.tensors]
-    server.refused(server.ask(V2Inference(renamed)), "inputs of unknown names", lenient=True)
+    server.refused(server.ask(V2Inference(renamed)), "inputs with unknown names", lenient=True)
 
 
 def _unknown_output(server: V2Speaker) -> None:
-    server.refused(server.ask(V2Inference(outputs=["no_such_output"])), "an output of an unknown name", lenient=True)
+    server.refused(server.ask(V2Inference(outputs=["no_such_output"])), "an output with an unknown name", lenient=True)
 
 
 def _other_datatype(server: V2Speaker) -> None:
@@ -208,7 +208,7 @@ def _other_datatype(server: V2Speaker) -> None:
     if first.datatype == "BOOL":
         changed = Sample(first.name, "FP32", first.shape, [0.5] * len(first.values))
     server.refused(
-        server.ask(V2Inference([changed, *others])), f"{changed.datatype} for {first.datatype}", lenient=True
+        server.ask(V2Inference([changed, *others])), f"{changed.datatype} instead of {first.datatype}", lenient=True
     )
 
 
@@ -240,8 +240,8 @@ def add_checks(suite: Suite[Any], rules: Mapping[str, tuple[str, str]]) -> None:
 
 
 def _add_datatype(suite: Suite[Any], datatype: str) -> None:
-    @suite.check(f"infer.datatype.{datatype}", "Tensor Data Types", f"{datatype} is a datatype of tensors")
+    @suite.check(f"infer.datatype.{datatype}", "Tensor Data Types", f"{datatype} is a tensor datatype")
     def _(server: V2Speaker) -> None:
         if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no input of {datatype}")
+            not_applicable(f"the model has no {datatype} input")
         server.check_outputs()

@@ -50,7 +50,7 @@ class V2GrpcServer(RpcServer):
         index = self.decoded("RepositoryIndex", reply).models if reply.code == "OK" else ()
         names = [each.name for each in index if each.state.endswith("READY") or not each.state]
         if not names:
-            not_tested("the server lists no models; name one with --model")
+            not_tested("the server lists no models; set --model")
         found: str = names[0]
         return found
 
@@ -185,10 +185,10 @@ RULES = {
     "metadata.versions": ("GRPC / Model Metadata", "versions of the model available on the server"),
     "infer.outputs-described": ("GRPC / Model Metadata", "the model's outputs"),
     "infer.id": ("GRPC / Inference", "id: if specified, it will be returned in the response"),
-    "infer.id-text": ("GRPC / Inference", "id is a string, of any characters"),
+    "infer.id-text": ("GRPC / Inference", "id is a string with any characters"),
     "infer.id-absent": ("GRPC / Inference", "id: the id of the inference request if one was specified"),
     "infer.requested-output": ("GRPC / Inference", "outputs: the requested output tensors"),
-    "infer.parameters": ("GRPC / Parameters", "a boolean, an int64 or a string; servers may know some of them"),
+    "infer.parameters": ("GRPC / Parameters", "a boolean, an int64 or a string; servers can support some of them"),
     "infer.version": ("GRPC / Inference", "model_version: the version of the model to use"),
     "error.unknown-model": ("GRPC / Inference", "errors are indicated by the google.rpc.Status"),
     "error.unknown-version": ("GRPC / Inference", "model_version: the version of the model to use"),
@@ -212,11 +212,11 @@ def one_form(server: V2GrpcServer) -> None:
     both = [each.name for each in server.plain.raw.outputs if each.HasField("contents")]
     if server.plain.raw.raw_output_contents and both:
         filled = [e.name for e in server.plain.raw.outputs if e.HasField("contents") and e.contents.ByteSize()]
-        require(not filled, f"outputs with raw and with typed contents: {', '.join(filled)}")
+        require(not filled, f"outputs with both raw and typed contents: {', '.join(filled)}")
         deviate(f"an empty `contents` next to raw contents: {', '.join(both)}")
 
 
-@check("stream", "Extension: ModelStreamInfer", "a stream of requests, each with its responses in their order")
+@check("stream", "Extension: ModelStreamInfer", "a stream returns the responses in the order of the requests")
 def stream(server: V2GrpcServer) -> None:
     reply = server.stream(f"{SERVICE}ModelStreamInfer", [server.request(id=each) for each in ("1", "2")])
     if reply.code == "UNIMPLEMENTED":
@@ -235,7 +235,7 @@ def stream(server: V2GrpcServer) -> None:
     errors = [each.error_message for each in found if each.error_message]
     require(not errors, f"error_message {errors[:1]}")
     ids = [each.infer_response.id for each in found]
-    require(ids == ["1", "2"], f"the replies have the ids {ids}; the requests '1' and '2'")
+    require(ids == ["1", "2"], f"the replies have the ids {ids}; the requests had '1' and '2'")
 
 
 @check("error.no-inputs", "GRPC / Model Metadata", "the model's inputs")
@@ -243,7 +243,7 @@ def no_inputs(server: V2GrpcServer) -> None:
     server.refused(server.send_inference(server.request([])), "no inputs")
 
 
-@check("error.unknown-datatype", "Tensor Data Types", "datatypes are those of the table")
+@check("error.unknown-datatype", "Tensor Data Types", "a datatype is one of the datatypes in the table")
 def unknown_datatype(server: V2GrpcServer) -> None:
     request = server.request()
     request.inputs[0].datatype = "FP33"
@@ -279,7 +279,7 @@ def typed_size(server: V2GrpcServer) -> None:
     if not contents:
         not_applicable("the first input is empty")
     contents.append(contents[0])
-    server.refused(server.send_inference(request), "one element more than the shape has")
+    server.refused(server.send_inference(request), "one element more than the shape requires")
 
 
 @check("error.malformed", "GRPC", "requests are protobuf messages")
@@ -288,18 +288,18 @@ def malformed(server: V2GrpcServer) -> None:
     server.refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
 
 
-@check("error.unknown-method", "GRPC", "gRPC: a method that the service does not have is UNIMPLEMENTED")
+@check("error.unknown-method", "GRPC", "gRPC: a call of an unknown method gets UNIMPLEMENTED")
 def unknown_method(server: V2GrpcServer) -> None:
     server.refused(server.send(f"{SERVICE}NoSuchMethod", b""), "an unknown method", "UNIMPLEMENTED")
 
 
-@check("limit.long-name", "GRPC / Model Metadata", "name is a string; the server stays available after a long one")
+@check("limit.long-name", "GRPC / Model Metadata", "name is a string; the server stays available after a long name")
 def long_name(server: V2GrpcServer) -> None:
     reply = server.reply("ModelMetadata", name="n" * 4000)
     server.refused(reply, "a name of 4,000 characters", "NOT_FOUND", "INVALID_ARGUMENT")
 
 
-@check("service.health", "gRPC: grpc.health.v1", "Check tells whether the server is SERVING")
+@check("service.health", "gRPC: grpc.health.v1", "Check reports whether the server is SERVING")
 def health_service(server: V2GrpcServer) -> None:
     reply = server.send("/grpc.health.v1.Health/Check", message(GRPC, "grpc.health.v1.HealthCheckRequest")())
     if reply.code == "UNIMPLEMENTED":
@@ -309,7 +309,7 @@ def health_service(server: V2GrpcServer) -> None:
     require(status == 1, f"`status` is {status}; expected SERVING (1)")
 
 
-@check("service.reflection", "gRPC: grpc.reflection", "list_services tells the server's services")
+@check("service.reflection", "gRPC: grpc.reflection", "list_services returns the server's services")
 def reflection(server: V2GrpcServer) -> None:
     request = message(GRPC, "grpc.reflection.v1.ServerReflectionRequest")(list_services="")
     reply = server.stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", [request])
@@ -336,7 +336,7 @@ def _outputs(answer: Any) -> dict[str, V2Output]:
         count = prod(each.shape)
         require(
             len(values) == count,
-            f"output {each.name!r} has {len(values)} elements; its shape {list(each.shape)} {count}",
+            f"output {each.name!r} has {len(values)} elements; its shape {list(each.shape)} requires {count}",
         )
         found[each.name] = V2Output(each.datatype, list(each.shape), values)
     return found

@@ -40,7 +40,7 @@ class V2RestServer(HttpServer):
         listed = self.get("/v2/models").document
         models = listed.get("models") if isinstance(listed, dict) else None
         if not models or not isinstance(models, list) or not isinstance(models[0], str):
-            not_tested("the server lists no models; name one with --model")
+            not_tested("the server lists no models; set --model")
         return models[0]
 
     @property
@@ -74,7 +74,7 @@ class V2RestServer(HttpServer):
 
     def infer(self, inference: V2Inference) -> V2Answer:
         if any(each.datatype == "FP16" for each in self.tensors):
-            not_tested("an input is FP16, which is problematic to communicate in JSON, as the specification says")
+            not_tested("an input is FP16, which the specification calls problematic to communicate in JSON")
         return self.answered(self.ask(inference))
 
     def ask(self, inference: V2Inference) -> HttpReply:
@@ -112,7 +112,7 @@ class V2RestServer(HttpServer):
             found = sorted(document) if isinstance(document, dict) else "no JSON object"
             fail(f"{what}: status {reply.status} with {found}; expected an object with the string `error`")
         if reply.status >= 500:
-            deviate(f"{what}: status {reply.status}; a fault of the client is 4xx")
+            deviate(f"{what}: status {reply.status}; expected 4xx for a client error")
 
     def binary(self, tensors: list[Sample], **more: Any) -> HttpReply:
         """Return the reply to inputs in the binary format."""
@@ -170,7 +170,7 @@ def model_metadata(server: V2RestServer) -> None:
     require(metadata.get("name") == server.model, f"`name` is {metadata.get('name')!r}; expected {server.model!r}")
     versions = metadata.get("versions", [])
     if versions is None:
-        deviate("`versions` is null; an optional member is left out where there is none")
+        deviate("`versions` is null; a server omits optional members without a value")
     require(
         isinstance(versions, list) and all(isinstance(each, str) for each in versions),
         f"`versions` is {versions!r}; expected an array of strings",
@@ -193,19 +193,22 @@ def infer_json(server: V2RestServer) -> None:
 
 RULES = {
     "metadata.tensors": ("Model Metadata", "each tensor has name, datatype and shape; variable dimensions are -1"),
-    "metadata.versions": ("Model Metadata", "versions are those that may be explicitly requested"),
+    "metadata.versions": ("Model Metadata", "versions lists the versions that clients can request"),
     "infer.outputs-described": ("Model Metadata", "outputs: the outputs produced by the model"),
     "infer.id": ("Inference Response JSON Object", "id: the identifier given in the request"),
-    "infer.id-text": ("Inference Request JSON Object", "id is a string, of any characters"),
+    "infer.id-text": ("Inference Request JSON Object", "id is a string with any characters"),
     "infer.id-absent": (
         "Inference Request JSON Object",
-        "id is optional; the response has that of the request, if any",
+        "id is optional; the response repeats the id of the request, if any",
     ),
     "infer.requested-output": ("Request Output", "outputs: which output tensors should be returned from the model"),
-    "infer.parameters": ("Parameters", "name/value pairs: strings, numbers or booleans; servers may know some of them"),
+    "infer.parameters": (
+        "Parameters",
+        "name/value pairs: strings, numbers or booleans; servers can support some of them",
+    ),
     "infer.version": ("HTTP/REST", "POST v2/models/${MODEL_NAME}/versions/${MODEL_VERSION}/infer"),
     "error.unknown-model": ("Inference Response JSON Error Object", "a failed request has an error status and `error`"),
-    "error.unknown-version": ("Inference", "the model version in the URL is the one to use"),
+    "error.unknown-version": ("Inference", "the URL selects the model version"),
     "error.missing-input": ("Model Metadata", "inputs: the inputs required by the model"),
     "error.unknown-input": ("Model Metadata", "inputs: the inputs required by the model"),
     "error.unknown-output": ("Request Output", "name: the name of the output tensor"),
@@ -215,7 +218,7 @@ RULES = {
 add_checks(SUITE, RULES)
 
 
-@check("infer.nested-data", "Tensor Data", "elements may be presented multi-dimensional, or flattened")
+@check("infer.nested-data", "Tensor Data", "elements can be nested arrays, or one flat array")
 def nested(server: V2RestServer) -> None:
     reply = server.post(
         f"{server.path}/infer", {"id": "1", "inputs": [{**_head(each), "data": each.nested} for each in server.tensors]}
@@ -228,7 +231,7 @@ def optional_members(server: V2RestServer) -> None:
     nulls = [key for key, value in server.plain.raw.items() if value is None]
     nulls += [f"outputs: {key}" for each in _outputs(server.plain.raw) for key, value in each.items() if value is None]
     if nulls:
-        deviate(f"null where an optional member is left out: {', '.join(sorted(set(nulls)))}")
+        deviate(f"null instead of an omitted member: {', '.join(sorted(set(nulls)))}")
 
 
 @check("infer.content-type", "Inference Request Examples", "Content-Type: application/json")
@@ -237,7 +240,7 @@ def content_type(server: V2RestServer) -> None:
     _succeeded(reply)
     found = reply.headers.get("content-type", "")
     if found.partition(";")[0].strip() != "application/json":
-        deviate(f"a response of JSON has the Content-Type {found!r}")
+        deviate(f"a JSON response has the Content-Type {found!r}")
 
 
 @check("binary.input", "Extension binary_tensor_data", "binary_data_size: the input's bytes follow the JSON")
@@ -247,22 +250,22 @@ def binary_input(server: V2RestServer) -> None:
     found, expected = _binary_outputs(reply), {each["name"]: _values(each) for each in _outputs(server.plain.raw)}
     for name, (datatype, values) in found.items():
         if name in expected:
-            require(same(datatype, values, expected[name]), f"output {name!r} differs from that of JSON inputs")
+            require(same(datatype, values, expected[name]), f"output {name!r} differs from the output for JSON inputs")
 
 
-@check("binary.output", "Extension binary_tensor_data", "binary_data: true asks for an output as bytes after the JSON")
+@check("binary.output", "Extension binary_tensor_data", "binary_data: true requests an output as bytes after the JSON")
 def binary_output(server: V2RestServer) -> None:
     server.needs_binary()
     wanted = [{"name": each["name"], "parameters": {"binary_data": True}} for each in _outputs(server.plain.raw)]
     body = {"id": "1", "inputs": [_json(each) for each in server.tensors], "outputs": wanted}
     reply = server.post(f"{server.path}/infer", body)
     require(reply.status == 200, f"status {reply.status}; expected 200")
-    require(LENGTH in reply.headers, "there is no Inference-Header-Content-Length in the reply")
+    require(LENGTH in reply.headers, "the reply has no Inference-Header-Content-Length")
     found = _binary_outputs(reply)
     for each in _outputs(server.plain.raw):
-        require(each["name"] in found, f"there is no output {each['name']!r}")
+        require(each["name"] in found, f"output {each['name']!r} is missing")
         datatype, values = found[each["name"]]
-        require(same(datatype, values, _values(each)), f"output {each['name']!r} differs from the same in JSON")
+        require(same(datatype, values, _values(each)), f"output {each['name']!r} differs from the same output in JSON")
 
 
 @check("binary.mixed", "Extension binary_tensor_data", "binary and JSON tensors may be mixed in a request")
@@ -275,7 +278,7 @@ def binary_mixed(server: V2RestServer) -> None:
     head = json.dumps({"id": "1", "inputs": inputs, "parameters": {"binary_data_output": False}}).encode()
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
     reply = server.request("POST", f"{server.path}/infer", head + first.raw, headers)
-    same_outputs(server.plain, server.answered(reply), "the request of both forms")
+    same_outputs(server.plain, server.answered(reply), "the request with both forms")
 
 
 @check("binary.size", "Extension binary_tensor_data", "binary_data_size is the size of the tensor's data in bytes")
@@ -293,7 +296,9 @@ def binary_header(server: V2RestServer) -> None:
     server.needs_binary()
     body = json.dumps({"id": "1", "inputs": [_json(each) for each in server.tensors]}).encode()
     headers = {"Inference-Header-Content-Length": str(len(body) + 100)}
-    server.refused(server.request("POST", f"{server.path}/infer", body, headers), "a header length beyond the body")
+    server.refused(
+        server.request("POST", f"{server.path}/infer", body, headers), "a header length beyond the body's size"
+    )
 
 
 @check("error.malformed-json", "Inference Request JSON Object", "the request object is JSON")
@@ -311,7 +316,7 @@ def no_inputs(server: V2RestServer) -> None:
     server.refused(server.post(f"{server.path}/infer", {"id": "1"}), "no `inputs`")
 
 
-@check("error.unknown-datatype", "Tensor Data Types", "datatypes are those of the table")
+@check("error.unknown-datatype", "Tensor Data Types", "a datatype is one of the datatypes in the table")
 def unknown_datatype(server: V2RestServer) -> None:
     changed = [Sample(each.name, "FP33", each.shape, each.values) for each in server.tensors]
     server.refused(server.ask(V2Inference(changed)), "the datatype FP33")
@@ -326,7 +331,7 @@ def wrong_shape(server: V2RestServer) -> None:
     ]
     if not changed:
         not_applicable("the inputs are empty")
-    server.refused(server.ask(V2Inference(changed)), "one element more than the shape has")
+    server.refused(server.ask(V2Inference(changed)), "one element more than the shape requires")
 
 
 @check("error.negative-shape", "Request Input", "each dimension must be representable as an unsigned 64-bit integer")
@@ -335,7 +340,7 @@ def negative_shape(server: V2RestServer) -> None:
     server.refused(server.ask(V2Inference(changed)), "a dimension of -1 in a request", lenient=True)
 
 
-@check("limit.long-name", "HTTP/REST", "the model name is part of the URL; the server stays available after a long one")
+@check("limit.long-name", "HTTP/REST", "the URL contains the model name; the server stays available after a long name")
 def long_name(server: V2RestServer) -> None:
     reply = server.get(f"/v2/models/{'n' * 4000}")
     require(400 <= reply.status < 500, f"a name of 4,000 characters: status {reply.status}; expected 4xx")
@@ -343,7 +348,7 @@ def long_name(server: V2RestServer) -> None:
         deviate(f"a name of 4,000 characters: status {reply.status} without a JSON object with `error`")
 
 
-@check("http.keep-alive", "HTTP/REST", "HTTP/1.1 keeps a connection unless a side closes it")
+@check("http.keep-alive", "HTTP/REST", "HTTP/1.1 keeps a connection open until client or server closes it")
 def keep_alive(server: V2RestServer) -> None:
     first, second = server.kept_alive("GET", "/v2/health/live")
     if second is None:
@@ -351,7 +356,7 @@ def keep_alive(server: V2RestServer) -> None:
     require((first.status, second.status) == (200, 200), f"the second request on a connection: {second.status}")
 
 
-@check("http.keep-alive-after-error", "HTTP/REST", "HTTP/1.1 keeps a connection unless a side closes it")
+@check("http.keep-alive-after-error", "HTTP/REST", "HTTP/1.1 keeps a connection open until client or server closes it")
 def keep_alive_after_error(server: V2RestServer) -> None:
     first, second = server.kept_alive("POST", f"{server.path}/infer", b'{"inputs": [')
     if second is None:
@@ -369,7 +374,7 @@ def _is_healthy(reply: HttpReply) -> None:
     require(reply.status == 200, f"status {reply.status}; expected 200")
     if reply.body:
         if not isinstance(reply.document, dict):
-            deviate("the body is not empty, and no JSON object either")
+            deviate("the body is neither empty nor a JSON object")
         # "should be empty" in one specification, and an object in the Open Inference Protocol
         for key in ("live", "ready"):
             require(reply.document.get(key, True) is True, f"status 200, but `{key}` is {reply.document.get(key)!r}")
@@ -379,7 +384,7 @@ def _succeeded(reply: HttpReply, binary: bool = False) -> dict[str, Any]:
     if reply.status != 200:
         document = reply.document
         error = document.get("error", document) if isinstance(document, dict) else "no JSON object"
-        fail(f"status {reply.status} for inputs by the metadata: {_shortened(error)}; other inputs: --input")
+        fail(f"status {reply.status} for inputs from the metadata: {_shortened(error)}; set other inputs with --input")
     if binary:
         _binary_outputs(reply)
         return {}
@@ -402,13 +407,14 @@ def _values(output: dict[str, Any]) -> Values:
     values = flat(data)
     count = prod(output["shape"])
     require(
-        len(values) == count, f"output {name!r} has {len(values)} elements; its shape {output['shape']} has {count}"
+        len(values) == count,
+        f"output {name!r} has {len(values)} elements; its shape {output['shape']} requires {count}",
     )
     expected = {"BOOL": bool, "BYTES": str}.get(datatype, float)
     for each in values:
         right = isinstance(each, int | float) and not isinstance(each, bool) if expected is float else True
         right = right and (expected is float or isinstance(each, expected))
-        require(right, f"output {name!r} of {datatype} holds {_shortened(each)}")
+        require(right, f"output {name!r} of {datatype} contains {_shortened(each)}")
     return values
 
 
@@ -427,7 +433,7 @@ def _binary_outputs(reply: HttpReply) -> dict[str, tuple[str, Values]]:
         require(len(raw) == length, f"the body ends within output {each['name']!r}")
         values = unpacked(each["datatype"], raw)
         count = prod(each["shape"])
-        require(len(values) == count, f"output {each['name']!r} has {len(values)} elements, its shape {count}")
+        require(len(values) == count, f"output {each['name']!r} has {len(values)} elements; its shape requires {count}")
         found[each["name"]] = (each["datatype"], values)
     require(at == len(reply.body), f"{len(reply.body) - at} bytes follow the last output")
     return found

@@ -66,7 +66,7 @@ def rows(page: Page) -> list[str]:
         ("Playground", "No request was sent yet."),
         ("Requests", "NOT_FOUND"),
         ("Errors", "The connection to an endpoint failed or broke"),
-        ("Access", "The configuration names no file of keys"),
+        ("Access", "The configuration sets no key file"),
         ("Configuration", "max_in_flight"),
     ],
 )
@@ -77,7 +77,7 @@ def test_every_view_shows_what_there_is(page: Page, view: str, text: str) -> Non
 
 
 def test_the_drawing_shows_live_rates_of_what_requests_pass(page: Page, gateway: Looked) -> None:
-    drawing = page.get_by_role("region", name="What flows where")
+    drawing = page.get_by_role("region", name="Traffic")
     for name in ("listener http", "route posterior", "backend science", "endpoint http://127.0.0.1:"):
         expect(drawing.get_by_role("link", name=name).first).to_be_visible()
     tensors = drawing.get_by_role("link", name="backend tensors")
@@ -260,7 +260,7 @@ def test_the_keyboard_reaches_everything(page: Page) -> None:
         page.get_by_role("link", name="API"),
         page.get_by_role("button", name="Change to the dark theme"),
         page.get_by_role("searchbox"),
-        page.get_by_role("region", name="What flows where"),
+        page.get_by_role("region", name="Traffic"),
         page.locator(".node").first,
     ):
         page.keyboard.press("Tab")
@@ -332,7 +332,7 @@ EDGES = "node => ['--before', '--after'].map((edge) => parseFloat(getComputedSty
 
 
 def test_what_can_be_scrolled_sideways_fades_out_where_there_is_more(page: Page) -> None:
-    navigation, drawing = page.get_by_role("navigation"), page.get_by_role("region", name="What flows where")
+    navigation, drawing = page.get_by_role("navigation"), page.get_by_role("region", name="Traffic")
     expect(page.locator(".node").first).to_be_visible()
     assert navigation.evaluate(EDGES) == drawing.evaluate(EDGES) == [0, 0]
     page.set_viewport_size({"width": 390, "height": 800})

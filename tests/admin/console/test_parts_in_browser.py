@@ -72,7 +72,7 @@ def test_a_model_has_what_its_kept_requests_tell(context: BrowserContext, gatewa
 @pytest.mark.parametrize("kind", ["route?of=*", "backend?of=tensors", "model?of=double"])
 def test_where_the_time_of_requests_goes_is_told(context: BrowserContext, gateway: Looked, kind: str) -> None:
     page = opened(context, gateway, kind)
-    stages = page.get_by_role("region", name="Where the time goes")
+    stages = page.get_by_role("region", name="Time by stage")
     rows = stages.get_by_role("row")
     expect(rows).to_have_count(6)
     expect(rows.filter(has_text="at the model server")).to_contain_text(re.compile(r"\d %.*ms.*ms"))

@@ -92,9 +92,9 @@ def test_a_server_that_hangs_ends_with_the_time_limit(context: BrowserContext, g
     page.get_by_text("Parameters, headers, version, time limit").click()
     page.get_by_label("Time limit").fill("0.5")
     sent(page)
-    expect(page.locator(".outcome")).to_contain_text("no answer within 0.5 s")
+    expect(page.locator(".outcome")).to_contain_text("no response within 0.5 s")
     expect(page.locator(".outcome .badge")).to_have_text("DEADLINE_EXCEEDED")
-    expect(page.get_by_role("tabpanel", name="v2-rest (as it came)")).to_contain_text("No reply.")
+    expect(page.get_by_role("tabpanel", name="v2-rest (as received)")).to_contain_text("No reply.")
     expect_usable(page)
 
 
@@ -115,7 +115,7 @@ def test_a_backend_without_an_endpoint_that_answers_is_shown(context: BrowserCon
     page.get_by_label("Values").fill("1")
     sent(page)
     expect(page.locator(".outcome .badge")).to_have_text("UNAVAILABLE")
-    expect(page.get_by_role("tabpanel", name="v2-rest (as it came)")).to_contain_text("status 503")
+    expect(page.get_by_role("tabpanel", name="v2-rest (as received)")).to_contain_text("status 503")
     expect_usable(page)
 
 
@@ -164,7 +164,7 @@ def test_the_beginning_of_a_million_elements_is_shown_and_all_can_be_saved(
     expect(outputs).to_contain_text(f"Only the first of {ELEMENTS:,} elements are shown.")
     assert len(outputs.inner_text()) < 20_000
     with page.expect_download() as saving:
-        page.get_by_role("button", name="Save the whole reply").click()
+        page.get_by_role("button", name="Save the whole response").click()
     saving.value.save_as(tmp_path / "reply.json")
     found = json.loads((tmp_path / "reply.json").read_bytes())
     assert found["outputs"][0]["data"] == [0.5] * ELEMENTS

@@ -1,4 +1,5 @@
-"""What became of the questions that a client of one protocol asked of a backend of another, in a word or two each."""
+"""The rows of docs/matrix.md: the results of requests from a client protocol to a server protocol, each as a short
+text."""
 
 from collections.abc import Mapping
 
@@ -26,13 +27,13 @@ ROWS: Mapping[str, Observe] = {
     "readiness": models.readiness,
     "list of models": models.listing,
 }
-"""Everything but the datatypes, in the order of the document."""
+"""All rows except datatypes, in the order of the document."""
 
 Observed = Mapping[str, str]
-"""A word for each datatype and each of ROWS."""
+"""A short result for each datatype and each row in ROWS."""
 
 
 async def observed(asked: Asked) -> Observed:
-    """All of one pair."""
+    """Return all results of one pair."""
     datatypes = {each.value: await tensors.datatype(asked, each) for each in Datatype}
     return {**datatypes, **{name: await observe(asked) for name, observe in ROWS.items()}}

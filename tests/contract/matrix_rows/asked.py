@@ -1,4 +1,4 @@
-"""How a pair is asked: by a client of one protocol, in front of a backend of another."""
+"""Sends requests from a client of one protocol to a backend of another; the modules of the rows use it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -15,16 +15,16 @@ from tests.contract.wire import LITERAL, or_error
 FP64 = Datatype.FP64
 
 NONE = ""
-"""The client has no word for it, or nothing to say it of."""
+"""The client protocol cannot express the request."""
 SAME, VALUE, ROUNDED, REFUSED = "same", "value", "rounded", "refused"
 
 REFUSALS = (Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.NOT_FOUND)
-"""Any other error is none of the answers that a pair may give."""
+"""The errors that count as a refusal. Every other error makes the test fail."""
 
 
 @frozen
 class Asked:
-    """A pair, and how it is asked."""
+    """A pair of client and server protocols in a running matrix."""
 
     matrix: Matrix
     front: Dialect
@@ -34,7 +34,7 @@ class Asked:
         self, model: str, *inputs: Tensor, names: tuple[str, ...] = (), parameters: Parameters | None = None,
         version: str = "", id: str | None = None,
     ) -> Response | GatewayError | None:  # fmt: skip
-        """What the client gets of `model` for `inputs`, as the client sends them; None if it cannot send them."""
+        """Return the client's result of `model` for `inputs`, or None if the client cannot send them."""
         request = Request(
             Operation.INFER,
             model,
@@ -50,7 +50,7 @@ class Asked:
         return found
 
     async def tell(self, request: Request) -> Answer | GatewayError | None:
-        """What the client gets; None if it cannot ask."""
+        """Return the client's result, or None if the client cannot send the request."""
         if isinstance(or_error(lambda: self.front.asked(request)), GatewayError):
             return None
         try:
@@ -60,13 +60,13 @@ class Asked:
 
 
 Observe = Callable[[Asked], Awaitable[str]]
-"""What became of one question, in a word or two."""
+"""Returns the result of one row, as a short text."""
 
 POINT = expect.array("x", FP64, [1, 2, 3])
 
 
 def word(found: Answer | GatewayError | None, describe: Callable[[Response], str]) -> str:
-    """NONE, REFUSED, or what a Response is described as."""
+    """Return NONE, REFUSED, or the description of a Response."""
     if found is None:
         return NONE
     if isinstance(found, GatewayError):

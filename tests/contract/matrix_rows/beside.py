@@ -1,4 +1,4 @@
-"""What becomes of that which stands beside the tensors."""
+"""Rows about request members other than tensors."""
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from tests.contract.wire import or_error
 
 
 async def config(asked: Asked) -> str:
-    """Whether `config` reaches the model."""
+    """Return whether `config` reaches the model."""
     found = await asked.infer("double", POINT, parameters={"config": '{"scale":3}'})
     return word(found, lambda response: "carried" if numbers(response.outputs[0]) == [3.0, 6.0, 9.0] else "dropped")
 
 
 async def parameter(asked: Asked) -> str:
-    """Whether a parameter reaches the model, which takes none."""
+    """Return whether a parameter reaches the model, which accepts no parameters."""
     found = await asked.infer("double", POINT, parameters={"nothing": 1})
     if isinstance(found, GatewayError):
         return "carried" if "takes no parameter" in found.message else REFUSED
@@ -29,7 +29,7 @@ async def parameter(asked: Asked) -> str:
 
 
 async def identifier(asked: Asked) -> str:
-    """Whether the reply has the request's id."""
+    """Return whether the reply contains the id of the request."""
     question = or_error(lambda: asked.front.asked(Request(Operation.INFER, "m", id="42", inputs=(POINT,))))
     if not isinstance(question, Request) or question.id != "42":
         return NONE
@@ -38,7 +38,7 @@ async def identifier(asked: Asked) -> str:
 
 
 async def version(asked: Asked) -> str:
-    """Whether a client can ask for the version that a model has."""
+    """Return whether a client can request a version that the model has."""
     if asked.front.traits.models.versions is None:
         return NONE
     found = await asked.infer("double", POINT, version="1")
@@ -46,7 +46,7 @@ async def version(asked: Asked) -> str:
 
 
 async def derivatives(asked: Asked) -> str:
-    """How a client asks for a gradient."""
+    """Return how a client requests a gradient."""
     if not names_models(asked.front.traits):
         return NONE
     theta = expect.as_sent(expect.CASES["posterior"].inputs, asked.front, asked.back)
@@ -59,7 +59,7 @@ async def derivatives(asked: Asked) -> str:
 
 
 async def errors(asked: Asked) -> str:
-    """How many of the errors that a model can raise are what they were."""
+    """Return how many errors of a model reach the client with the same reason."""
     if not expect.sendable(asked.front, expect.CASES["fail, at nothing"]):
         return NONE
     found = [await reason(asked, number) for number in KINDS]
@@ -68,6 +68,6 @@ async def errors(asked: Asked) -> str:
 
 
 async def reason(asked: Asked, number: int) -> Reason | None:
-    """Which error a client gets for one of `fail`."""
+    """Return the error that a client gets for an error of the model `fail`."""
     found = await asked.infer("fail", expect.array("kind", Datatype.INT32, [number]))
     return found.reason if isinstance(found, GatewayError) else None

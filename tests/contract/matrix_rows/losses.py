@@ -1,4 +1,4 @@
-"""What is left of an error behind a wire, where nobody knows the words that gateways add."""
+"""The reason that an error keeps if its receiver is not a gateway, and so ignores the header that gateways add."""
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace
@@ -8,14 +8,14 @@ from tests.contract.flavors import Dialect
 from tests.contract.wire import arrived, or_error, returned
 
 LEFT_OUT = """\
-Between two gateways, every error keeps its reason, because the gateways send the reason in the header or trailer
-`gateway-reason`, or in the error's text. Other clients and servers see only the protocol's own error. This error has
-the same reason (**kept**), or the reason in the table if the protocol has no code for the original reason.
+Between two gateways, every error keeps its reason: the gateways send it in the header or trailer `gateway-reason`, or
+in the error message. Other clients and servers see only the error code of the protocol. The table shows the reason that
+this code stands for. It is **kept** if the protocol has a code for the original reason.
 """
 
 
 def left_of(reason: Reason, dialect: Dialect) -> str:
-    """What a peer makes of an error that does not know the gateway's word for it."""
+    """Return the reason that a peer reads from an error if it ignores the gateway's own name for the reason."""
     request = Request(Operation.INFER, "m")
     protocol = dialect.protocol
     question = arrived(protocol.encode_request(request, dialect.target), protocol)

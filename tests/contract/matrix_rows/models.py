@@ -1,4 +1,4 @@
-"""What a client is told of models and of servers."""
+"""Rows about the metadata of models and servers."""
 
 from gateway.core.operations import Operation
 from gateway.core.protocol import merge
@@ -7,7 +7,7 @@ from tests.contract.matrix_rows.asked import NONE, Asked
 
 
 async def metadata(asked: Asked) -> str:
-    """What a client learns of a model."""
+    """Return which metadata of a model a client gets."""
     parts = [
         await asked.tell(Request(Operation.METADATA, "posterior", part=part))
         for part in asked.front.traits.models.metadata_parts
@@ -27,11 +27,11 @@ READINESS = {
     Operation.METADATA: "by a model's metadata",
     Operation.MODELS: "by the list of models",
 }
-"""What the questions for it are on the wire."""
+"""The readiness requests that clients can send."""
 
 
 async def readiness(asked: Asked) -> str:
-    """What of it a client learns."""
+    """Return which kinds of readiness a client can query."""
     told = []
     for operation in (Operation.LIVE, Operation.READY, Operation.MODEL_READY):
         request = Request(operation, "posterior")
@@ -41,7 +41,7 @@ async def readiness(asked: Asked) -> str:
 
 
 async def listing(asked: Asked) -> str:
-    """Whether a client finds the model in a list."""
+    """Return whether a client gets a list with the model."""
     found = await asked.tell(Request(Operation.MODELS, "posterior"))
     names = [each.name for each in found] if isinstance(found, tuple) else []
     return "yes" if f"{asked.back.name}-posterior" in names else NONE

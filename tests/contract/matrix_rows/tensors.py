@@ -1,4 +1,4 @@
-"""What becomes of tensors, and of several responses."""
+"""Rows about tensors and streams."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tests.contract.wire import LITERAL
 
 
 async def datatype(asked: Asked, datatype: Datatype) -> str:
-    """How a tensor comes back from `identity`."""
+    """Return how a tensor comes back from the model `identity`."""
     if datatype not in asked.front.traits.wire.datatypes:
         return NONE
     sent = expect.pair(datatype)
@@ -30,28 +30,28 @@ def _compared(found: Tensor, sent: Tensor) -> str:
 
 
 async def not_text(asked: Asked) -> str:
-    """BYTES that are no UTF-8."""
+    """Return how BYTES that are not UTF-8 come back."""
     sent = expect.array("x", Datatype.BYTES, [b"\xff\x00", b""])
     found = await asked.infer("identity", sent) if sent.datatype in asked.front.traits.wire.datatypes else None
     return word(found, lambda response: SAME if numbers(response.outputs[0]) == numbers(sent) else "changed")
 
 
 async def not_finite(asked: Asked) -> str:
-    """NaN and an infinity."""
+    """Return how NaN and an infinity come back."""
     found = await asked.infer("identity", expect.infinite(asked.front))
     expected = ["nan", "-inf"]
     return word(found, lambda response: SAME if [*map(str, numbers(response.outputs[0]))] == expected else "changed")
 
 
 async def shape(asked: Asked) -> str:
-    """Three dimensions, in the tensors of a model that takes any."""
+    """Return whether a model that accepts any shape gets three dimensions."""
     sent = tensor("x", np.arange(6.0).reshape(3, 1, 2))
     found = None if asked.front.traits.wire.points else await asked.infer("identity", sent)
     return word(found, lambda response: "kept" if response.outputs[0].shape == sent.shape else "another")
 
 
 async def batch(asked: Asked) -> str:
-    """In how many calls two rows reach the backend."""
+    """Return whether two rows reach the backend in one call, or in one call per row."""
     sent = expect.array("x", FP64, [1, 2], [3, 4])
     found = None if asked.front.traits.wire.points else await asked.infer("rows", sent)
     return word(
@@ -63,7 +63,7 @@ A, B = expect.array("a", FP64, [1, 2]), expect.array("b", FP64, [10, 20])
 
 
 async def input_names(asked: Asked) -> str:
-    """Whether two inputs in another order are taken for what their names say."""
+    """Return whether two inputs in another order are matched by name or by position."""
     a, b = expect.as_sent((A, B), asked.front, asked.back)
     found = await asked.tell(Request(Operation.INFER, "sums", inputs=(b, a), translate=LITERAL))
     by_name = [-9.0, -18.0]
@@ -71,13 +71,13 @@ async def input_names(asked: Asked) -> str:
 
 
 async def output_names(asked: Asked) -> str:
-    """How the outputs are called."""
+    """Return the names of the outputs."""
     found = await asked.infer("sums", A, B)
     return word(found, lambda response: ", ".join(f"`{each.name}`" for each in response.outputs if each.name) or "none")
 
 
 async def selection(asked: Asked) -> str:
-    """Whether a client gets one of two outputs, if it wants one."""
+    """Return whether a client that requests one of two outputs gets only this output."""
     if not asked.front.traits.wire.selects:
         return NONE
     found = await asked.infer("sums", A, B, names=(expect.told_name("difference", "output1", asked.back),))
@@ -88,7 +88,7 @@ THREE = expect.array("n", Datatype.INT32, [3])
 
 
 async def stream(asked: Asked) -> str:
-    """How many responses a client that takes any number gets; of a backend that has no streams its one."""
+    """Return how many responses a streaming client gets. A backend without streams sends one."""
     if not asked.front.traits.wire.streams:
         return NONE
     model, sent = ("count", THREE) if asked.back.traits.wire.streams else ("double", POINT)
@@ -98,7 +98,7 @@ async def stream(asked: Asked) -> str:
 
 
 async def reduction(asked: Asked) -> str:
-    """What a client of one response gets of several."""
+    """Return which of several responses a client gets that accepts only one."""
     if not asked.back.traits.wire.streams:
         return NONE
     found = {each: await asked.infer(each, THREE) for each in REDUCTIONS}

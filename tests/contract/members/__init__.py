@@ -1,5 +1,6 @@
-"""Tables of all that messages can say, by protocol: whether the gateway carries it, refuses it, or leaves it out.
+"""Tables of all message members, by protocol: whether the gateway carries, refuses or leaves out each member.
 
-Each YAML file here has a protocol's messages with their members. `schemas` reads which members there are, `tables` the
-statements about them, `forms` writes examples of messages, and `trying` sends them through a gateway.
+Each YAML file in this folder contains the messages of a protocol and their members. `schemas` reads the members from
+schemas, `tables` reads the statements about them, `forms` writes sample messages, and `trying` sends these messages
+through a gateway.
 """

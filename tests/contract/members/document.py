@@ -1,4 +1,4 @@
-"""Writes docs/carried.md: the tables of all members, for people."""
+"""Writes docs/carried.md, which lists all message members in tables; `tests.contract.document` calls it."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -11,23 +11,25 @@ FILE = Path(__file__).parents[3] / "docs" / "carried.md"
 HEAD = """\
 # Message field compatibility
 
-This page lists all message members of each protocol: the fields of the schema, parameters, headers and attachments.
-`make matrix` writes the page from the tables in `tests/contract/members`. A test fails if a schema or an OpenAPI
-document has a member without a row on this page, or if a row has no member. Rows with ✓ are tested for every pair of
-protocols: the test sends two messages that differ only in this member through a gateway, and checks the effect.
+The gateway translates messages between protocols. This page lists all message members of each protocol (schema fields,
+parameters, headers and attachments), and shows what the gateway does with each member:
 
-- **carried**: the other side gets the member, in the form that its protocol uses.
-- **refused**: the client gets an error that explains this. The gateway does not call the model, or does not forward
-  the model's response.
-- **left out**: the other side does not get the member, for the given reason. The gateway leaves out no other members.
+- **carried**: the gateway translates the member into the protocol of the server or client that receives the message.
+- **refused**: the client gets an error that explains why. The gateway does not call the model (for a request member) or
+  does not forward the model's response (for a response member).
+- **left out**: the gateway drops the member, for the given reason. It drops no other members.
 
-The column *same protocol* applies if client and server use the same protocol. For a request, *other protocols* are
-servers with another protocol, and for a response, clients with another protocol.
+The column *same protocol* applies if client and server use the same protocol. The column *other protocols* lists the
+protocols of the server (for requests) or of the client (for responses).
+
+`make matrix` writes the page from the tables in `tests/contract/members`. A test fails if this page and the schemas or
+OpenAPI documents of the protocols do not list the same members. Rows with ✓ are tested for every pair of protocols: the
+test sends two messages that differ only in this member through a gateway, and compares the results.
 """
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     return "\n".join([HEAD, *(line for table in TABLES.values() for line in _of_table(table))])
 
 
@@ -52,9 +54,18 @@ def _line(row: Row) -> str:
 
 def _text(statement: Statement) -> str:
     if isinstance(statement, str):
-        return statement.replace("|", "\\|")
-    named = [f"`{name}`: {text}" for name, text in statement.items() if name != ELSE]
-    return "<br>".join([*named, f"others: {statement[ELSE]}"])
+        return _reason_in_parentheses(statement).replace("|", "\\|")
+    by_text: dict[str, list[str]] = {}
+    for name, text in statement.items():
+        if name != ELSE:
+            by_text.setdefault(text, []).append(f"`{name}`")
+    named = [f"{', '.join(names)}: {_reason_in_parentheses(text)}" for text, names in by_text.items()]
+    return "<br>".join([*named, f"others: {_reason_in_parentheses(statement[ELSE])}"])
+
+
+def _reason_in_parentheses(text: str) -> str:
+    effect, _, reason = text.partition(": ")
+    return f"{effect} ({reason})" if reason else effect
 
 
 def write() -> None:

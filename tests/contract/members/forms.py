@@ -1,8 +1,8 @@
-"""Messages of each wire form from plain values, written without the gateway's codecs: JSON, Google's protobuf, the
-flatbuffers package, and MIP's bytes.
+"""Writes messages of each protocol from plain values, without the gateway's codecs: with JSON, Google's protobuf, the
+flatbuffers package, and bytes for MIP.
 
-A message of HTTP has a `body`, `query` and `headers`, and `path` if that is not the usual one; one of gRPC its `body`;
-a frame of brpc `body`, `meta` and `attachment`; a packet of MIP its numbers and `tlvs`.
+The values of an HTTP message are `body`, `query`, `headers`, and `path` if it is not the usual path. A gRPC message has
+a `body`; a brpc frame has `body`, `meta` and `attachment`; a MIP packet has its numbers and `tlvs`.
 """
 
 import base64
@@ -32,11 +32,11 @@ PATHS = {
     "grps-rest": "/grps/v1/infer/predict",
     "graphpipe": f"/graphpipe/{MODEL}",
 }
-"""Where clients ask for an inference."""
+"""The inference path of each HTTP protocol."""
 
 
 def written(form: str, values: Values, kind: str) -> Message:
-    """The message of a wire form. `kind` is `request` or `reply`."""
+    """Return a message of a protocol. `kind` is `request` or `reply`."""
     if form in _CALLS:
         return _grpc(form, values, kind)
     if form == "grps-brpc":
@@ -56,7 +56,7 @@ def written(form: str, values: Values, kind: str) -> Message:
 
 
 def merged(value: Any, patch: Any) -> Any:
-    """`value` with the members of `patch`, as in RFC 7396: None removes one."""
+    """Return `value` with the members of `patch`. As in RFC 7396, None removes a member."""
     if not isinstance(patch, Mapping):
         return patch
     found = dict(value) if isinstance(value, Mapping) else {}
@@ -83,7 +83,7 @@ _POOL = _pool()
 
 
 def protobuf(name: str, values: Values) -> bytes:
-    """The bytes of a message of this full name; `values` are as in protobuf's JSON."""
+    """Return the bytes of the message with this full name. `values` use protobuf's JSON mapping."""
     made = ParseDict(values, GetMessageClass(_POOL.FindMessageTypeByName(name))())
     data: bytes = made.SerializePartialToString()
     return data
@@ -94,7 +94,7 @@ _CALLS = {
     "grps-grpc": ("/grps.protos.v1.GrpsService/Predict", "grps.protos.v1.GrpsMessage"),
     "tfs-grpc": ("/tensorflow.serving.PredictionService/Predict", "tensorflow.serving.Predict{}"),
 }
-"""The method of an inference, and the name of its messages, with `Request` or `Response` in place of `{}`."""
+"""The inference method, and the name of its messages, where `{}` stands for `Request` or `Response`."""
 
 
 def _grpc(form: str, values: Values, kind: str) -> Message:

@@ -1,4 +1,4 @@
-"""The members of messages, as the schema files in `protos/` and the gateway's OpenAPI documents have them."""
+"""Reads the members of messages from the schema files in `protos/` and from the gateway's OpenAPI documents."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,14 +16,15 @@ PROTOS = Path(__file__).parents[3] / "protos"
 CODE = Path(__file__).parents[3] / "gateway" / "protocols"
 
 FOLDERS = {"v2": "v2/grpc", "grps": "grps", "tensorflow_serving": "tensorflow_serving"}
-"""Where the descriptors of each folder of `protos` are."""
+"""The folder in the package with the descriptors for each folder of `protos`."""
 
 Members: TypeAlias = Mapping[str, frozenset[str]]
-"""The names of members by that of their message: `ModelInferRequest`, `request of POST /v2/models/{model}/infer`."""
+"""The member names by message, such as `ModelInferRequest` or `request of POST /v2/models/{model}/infer`."""
 
 
 def of_schema(source: str) -> Members:
-    """The members in a schema: `v2/inference.proto`, `graphpipe/graphpipe.fbs`, `openapi v2-rest`, or nothing."""
+    """Return the members in a schema: `v2/inference.proto`, `graphpipe/graphpipe.fbs`, `openapi v2-rest`, or
+    nothing."""
     kind, _, name = source.partition(" ")
     if kind == "openapi":
         return openapi(name)
@@ -33,8 +34,8 @@ def of_schema(source: str) -> Members:
 
 
 def messages(source: str) -> Members:
-    """Those of a `.proto`, from the descriptors that `make generate` compiles and a test holds to the file. The methods
-    of a service are its members. Messages without fields are left out: they say nothing."""
+    """Return the members in a `.proto` file, from the descriptors that `make generate` compiles (a test compares them
+    with the file). The members of a service are its methods. Messages without fields are left out."""
     files = FileDescriptorSet.FromString(
         (CODE / FOLDERS[source.partition("/")[0]] / "descriptors.binpb").read_bytes()
     ).file
@@ -60,14 +61,14 @@ def _of_message(message: DescriptorProto, outer: str) -> Iterator[tuple[str, fro
 
 
 def tables(text: str) -> Members:
-    """Those of the tables of a flatbuffers schema that have fields."""
+    """Return the members of the tables in a flatbuffers schema, without tables that have no fields."""
     text = re.sub(r"//.*", "", text)
     found = {name: re.findall(r"(\w+)\s*:", body) for name, body in re.findall(r"table (\w+) \{(.*?)\}", text, re.S)}
     return {name: frozenset(members) for name, members in found.items() if members}
 
 
 def types(text: str) -> Mapping[str, list[tuple[str, str]]]:
-    """The fields of the tables with their types, in the order of the schema."""
+    """Return the fields of the tables with their types, in the order of the schema."""
     text = re.sub(r"//.*", "", text)
     return {
         name: re.findall(r"(\w+)\s*:\s*([\w\[\]]+)", body)
@@ -76,8 +77,8 @@ def types(text: str) -> Mapping[str, list[tuple[str, str]]]:
 
 
 def openapi(name: str) -> Members:
-    """Those of the bodies, parameters and replies in the OpenAPI document of a listener that speaks the protocol, for
-    any model; of replies those with status 200."""
+    """Return the members of parameters, request bodies and replies with status 200, from the OpenAPI document of a
+    listener with the protocol, for any model."""
     found: dict[str, frozenset[str]] = {}
     for path, methods in _document(name)["paths"].items():
         for method, operation in methods.items():

@@ -1,4 +1,4 @@
-"""The tables: for each member of a message what becomes of it, towards the same wire form and towards others."""
+"""Loads the tables: what the gateway does with each message member, for the same protocol and for other protocols."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
@@ -15,18 +15,18 @@ FOLDER = Path(__file__).parent
 ELSE = "else"
 
 Statement: TypeAlias = str | Mapping[str, str]
-"""`carried`, `refused` or `left out: why`, with a remark after the first two if need be; or these by wire form: a name,
-the beginning of names (`v2`), or `else`."""
+"""`carried`, `refused` or `left out: reason`; `carried` and `refused` can also have a note. Or a map with these texts
+by protocol: a name, the beginning of several names (`v2`), or `else`."""
 
 
 @frozen
 class Row:
     """One member.
 
-    - `same`: what becomes of it between two sides of one wire form; by the name of that form if they differ.
-    - `others`: between this wire form and others: for requests by the servers' form, for replies by the clients'.
-    - `base`, `variant`: two messages that differ in it alone; None if it is not tried.
-    - `only`: the wire forms that have it; empty for all of the table.
+    - `same`: the statement if both sides use the same protocol; by protocol if the statements differ.
+    - `others`: the statement for other protocols, by the server's protocol for requests, and the client's for replies.
+    - `base`, `variant`: two messages that differ only in this member; None if it is not tested.
+    - `only`: the protocols with this member; empty for all protocols of the table.
     """
 
     table: str
@@ -43,12 +43,12 @@ class Row:
 
 @frozen
 class Table:
-    """The messages of one or several wire forms.
+    """The messages of one or several protocols.
 
-    - `sources`: the schemas that they come from.
-    - `described`: the members of each message of the schemas that have a row. Messages and members that no schema has
-      are not among them (`beyond`, `beyond_too`); rows for several messages (`also`) are those of all of them.
-    - `borrowed`: messages whose other members another table describes (`members_of`).
+    - `sources`: the schemas of the messages.
+    - `described`: the members with a row, by message of the schemas. It leaves out messages and members that are not in
+      the schemas (`beyond`, `beyond_too`). Rows for several messages (`also`) count for each of them.
+    - `borrowed`: messages whose other members are described in another table (`members_of`).
     - `examples`: a request and a reply of an inference.
     """
 
@@ -62,13 +62,13 @@ class Table:
 
 
 def load(path: Path) -> Table:
-    """The table in a file."""
+    """Return the table in a file."""
     text = yaml.load(path.read_text(), yaml.CSafeLoader)
     rows: list[Row] = []
     described: dict[str, frozenset[str]] = {}
     for name, message in text["messages"].items():
         members = message["members"]
-        if isinstance(members, list):  # all with the statements of the message
+        if isinstance(members, list):  # all members have the statements of the message
             members = {each: {"same": message["same"], "others": message["others"]} for each in members}
         if "beyond" not in message:
             known = frozenset(members) - frozenset(message.get("beyond_too", ()))
@@ -81,7 +81,7 @@ def load(path: Path) -> Table:
 
 
 def _named(messages: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The messages by their names and those that they stand for also."""
+    """Yield the messages by their names, and by the names in `also`."""
     for name, message in messages.items():
         for each in (name, *message.get("also", ())):
             yield each, message
@@ -102,7 +102,7 @@ def _row(
 
 
 def placed(value: Any, at: str, patch: Any) -> Any:
-    """`value` with a patch at a place, such as `body.inputs.0`."""
+    """Return `value` with a patch at a path such as `body.inputs.0`."""
     if not at:
         return merged(value, patch)
     head, _, rest = at.partition(".")
@@ -113,7 +113,7 @@ def placed(value: Any, at: str, patch: Any) -> Any:
 
 
 def stated(statement: Statement, form: str) -> str:
-    """The statement about a wire form."""
+    """Return the statement for a protocol."""
     if isinstance(statement, str):
         return statement
     names = [name for name in statement if name != ELSE and form.startswith(name)]
@@ -121,12 +121,12 @@ def stated(statement: Statement, form: str) -> str:
 
 
 def outcome(statement: str) -> str:
-    """The statement without its remark."""
+    """Return the statement without its note."""
     return statement.partition(":")[0].strip()
 
 
 def statements(row: Row) -> Iterator[str]:
-    """All of a row."""
+    """Return all statements of a row."""
     for each in (row.same, row.others):
         yield from [each] if isinstance(each, str) else each.values()
 

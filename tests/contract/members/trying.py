@@ -1,4 +1,5 @@
-"""What becomes of a member: two messages that differ in nothing else go through a gateway."""
+"""Tests what the gateway does with a member: it sends two messages that differ only in this member through a
+gateway."""
 
 from asyncio import get_running_loop
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ CARRIED, REFUSED, LEFT_OUT = "carried", "refused", "left out"
 
 @frozen
 class Setting:
-    """The model behind the gateway: the datatype and shape of its input and its output, which are equal; and whether
-    the route has its signature."""
+    """The model behind the gateway: the datatype and shape of its input, which are also those of its output, and
+    whether the route sets its signature."""
 
     datatype: str = "FP32"
     shape: Sequence[int] = (-1, 2)
@@ -32,15 +33,15 @@ class Setting:
 
 
 class Between:
-    """A gateway between clients of `front` and servers of `back`. What becomes of a message without the member that is
-    tried is found out once for all members of it."""
+    """A gateway between clients of `front` and servers of `back`. The result for the message without the tested member
+    is determined once for all its members."""
 
     def __init__(self, front: str, back: str) -> None:
         self._front, self._back = front, back
         self._plain: dict[tuple[str, Setting], object] = {}
 
     async def request_outcome(self, base: Values, variant: Values, setting: Setting) -> str:
-        """What becomes of the difference between two requests of clients."""
+        """Return what the gateway does with the difference between two client requests."""
         changed = await _asked(self._front, self._back, variant, setting)
         if not changed:
             return REFUSED
@@ -51,7 +52,7 @@ class Between:
         return LEFT_OUT if self._plain[key] == changed else CARRIED
 
     async def reply_outcome(self, question: Values, base: Values, variant: Values, setting: Setting) -> str:
-        """What becomes of the difference between two replies of servers to `question`."""
+        """Return what the gateway does with the difference between two server replies to `question`."""
         changed, failed = await _told(self._front, self._back, question, variant, setting)
         if failed:
             return REFUSED
@@ -62,7 +63,7 @@ class Between:
 
 
 async def _asked(front: str, back: str, values: Values, setting: Setting) -> list[object]:
-    """The inferences that the server gets of one request."""
+    """Return the inferences that the server receives for one request."""
     message = written(front, values, "request")
     if not _is_message(message, protocols()[front]):
         return []
@@ -72,7 +73,7 @@ async def _asked(front: str, back: str, values: Values, setting: Setting) -> lis
 
 
 async def _told(front: str, back: str, question: Values, values: Values, setting: Setting) -> tuple[object, bool]:
-    """The reply that the client gets if the server gives this one, and whether that is an error."""
+    """Return the client's reply if the server sends this reply, and whether it is an error."""
     message = written(back, values, "reply")
     if not _is_message(message, protocols()[back]):
         return None, True
@@ -96,7 +97,7 @@ routes:
 
 
 def _model(protocol: str, setting: Setting) -> Server:
-    """A reference server whose model returns its input. Servers of single points have numbers only."""
+    """A sample server whose model returns its input. One-point protocols have only numbers."""
     has_texts = Datatype.BYTES in protocols()[protocol].traits.wire.datatypes
     spec = (setting.datatype, setting.shape) if has_texts else ("FP64", (-1, 2))
 
@@ -108,7 +109,7 @@ def _model(protocol: str, setting: Setting) -> Server:
 
 
 def _replying(protocol: str, setting: Setting, reply: Message) -> Server:
-    """A reference server that answers inferences with `reply`."""
+    """A sample server that answers inferences with `reply`."""
     model = _model(protocol, setting)
 
     async def serve(message: Message) -> Message:
@@ -118,7 +119,7 @@ def _replying(protocol: str, setting: Setting, reply: Message) -> Server:
 
 
 def _is_message(message: Message, protocol: Protocol) -> bool:
-    """Whether a transport hands it over: byte streams end at a header that is invalid."""
+    """Return whether a transport delivers the message. A byte stream ends at an invalid header."""
     if not isinstance(protocol.binding, StreamBinding):
         return True
     framing = protocol.binding.framing
@@ -135,7 +136,7 @@ def _is_call(message: Message, protocol: Protocol) -> bool:
 
 def _comparable(message: Message) -> object:
     body = b"".join(map(bytes, message.parts))
-    has_deadline = message.deadline is not None  # transports send it in their own way
+    has_deadline = message.deadline is not None  # each transport sends it in its own way
     return message.path, message.query, list(message.headers), body, message.status, has_deadline
 
 

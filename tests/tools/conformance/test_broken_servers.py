@@ -59,7 +59,7 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
     ("umbridge.info.version", members("/Info", protocolVersion=0.9), FAIL, "`protocolVersion` is 0.9"),
     ("umbridge.info.version", members("/Info", protocolVersion="1.0"), DEVIATES, "is a string"),
     ("umbridge.info.models", members("/Info", models=[1]), FAIL, "not an array of strings"),
-    ("umbridge.info.members", members("/Info", more=1), DEVIATES, "further members: more"),
+    ("umbridge.info.members", members("/Info", more=1), DEVIATES, "additional members: more"),
     (
         "umbridge.model-info.support",
         members("/ModelInfo", support={"Evaluate": "yes"}),
@@ -68,7 +68,12 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
     ),
     ("umbridge.input-sizes", members("/InputSizes", inputSizes=["2"]), FAIL, "expected an array of whole numbers"),
     ("umbridge.output-sizes", members("/OutputSizes", outputSizes=[1.0]), DEVIATES, "with a fraction part"),
-    ("umbridge.evaluate", members("/Evaluate", output=[[1.0, 2.0]]), FAIL, "has the sizes [2]; /OutputSizes says [1]"),
+    (
+        "umbridge.evaluate",
+        members("/Evaluate", output=[[1.0, 2.0]]),
+        FAIL,
+        "has the sizes [2]; /OutputSizes reports [1]",
+    ),
     (
         "umbridge.evaluate",
         lambda *reply: (200, b'{"output": [[nan]]}') if "Ev" in reply[0] else reply[2:],
@@ -103,7 +108,7 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
         "v2-rest.metadata.tensors",
         mapped("/double", lambda d: {**d, "inputs": [{**d["inputs"][0], "datatype": "float"}]}),
         FAIL,
-        "datatype 'float' is not one of V2",
+        "datatype 'float' is not a V2 datatype",
     ),
     (
         "v2-rest.metadata.versions",
@@ -117,7 +122,7 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
         FAIL,
         "has 3 elements",
     ),
-    ("v2-rest.infer.json", mapped("/infer", outputs(lambda each: {"data": ["1", "2"]})), FAIL, "of FP64 holds '1'"),
+    ("v2-rest.infer.json", mapped("/infer", outputs(lambda each: {"data": ["1", "2"]})), FAIL, "of FP64 contains '1'"),
     (
         "v2-rest.infer.outputs-described",
         mapped("/infer", outputs(lambda each: {"datatype": "FP32"})),
@@ -125,8 +130,8 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
         "says FP64",
     ),
     ("v2-rest.infer.id", members("/infer", id="other"), FAIL, "`id` is 'other'"),
-    ("v2-rest.infer.id-absent", members("/infer", id="made up"), DEVIATES, "though the request had none"),
-    ("v2-rest.infer.optional-members", members("/infer", parameters=None), DEVIATES, "null where"),
+    ("v2-rest.infer.id-absent", members("/infer", id="made up"), DEVIATES, "but the request had none"),
+    ("v2-rest.infer.optional-members", members("/infer", parameters=None), DEVIATES, "null instead"),
     ("v2-rest.infer.version", members("/infer", model_version="9"), FAIL, "`model_version` is '9'"),
     (
         "v2-rest.binary.output",
@@ -139,7 +144,7 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
     ),
     ("v2-rest.error.unknown-model", errors(404, HTML), FAIL, "expected an object with the string `error`"),
     ("v2-rest.error.shape", lenient(b"{}"), FAIL, "accepted with status 200"),
-    ("v2-rest.error.malformed-json", errors(500, b'{"error": "no"}'), DEVIATES, "a fault of the client is 4xx"),
+    ("v2-rest.error.malformed-json", errors(500, b'{"error": "no"}'), DEVIATES, "expected 4xx for a client error"),
     ("v2-rest.error.unknown-input", lenient(b"{}"), DEVIATES, "accepted with status 200"),
     ("v2-rest.limit.long-name", lenient(b"{}"), FAIL, "expected 4xx"),
     ("v1-rest.model.list", members("/v1/models", models="double"), Verdict.FAIL, "expected an array of strings"),
@@ -177,12 +182,12 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
         DEVIATES,
         "HTTP 200 with `status.code` 404",
     ),
-    ("grps-rest.metadata.server", members("/server", str_data="a: b"), FAIL, "names no `models`"),
+    ("grps-rest.metadata.server", members("/server", str_data="a: b"), FAIL, "contains no `models`"),
     (
         "grps-rest.predict.gtensors",
         members("/predict", gtensors={"tensors": [{"dtype": "DT_FLOAT64", "shape": [2], "flat_double": [1, 2]}]}),
         FAIL,
-        "has 0 elements; its shape [2] has 2",
+        "has 0 elements; its shape [2] requires 2",
     ),
     (
         "grps-rest.error.unknown-model",
@@ -265,7 +270,7 @@ OVER_GRPC: list[tuple[str, ChangeMessage, Verdict, str]] = [
         "v2-grpc.metadata.tensors",
         of("ModelMetadata", "inference.ModelMetadataResponse", lambda m: setattr(m.inputs[0], "datatype", "TYPE_FP64")),
         FAIL,
-        "'TYPE_FP64' is not one of V2",
+        "'TYPE_FP64' is not a V2 datatype",
     ),
     (
         "v2-grpc.infer.raw",
@@ -278,7 +283,7 @@ OVER_GRPC: list[tuple[str, ChangeMessage, Verdict, str]] = [
         "v2-grpc.infer.one-form",
         of("ModelInfer", INFER, lambda m: m.outputs[0].contents.fp64_contents.append(1)),
         FAIL,
-        "with raw and with typed",
+        "with both raw and typed",
     ),
     (
         "v2-grpc.infer.outputs-described",
@@ -312,7 +317,7 @@ OVER_GRPC: list[tuple[str, ChangeMessage, Verdict, str]] = [
         "tfs-grpc.predict.content",
         of("Predict", PREDICTED, lambda m: m.outputs["y"].double_val.append(1), TENSORFLOW),
         FAIL,
-        "has 3 elements; its shape has 2",
+        "has 3 elements; its shape requires 2",
     ),
     (
         "tfs-grpc.predict.model-spec",
@@ -418,10 +423,10 @@ OVER_TCP: list[tuple[str, ChangeBytes, Verdict, str]] = [
         DEVIATES,
         "expected 1003",
     ),
-    ("grps-brpc.error.magic", frame(correlation_id=0), FAIL, "answered with error_code 0"),
+    ("grps-brpc.error.magic", frame(correlation_id=0), FAIL, "not a frame has error_code 0"),
     ("grps-brpc.predict.gtensors", patched(0, 88), FAIL, "a frame begins with b'XRPC'"),
     ("grps-brpc.error.unknown-model", predicted(status={"status": 1, "code": 200}), FAIL, "accepted with SUCCESS"),
-    ("grps-brpc.metadata.server", predicted(status={"status": 1, "code": 200}), FAIL, "names no `models`"),
+    ("grps-brpc.metadata.server", predicted(status={"status": 1, "code": 200}), FAIL, "contains no `models`"),
 ]
 
 

@@ -130,7 +130,7 @@ async def test_one_of_several_graphpipe_models_is_checked(path: str, model: str)
 
 
 async def test_a_graphpipe_url_with_a_path_is_one_models() -> None:
-    with pytest.raises(ValueError, match="leave out --model"):
+    with pytest.raises(ValueError, match="remove --model"):
         await of_two_models("/graphpipe/double", "posterior")
 
 

@@ -53,7 +53,7 @@ def test_what_many_checks_need_fails_once() -> None:
 
     assert verdicts(suite) == [
         (Verdict.FAIL, "there is none"),
-        (Verdict.NOT_TESTED, "it needs what failed before: there is none"),
+        (Verdict.NOT_TESTED, "an earlier check failed to get the required data: there is none"),
     ]
     assert servers[-1].computed == 1
 
@@ -71,7 +71,7 @@ def test_a_server_that_is_gone_is_not_asked_again() -> None:
 
     assert verdicts(suite) == [
         (Verdict.FAIL, "no reply: reset"),
-        (Verdict.NOT_TESTED, "nothing answers any more since the check toy.kills: refused"),
+        (Verdict.NOT_TESTED, "no reply since the check toy.kills: refused"),
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_server_that_was_never_there() -> None:
     ("error", "reason"),
     [
         (TimeoutError(), "no reply within the timeout"),
-        (KeyError("outputs"), "a reply has another form than its check expects: 'outputs'"),
+        (KeyError("outputs"), "a reply has an unexpected format: 'outputs'"),
         (Judgement(Verdict.FAIL, "wrong"), "wrong"),
     ],
 )

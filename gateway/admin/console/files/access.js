@@ -1,4 +1,4 @@
-// API keys by their ids with their last use, and certificates with their ends.
+// The Access view: API keys with their last use, and certificates with their expiry.
 
 import { to } from "./address.js";
 import { ask, post } from "./api.js";
@@ -8,13 +8,13 @@ import { newKey } from "./newkey.js";
 import { Table } from "./table.js";
 
 const DAY = 86_400_000; // milliseconds
-const SOON = 30; // days before an end at which it is marked, as in the log
+const SOON = 30; // days before expiry from which a certificate is marked, as in the log
 const ASKED_AGAIN = 10_000; // milliseconds
 
 const days = (iso) => (new Date(iso) - Date.now()) / DAY;
 const date = (iso) => (iso ? dateTime(iso) : NONE);
 
-/** A time in words: how long ago it was, or how long it is until then. */
+/** A time relative to now, in words. */
 function distance(iso) {
   const minutes = Math.abs(days(iso)) * 1440;
   if (minutes < 1) return "less than a minute";
@@ -33,14 +33,14 @@ const endState = (iso) => (!iso || days(iso) > SOON ? "ok" : days(iso) > 0 ? "de
 const badge = (state, text) => html("span", { class: `badge ${state}` }, text);
 const moment = (iso, text) => (iso ? html("time", { datetime: iso, title: date(iso) }, text) : text);
 
-/** The cells of a key in a table that has no filter, by the titles in KEY_HEADINGS. */
+/** The cells of a key in a table without a filter, in the order of KEY_HEADINGS. */
 export const KEY_HEADINGS = ["Id", "State", "Uses", "Last used", "Ends", "Note"];
 export const keyCells = (key) => [
   html("code", {}, key.id), badge(levelOfKey(key), key.state), count(key.uses), moment(key.last_used, ago(key.last_used)),
   ending(key), key.note || NONE,
 ];
 
-/** A key that has ended needs nothing more; its end is amber in the days before. */
+/** An expired key needs no action, so only a key that expires soon is amber. */
 const levelOfKey = (key) => (key.state === "valid" ? "ok" : "");
 
 const ending = (key) =>
@@ -84,7 +84,7 @@ export function show(root, { attempt }) {
   const certificates = html("div", { class: "scroll", role: "region", "aria-label": "Certificates", tabindex: "0" },
     html("table", { "aria-label": "Certificates" },
       html("thead", {}, html("tr", {}, ...["Used by", "Ends", "File"].map((each) => html("th", { scope: "col" }, each)))), rows));
-  // the gateway searches, since it sends only some of many keys
+  // the gateway does the search, because it sends only some of the keys
   keys.filter.addEventListener("input", () => {
     asked = -Infinity;
     refresh();
@@ -121,7 +121,7 @@ export function show(root, { attempt }) {
     isAsking = false;
     if (found && keys.filter.value.trim() !== text) {
       asked = -Infinity;
-      return refresh(); // somebody has typed meanwhile
+      return refresh(); // the user has typed in the meantime
     }
     if (found) tellKeys(found.value);
     if (other) tellCertificates(other.value.certificates);
@@ -132,7 +132,7 @@ export function show(root, { attempt }) {
     creating.element.hidden = file === null;
     keys.element.hidden = file === null;
     const more = listed.length < matching ? ` The first ${count(listed.length)} of ${count(matching)} are shown; use a filter to find the others.` : "";
-    setText(told, file === null ? "The configuration names no file of keys (auth.keys)." : `From ${file}. Uses are counted since the gateway started.${more}`);
+    setText(told, file === null ? "The configuration sets no key file (auth.keys)." : `From ${file}. Uses are counted since the gateway started.${more}`);
     keys.update(listed.map((each) => ({ ...each, can_be_revoked: !whyFixed && each.state !== "revoked" })));
   }
 

@@ -1,11 +1,11 @@
-// The state of the page in the fragment of its address, `#/routes?filter=abc&sort=-rate`, so that it can be shared.
+// The state of the page, in the fragment of its address (`#/routes?filter=abc&sort=-rate`), so users can share it.
 
 export function read() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   return { view: path || "overview", parameters: new URLSearchParams(query ?? "") };
 }
 
-/** The address of a view with these parameters; those that are empty are left out. */
+/** The address of a view with these parameters, without the empty ones. */
 export function to(view, parameters = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) if (value) query.set(name, value);
@@ -13,7 +13,7 @@ export function to(view, parameters = {}) {
   return `#/${view}${text ? `?${text}` : ""}`;
 }
 
-/** Change parameters of the view that is shown, without a new entry in the history. */
+/** Change parameters of the current view, without a new history entry. */
 export function change(parameters) {
   const { view, parameters: now } = read();
   history.replaceState(null, "", to(view, { ...Object.fromEntries(now), ...parameters }));

@@ -1,10 +1,10 @@
-// Asking the gateway. Paths are relative, so that the page works behind a proxy that serves it below a path.
+// Requests to the gateway. Paths are relative, so the page works behind a proxy that serves it under a path.
 
 const KEY = "gateway-key";
 
 export class Refused extends Error {}
 export class Failed extends Error {}
-/** There was no reply at all. */
+/** The gateway did not respond. */
 export class Unanswered extends Failed {
   constructor() {
     super("the gateway does not respond");
@@ -25,7 +25,7 @@ export function forgetKey() {
 
 const known = new Map(); // the last reply of each path: its ETag and its value
 
-/** The JSON at `path` below /api, the time in `gateway-time`, and whether the JSON has changed since the last time. */
+/** The JSON at `path` below /api, the time in `gateway-time`, and whether the JSON has changed since the last request. */
 export async function ask(path, query = "") {
   const headers = {};
   const key = sessionStorage.getItem(KEY);
@@ -34,7 +34,7 @@ export async function ask(path, query = "") {
   if (before) headers["If-None-Match"] = before.tag;
   let reply;
   try {
-    // "omit": the browser shall not ask for a password of its own when a key is missing
+    // "omit": the browser must not show its own password dialog when a key is missing
     reply = await fetch(`../api/${path}${query}`, { headers, credentials: "omit", cache: "no-store" });
   } catch {
     throw new Unanswered();
@@ -49,7 +49,7 @@ export async function ask(path, query = "") {
   return { value, time, changed: true };
 }
 
-/** What is wrong with the fields of a form: a text for each. */
+/** The errors of a form: a message for each invalid field. */
 export class Wrong extends Error {
   constructor(errors) {
     super(Object.values(errors).join("; "));
@@ -57,7 +57,7 @@ export class Wrong extends Error {
   }
 }
 
-/** The JSON that the gateway answers to `value`, posted to `path` below /api. `signal` cancels it. */
+/** Post `value` to `path` below /api, and return the JSON of the response. `signal` cancels the request. */
 export async function post(path, value, signal) {
   const headers = { "Content-Type": "application/json" };
   const key = sessionStorage.getItem(KEY);
@@ -85,7 +85,7 @@ async function why(reply) {
     const { detail } = JSON.parse(text);
     if (typeof detail === "string") return detail;
   } catch {
-    // no JSON: the text itself
+    // not JSON: show the text
   }
   return text.trim() || `the gateway answered ${reply.status}`;
 }

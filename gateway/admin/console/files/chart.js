@@ -1,9 +1,9 @@
-// A chart of lines over time: axes with round numbers, a legend with values, and a line where the pointer is.
+// A line chart over time, with round numbers on the axes, a legend with values, and a line at the pointer.
 
 import { html, setText, svg } from "./dom.js";
 import { NONE } from "./format.js";
 
-const HEIGHT = 170; // pixels, as the width is: a chart is drawn as wide as it is shown
+const HEIGHT = 170; // pixels, like the width: a chart is drawn at the width at which it is shown
 const LEFT = 56;
 const RIGHT = 12;
 const TOP = 8;
@@ -11,7 +11,7 @@ const BOTTOM = 22;
 const ROUND = [1, 2, 5, 10];
 const TIME_STEPS = [60, 120, 300, 600, 900]; // seconds between two times on the axis
 
-/** The least round step with which at most `most` of them reach `value`. */
+/** The smallest round step for which at most `most` steps reach `value`. */
 export function roundStep(value, most, least = 0) {
   const wanted = Math.max(value / most, least, 1e-9);
   const power = 10 ** Math.floor(Math.log10(wanted));
@@ -24,9 +24,9 @@ export const exactClock = (unix) => clock(unix, { hour: "2-digit", minute: "2-di
 
 export class Chart {
   /**
-   * `lines`: `{name, title, of(history, at)}` for each, the last one drawn on top. `text(value)`: a value as people
-   * read it, `tick(value, most)` the same on the axis, and `least` the smallest step between two of these.
-   * `choose(from, to)` is called with the Unix times between which somebody has drawn the pointer.
+   * `lines`: `{name, title, of(history, at)}` for each line; the last one is drawn on top. `text(value)`: the value for
+   * display, `tick(value, most)`: the value on the axis, `least`: the smallest step between two axis values.
+   * `choose(from, to)` is called with the two Unix times of the range that the user selects with the pointer.
    */
   constructor({ title, lines, text, tick, least = 0 }, choose) {
     Object.assign(this, { title, lines, text, tick, least, choose });
@@ -38,12 +38,12 @@ export class Chart {
       pointerdown: (event) => this.#press(event), pointerup: () => this.#release() });
     this.element = html("figure", { class: "chart panel" }, html("figcaption", {}, html("h3", {}, title), this.when), legend, this.drawing);
     this.pointed = null;
-    this.pressed = null; // the time at which the pointer was pressed
+    this.pressed = null; // the time on the axis where the pointer was pressed
     this.shown = null;
     new ResizeObserver(() => this.#draw()).observe(this.drawing);
   }
 
-  /** Show the steps of `history`, as /api/history has them, between two Unix times. `range`: their distance in words. */
+  /** Show the steps of `history` (from /api/history) between two Unix times. `range` describes the range in words. */
   update(history, from, to, range) {
     const steps = history.times.map((_, at) => at).filter((at) => history.times[at] > from && history.times[at] <= to);
     const columns = this.lines.map((line) => steps.map((at) => line.of(history, at)));
@@ -56,7 +56,7 @@ export class Chart {
     if (!width || !this.shown) return;
     const { times, columns, from, to } = this.shown;
     const highest = Math.max(...columns.flat().map((each) => each ?? 0), 0);
-    const step = highest ? roundStep(highest, 4, this.least) : 1; // where nothing was counted any scale is right
+    const step = highest ? roundStep(highest, 4, this.least) : 1; // without any counts, every scale is right
     const most = Math.max(step, Math.ceil(highest / step - 1e-9) * step);
     const x = (time) => LEFT + ((width - LEFT - RIGHT) * (time - from)) / (to - from);
     const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - TOP - BOTTOM) * value) / most;
@@ -95,13 +95,13 @@ export class Chart {
     for (let time = Math.ceil(from / step) * step; time <= to; time += step) {
       const at = x(time).toFixed(1);
       marks.push(svg("path", { class: "axis", d: `M${at} ${HEIGHT - BOTTOM}v4` }));
-      // a time at the edge would be cut
+      // a label at the edge would be cut off
       if (x(time) > LEFT + 12 && x(time) < width - 18) marks.push(svg("text", { x: at, y: HEIGHT - 5, "text-anchor": "middle" }, clock(time)));
     }
     return marks;
   }
 
-  /** A line with gaps where there is no value, and where no step was counted. */
+  /** A line with gaps where a value or a step is missing. */
   #path(times, values, x, y) {
     let before = null;
     return values.map((value, at) => {
@@ -111,14 +111,14 @@ export class Chart {
       }
       const isNext = before !== null && times[at] - before < 3 * this.shown.step;
       before = times[at];
-      // `h0` makes a dot of a value that stands alone
+      // `h0` draws a single value as a dot
       return `${isNext ? "L" : "M"}${x(times[at]).toFixed(1)} ${y(value).toFixed(1)}${isNext ? "" : "h0"}`;
     }).join("");
   }
 
   #press(event) {
     if (event.button !== 0 || this.pointed === null) return;
-    event.preventDefault(); // no text is selected
+    event.preventDefault(); // do not select text
     this.pressed = this.pointed;
   }
 
@@ -144,7 +144,7 @@ export class Chart {
     this.#tell();
   }
 
-  /** Write the values at the pointer, or the last ones. */
+  /** Show the values at the pointer, or else the last values. */
   #tell() {
     const { times, columns } = this.shown ?? { times: [], columns: [] };
     const found = this.pointed === null ? -1 : times.indexOf(this.pointed);

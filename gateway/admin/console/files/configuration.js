@@ -1,4 +1,4 @@
-// The configuration in use, with the warnings of `gateway check` at their lines.
+// The configuration in use, with the warnings of `gateway check` next to their lines.
 
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
@@ -96,7 +96,7 @@ export function show(root, { attempt }) {
   return { update, moved: () => jump()?.focus({ preventScroll: true }) };
 }
 
-/** The indexes of the lines with this text, each with the lines that it stands below. */
+/** The indexes of the lines with this text, each with the indexes of its parent lines. */
 function matching(lines, text) {
   const all = lines.map((_, at) => at);
   if (!text) return all;
@@ -115,15 +115,15 @@ function matching(lines, text) {
 
 const WORDS = { warning: "warning", error: "error in the new file, which is not in use" };
 
-/** The place in the file, behind a text. */
+/** The position in the file, for the end of a message. */
 const where = ({ place }) => (place ? html("code", { class: "place" }, place) : "");
 
-/** Lead to the line once more if the address has it already: then it does not change. */
+/** Scroll to the line again if the address already points to it, because the address does not change in this case. */
 function again(event) {
   if (event.currentTarget.hash === location.hash) dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-/** A problem above the lines. The link leads to the line where it is marked; a problem that is at none has no link. */
+/** A problem in the list above the lines, with a link to its line if it has one. */
 function problem(line, each) {
   return html("li", {}, line === null ? "" : [html("a", { href: to("configuration", { line: line + 1 }), click: again }, `line ${line + 1}`), ": "], each.text, where(each));
 }
@@ -139,7 +139,7 @@ function item(text, at, marks, isHere) {
   );
 }
 
-/** A line with its key apart from its value. */
+/** A line, with separate elements for its key and its value. */
 function yaml(text) {
   const parts = /^(\s*(?:- )*)([^\s:'"][^:]*)(:)(\s.*|$)/.exec(text);
   if (!parts) return [html("span", {}, text)];

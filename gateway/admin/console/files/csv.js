@@ -1,9 +1,9 @@
-// What a page shows, as a CSV file (RFC 4180).
+// Saves the data of a page as a CSV file (RFC 4180).
 
 import { html } from "./dom.js";
 import { NONE } from "./format.js";
 
-/** A spreadsheet would run a text that begins like this as a formula, and names come from clients. */
+/** Spreadsheets run text that begins with these characters as a formula, and clients choose some names. */
 const FORMULA = /^[=+\-@\t\r]/;
 
 function field(value) {
@@ -15,7 +15,7 @@ function field(value) {
 
 export const csv = (rows) => rows.map((row) => `${row.map(field).join(",")}\r\n`).join("");
 
-/** A button that saves `rows()`, the headings first, as a file with this name. Numbers are saved exactly. */
+/** A button that saves the headings and `rows()` as a file with this name. Numbers are saved exactly. */
 export function csvButton(label, name, rows) {
   return html("button", {
     type: "button",

@@ -1,4 +1,4 @@
-// Making elements. Texts become text nodes only: names come from clients and must never be read as markup.
+// Creates elements. Text becomes text nodes only: clients choose names, which must never be parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,7 +12,7 @@ function fill(node, attributes, children) {
   return node;
 }
 
-/** An HTML element. Attributes that are functions listen to the event of that name. */
+/** An HTML element. An attribute whose value is a function listens to the event of this name. */
 export function html(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -22,24 +22,24 @@ export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Set the text if it differs, so that screen readers and selections are left alone. */
+/** Set the text only if it differs, to keep selections and not to disturb screen readers. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** A text in which `code` stands in backticks, as nodes. */
+/** The nodes for a text that marks code with backticks. */
 export function withCode(text) {
   return text.split("`").map((part, at) => (at % 2 ? html("code", {}, part) : part));
 }
 
 const pen = document.createElement("canvas").getContext("2d");
 
-/** As much of `text` as is at most so many pixels wide in the page's font, of this weight and size. */
+/** The beginning of `text` that fits into `width` pixels in the page's font, with this weight and size. */
 export function fitted(text, width, font = "600 13px") {
   pen.font = `${font} ${getComputedStyle(document.body).fontFamily}`;
   const isNarrow = (each) => pen.measureText(each).width <= width;
   if (isNarrow(text)) return text;
-  let [low, high] = [0, Math.min(text.length, width)]; // a letter has at least a pixel
+  let [low, high] = [0, Math.min(text.length, width)]; // a letter is at least one pixel wide
   while (high - low > 1) {
     const half = (low + high) >> 1;
     if (isNarrow(`${text.slice(0, half)}…`)) low = half;
@@ -48,7 +48,7 @@ export function fitted(text, width, font = "600 13px") {
   return `${text.slice(0, low)}…`;
 }
 
-/** A small button for what is not done by accident: pressed once it asks, pressed again it does it. */
+/** A small button that runs its action only after a second press, which confirms the first. */
 export function twice(text, press) {
   let isAsked = false;
   const ask = (wanted) => {

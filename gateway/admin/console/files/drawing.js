@@ -1,4 +1,4 @@
-// What flows where, as a drawing: listeners, routes, backends and endpoints in four columns.
+// The traffic as a drawing: listeners, routes, backends and endpoints in four columns.
 
 import { to } from "./address.js";
 import { fitted, html, setText, svg } from "./dom.js";
@@ -15,13 +15,13 @@ const KINDS = ["listener", "route", "backend", "endpoint"];
 const TITLES = { listener: "Listeners", route: "Routes", backend: "Backends", endpoint: "Endpoints" };
 const GROUPS = { listener: "listeners", route: "routes", backend: "backends", endpoint: "endpoints" };
 
-/** Everything that can be drawn: `{kind, key, name, text}` and what they are made of. */
+/** All nodes, as `{kind, key, name, text}` and the configuration that each node stands for. */
 export function nodesOf(model) {
   const { topology, traffic } = model;
   const listeners = topology.listeners.map((each) => ({
     kind: "listener", key: each.name, name: each.name, text: each.protocols.join(", "), about: each,
   }));
-  // a model that is made of others takes its requests before all routes
+  // a model graph gets its requests before all routes
   const graphs = topology.graphs.map((each) => ({
     kind: "route", key: each.place, name: each.name, text: each.place, about: { ...each, policies: [] },
   }));
@@ -40,13 +40,13 @@ export function nodesOf(model) {
   return { listener: listeners, route: routes, backend: backends, endpoint: endpoints };
 }
 
-/** The conditions of a route, if its name does not say them already. */
+/** The conditions of a route, unless its name already contains them. */
 function more({ name, match }) {
   const text = conditions(match);
   return text === name ? "" : text;
 }
 
-/** What is connected with the node `at` (`kind:key`), or all. */
+/** The nodes that are connected to the node `at` (`kind:key`), or all nodes. */
 function connected(nodes, at) {
   const [kind, key] = split(at);
   const chosen = nodes[kind]?.find((each) => each.key === key);
@@ -87,7 +87,7 @@ function busiest(traffic, nodes, kind) {
   return ranked.slice(0, MOST[kind]).sort((a, b) => a.at - b.at).map(({ node }) => node);
 }
 
-/** The busiest of all; of endpoints only those whose backends are shown, and of routes those first that lead there. */
+/** The busiest nodes of all kinds. Only endpoints of the shown backends are included, and routes to these backends come first. */
 function selected(traffic, nodes) {
   const shown = { listener: busiest(traffic, nodes.listener, "listener") };
   shown.route = busiest(traffic, nodes.route, "route");
@@ -120,17 +120,17 @@ const sumOfEdge = (traffic, edge) =>
   edge.endpoint ? traffic.of("endpoints", edge.endpoint) : traffic.of("edges", edge.sums[0]);
 
 export class Drawing {
-  /** `describe(node or null)` is called when the pointer or the focus comes to a node, or leaves. */
+  /** `describe(node or null)` is called when the pointer or the focus enters or leaves a node. */
   constructor(describe) {
     this.describe = describe;
     this.made = "";
     this.parts = new Map();
     this.edges = [];
-    this.element = html("div", { class: "drawing scroll", role: "region", "aria-label": "What flows where", tabindex: "0" });
+    this.element = html("div", { class: "drawing scroll", role: "region", "aria-label": "Traffic", tabindex: "0" });
     this.note = html("p", { class: "muted note" });
   }
 
-  /** Draw the model. `at`: the node that was chosen, or empty. `words`: what names must contain. */
+  /** Draw the model. `at`: the selected node, or empty. `words`: the words that names must contain. */
   update(model, at, words) {
     const all = filtered(nodesOf(model), words);
     const { nodes, chosen } = connected(all, at);
@@ -161,7 +161,7 @@ export class Drawing {
     const width = KINDS.length * WIDTH + (KINDS.length - 1) * BETWEEN + 8;
     const places = new Map();
     const lines = svg("g");
-    const figures = svg("g"); // above all lines, none of which goes through a figure
+    const figures = svg("g"); // above all lines, so that no line crosses a figure
     this.parts.clear();
     const drawing = svg("svg", {
       viewBox: `0 0 ${width} ${height}`, width, height, role: "group",
@@ -214,9 +214,9 @@ export class Drawing {
     const d = `M${x1} ${from.y}C${x1 + bend} ${from.y} ${x2 - bend} ${target.y} ${x2} ${target.y}`;
     const full = svg("title");
     const line = svg("path", { d, class: "line" });
-    // at the end where fewer lines meet, so that the figures do not cover each other
+    // at the end with fewer lines, so that figures do not cover each other
     const isAtStart = edges.filter((each) => each.from === edge.from).length < edges.filter((each) => each.to === edge.to).length;
-    // and on the side from which the line does not come
+    // and on the side that the line does not come from
     const isBelow = isAtStart ? target.y < from.y : from.y < target.y;
     const place = { class: "flow", y: (isAtStart ? from.y : target.y) + (isBelow ? 17 : -8) };
     const label = isAtStart
@@ -252,7 +252,7 @@ export class Drawing {
     const state = stateOf(traffic, node, sum);
     part.state.setAttribute("class", `state ${state}`);
     const label = `${node.kind} ${node.name}, ${node.text}: ${text}${state === "ok" || state === "" ? "" : `, ${state}`}`;
-    setText(part.full, label); // the link's name, and what the pointer shows
+    setText(part.full, label); // the accessible name of the link, and its tooltip
   }
 
   #flow(traffic, edge) {
@@ -266,7 +266,7 @@ export class Drawing {
   }
 }
 
-/** The class of a line on which requests fail: some of them, or half and more. */
+/** The class of a line with failing requests: some, or at least half of them. */
 function trouble({ errors, requests }) {
   if (!errors) return "";
   return 2 * errors < requests ? "troubled" : "failing";
@@ -302,10 +302,10 @@ export function inFlightOf(traffic, node) {
 
 export const callsOf = (backend) => (backend?.endpoints ?? []).reduce((sum, each) => sum + each.in_flight, 0);
 
-/** The state of an endpoint in a word: while it is drained, how far that is. */
+/** The state of an endpoint in a word; for a drained endpoint, the progress of the drain. */
 export const wordOf = (endpoint) => endpoint.drain ?? endpoint.state;
 
-/** How a node is: `ok`, `degraded`, `down` or empty for unknown. */
+/** The state of a node: `ok`, `degraded`, `down`, or empty if unknown. */
 export function stateOf(traffic, node, sum) {
   if (node.kind === "endpoint" && node.about.drain) return node.about.state === "down" ? "down" : "degraded";
   if (node.kind === "endpoint") return node.about.state === "up" ? "ok" : node.about.state === "unknown" ? "" : node.about.state;

@@ -1,4 +1,4 @@
-// The last requests that ended with an error, by reason, with what the reason means.
+// The last requests that ended with an error, by reason, with an explanation of each reason.
 
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
@@ -39,7 +39,7 @@ export function show(root, { attempt }) {
   });
   root.append(
     html("h1", {}, "Errors"),
-    html("p", { class: "muted" }, "The last requests that ended with an error. Error texts are not stored, because they can contain request data. For more details, search the log for the request id."),
+    html("p", { class: "muted" }, "The last requests that ended with an error. Error messages are not stored, because they can contain request data. For more details, search the log for the request id."),
     html("div", { class: "controls" }, filter, csvButton("errors", "errors", () => [SAVED, ...matching().map((each) => SAVED.map((name) => each[name]))]), told),
     list,
   );
@@ -78,7 +78,7 @@ export function show(root, { attempt }) {
   return { update };
 }
 
-/** Why a call or a probe of the endpoint failed last, which need not be the request of this error; empty if none did. */
+/** The last error of a call or probe of the endpoint, possibly of another request; empty if there was no error. */
 const lastErrorOf = (traffic, { backend, endpoint }) =>
   traffic.now.backends[backend]?.endpoints.find((each) => each.address === endpoint)?.last_error ?? "";
 

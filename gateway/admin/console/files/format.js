@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Formats numbers and times for display.
 
 export const NONE = "–";
 
@@ -36,7 +36,7 @@ export function shortened(text, length) {
   return text.length <= length ? text : `${text.slice(0, length - 1)}…`;
 }
 
-/** A time of this day in the reader's zone; of another day with its date. */
+/** A time in the user's time zone, with its date unless it is today. */
 export function moment(iso) {
   const at = new Date(iso);
   const isToday = at.toDateString() === new Date().toDateString();
@@ -61,5 +61,5 @@ export function conditions(match) {
   return parts.length ? parts.join(", ") : "every request";
 }
 
-/** The level of a request's badge: an error of its caller is neither green nor red, since nobody here has to act. */
+/** The level of a request's badge: a caller's error is neither green nor red, because the operator does not need to act. */
 export const levelOf = ({ fault }) => (fault === "server" ? "down" : fault ? "" : "ok");

@@ -1,4 +1,4 @@
-// The models that are made of others: one picture of steps and tensors, with the calls of each step, live.
+// The model graphs: a drawing of the steps and tensors of each graph, with the current calls of each step.
 
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
@@ -31,7 +31,7 @@ export function show(root, { attempt }) {
   root.append(html("h1", {}, "Graphs"), html("div", { class: "controls" }, choice), about, drawing, table.element);
 
   let graphs = [];
-  let numbers = new Map(); // by the step: the text in its box
+  let numbers = new Map(); // the text in the box of each step
   let before = null;
   let drawnTag = null;
   let isAsking = false;
@@ -99,7 +99,7 @@ function figure(id, title, text, value, unit) {
   return { id, title, text, value, unit, number: true };
 }
 
-/** A step with its calls since the poll before; after a reload they begin anew. */
+/** A step with its calls since the previous poll. After a reload, the counts start again. */
 function rowOf(box, now = UNCALLED, earlier = UNCALLED, passed = 0) {
   const from = now.calls >= earlier.calls ? earlier : UNCALLED;
   const calls = now.calls - from.calls;
@@ -121,7 +121,7 @@ function pictureOf(graph, numbers) {
     class: "graph", viewBox: `0 0 ${graph.width} ${height}`, width: graph.width, height, role: "img",
     "aria-label": `The steps of ${graph.name}; the table below has the same figures`,
   });
-  whole.style.minWidth = `${Math.min(graph.width, 900)}px`; // smaller it would not be readable
+  whole.style.minWidth = `${Math.min(graph.width, 900)}px`; // a smaller drawing would be unreadable
   whole.append(svg("defs", {}, svg("marker", {
     id: "graph-tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto",
   }, svg("path", { class: "tip", d: "M1 1 7 4 1 7" }))));
@@ -136,7 +136,7 @@ function arrowOf({ label, points }) {
     const bend = (fromX + x) / 2;
     return `${path} C${bend} ${fromY} ${bend} ${y} ${x} ${y}`;
   }, `M${points[0].join(" ")}`);
-  // as in the SVG of `gateway graph`: in the first lane, where no other line crosses it
+  // in the first lane, where no other line crosses it, as in the SVG of `gateway graph`
   const [[x, y], [toX, toY]] = points.length > 2 ? points.slice(1, 3) : points;
   return [
     svg("path", { class: "arrow", d: line, "marker-end": "url(#graph-tip)" }, svg("title", {}, label)),
@@ -144,7 +144,7 @@ function arrowOf({ label, points }) {
   ];
 }
 
-/** A text as it fits, and whole for the pointer if it does not. */
+/** A text, shortened to fit, with the full text as a tooltip. */
 function cut(text) {
   const fitting = shortened(text, LETTERS);
   return fitting === text ? [text] : [fitting, svg("title", {}, text)];

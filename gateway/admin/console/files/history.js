@@ -1,4 +1,4 @@
-// The last hour of the gateway, or of a part of it, as charts and as a table.
+// The last hour of the gateway, or of one listener, route or backend, as charts and as a table.
 
 import { change, read } from "./address.js";
 import { ask } from "./api.js";
@@ -9,7 +9,7 @@ import { NONE, count, rate, seconds } from "./format.js";
 
 const RANGES = [["5m", "the last 5 minutes", 300], ["15m", "the last 15 minutes", 900], ["1h", "the last hour", 3600]];
 const USUAL = "15m";
-const CHOSEN = "chosen"; // between two times, which the address has as `from` and `to`
+const CHOSEN = "chosen"; // the range between the parameters `from` and `to` of the address
 const DAY = 86_400; // seconds
 const SAVED = ["times", "seconds", "requests", "errors", "median", "p95", "p99", "in_flight", "waiting", "queue", "server", "gateway"];
 
@@ -36,12 +36,12 @@ const CHARTS = [
 const HEADINGS = ["Until", "Requests", "Failed", "Median", "95 %", "99 %", "In flight", "Waiting"];
 
 export class History {
-  /** Of the whole gateway, or of a part: `kind` and `name` as in /api/history. `stages`: Stages that tell the same range. */
+  /** `kind` and `name` are as in /api/history; empty for the whole gateway. `stages`: the Stages for the same range. */
   constructor(attempt, kind = "", name = "", stages = null) {
     this.attempt = attempt;
     this.stages = stages;
     this.query = kind ? `?${new URLSearchParams({ kind, name })}` : "";
-    // requests in flight are counted for listeners and backends, not for routes
+    // requests in flight are counted per listener and backend, not per route
     const shown = CHARTS.filter((each) => kind !== "route" || !each.lines.includes(LINES.inFlight));
     this.charts = shown.map((each) => new Chart(each, (from, to) => this.#between(from, to)));
     this.range = html("select", { id: "history-range", change: () => this.#choose() }, ...[...RANGES, [CHOSEN, "a range"]].map(([id, title]) => html("option", { value: id }, title)));
@@ -63,11 +63,11 @@ export class History {
     this.asked = -Infinity;
   }
 
-  /** Ask the gateway if a step may have ended since it was asked last. */
+  /** Query the gateway if a step could have ended since the last query. */
   async update() {
     const now = performance.now();
     const fresh = 1000 * (this.history?.step ?? 10);
-    const isYoung = (this.history?.times.length ?? 0) < 2; // the first steps of a gateway are waited for
+    const isYoung = (this.history?.times.length ?? 0) < 2; // wait for the first steps after the gateway's start
     if (now - this.asked < (isYoung ? 2000 : fresh) - 500) return;
     this.asked = now;
     const reply = await this.attempt(() => ask("history", this.query));
@@ -81,7 +81,7 @@ export class History {
     }
   }
 
-  /** The range in the address: `{id, title, from, to}`, of which the last two are Unix times. */
+  /** The range in the address: `{id, title, from, to}`; `from` and `to` are Unix times. */
   #chosen() {
     const { parameters } = read();
     const end = this.history?.times.at(-1) ?? Date.now() / 1000;
@@ -103,13 +103,13 @@ export class History {
     }
   }
 
-  /** Show what lies between two Unix times. */
+  /** Show the range between two Unix times. */
   #between(from, to) {
     change({ range: CHOSEN, from: Math.round(from), to: Math.round(to) });
     this.#draw();
   }
 
-  /** Take the times that somebody has typed: those of the last day. */
+  /** Read the times that the user typed, as times of the last 24 hours. */
   #typed() {
     const end = this.history?.times.at(-1) ?? Date.now() / 1000;
     const [from, to] = [this.from, this.to].map(({ value }) => {
@@ -137,7 +137,7 @@ export class History {
     if (this.table.open) this.#fill(from, to);
   }
 
-  /** The steps of the range for the CSV, in the API's names and units. */
+  /** The steps of the range for the CSV file, with the names and units of the API. */
   #saved() {
     const { from, to } = this.#chosen();
     const { history } = this;

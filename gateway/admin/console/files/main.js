@@ -1,4 +1,4 @@
-// The page: which view is shown, asking the gateway every two seconds, the key, and the theme.
+// The page: it selects the view, queries the gateway every two seconds, and manages the key and the theme.
 
 import * as access from "./access.js";
 import { read, to } from "./address.js";
@@ -22,9 +22,9 @@ const INTERVAL = 2000; // milliseconds
 const AFTER_FAILURE = 5000;
 
 /**
- * Each view: its name in the address, its title, and what shows it: `show(root, {attempt})` fills `root` and returns
- * `update(model)`, called after each poll, and if the view reads more of the address than a filter `moved()`, called when
- * that has changed. `attempt(question)` asks the gateway and tells people what went wrong.
+ * Each view: its name in the address, its title, and the function that shows it. `show(root, {attempt})` fills `root` and returns
+ * `update(model)`, called after each poll. A view that reads more of the address than a filter also returns `moved()`,
+ * called when the address changes. `attempt(question)` queries the gateway and shows errors to the user.
  */
 const VIEWS = [
   ["overview", "Overview", overview.show],
@@ -42,7 +42,7 @@ const VIEWS = [
   ["configuration", "Configuration", configuration.show],
 ];
 
-/** The pages of one thing, as VIEWS, and the view that lists such things. */
+/** The pages of a single object, like VIEWS, each with the view that lists all such objects. */
 const PAGES = [
   ["route", "Route", part.route, "routes"],
   ["backend", "Backend", part.backend, "backends"],
@@ -80,7 +80,7 @@ find("forget").addEventListener("click", () => {
   location.reload();
 });
 
-/** The reply; null if the gateway wants a key or does not answer, which people are told. `isTold`: the caller tells of
+/** The reply, or null if the gateway requires a key or does not respond; the page shows why. `isTold`: the caller shows
  * failures itself. */
 async function attempt(question, isTold = false) {
   try {
@@ -101,7 +101,7 @@ async function attempt(question, isTold = false) {
   }
 }
 
-// Asking
+// Queries
 
 function stop() {
   clearTimeout(timer);
@@ -128,7 +128,7 @@ async function refresh() {
   const { traffic } = model;
   const since = traffic.time && traffic.now ? `?since=${traffic.time}` : "";
   let reply = await api.ask("traffic", since);
-  // another process, whose counts are all new to the page
+  // another process, so all its counts are new to the page
   if (since && reply.value.started !== traffic.started) reply = await api.ask("traffic");
   if (reply.value.topology !== topologyTag) {
     model.topology = (await api.ask("topology")).value;
@@ -187,7 +187,7 @@ function show(isNew = false) {
   for (const [each, link] of links) {
     if (each === (list ?? name)) {
       link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the row of links is wider than a phone
+      link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the row of links is wider than a phone's screen
     } else link.removeAttribute("aria-current");
   }
   document.title = `${title}${of} · Modelglot`;
@@ -223,7 +223,7 @@ find("theme").addEventListener("click", () => {
   try {
     localStorage.setItem("gateway-theme", document.documentElement.dataset.theme);
   } catch {
-    // without storage it holds until the page is left
+    // without storage, the choice lasts until the user leaves the page
   }
   tellTheme();
 });

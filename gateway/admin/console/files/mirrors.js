@@ -1,4 +1,4 @@
-// What the mirrors of routes have found: counts of compared answers, and the last differences.
+// The results of the routes' mirrors: counts of compared responses, and the last differences.
 
 import { ask } from "./api.js";
 import { html } from "./dom.js";
@@ -14,7 +14,7 @@ export class Mirrors {
     this.shown = "";
   }
 
-  /** Ask for the counts, if a route has a mirror. */
+  /** Query the counts, if a route has a mirror. */
   async update({ topology }) {
     const has = topology.routes.some((each) => each.policies.includes("mirror"));
     this.element.hidden = !has;

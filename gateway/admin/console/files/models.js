@@ -1,4 +1,4 @@
-// The models of the backends, with their signatures. Servers are asked when somebody looks.
+// The models of the backends, with their signatures. The gateway queries the servers when a user opens the view.
 
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
@@ -105,8 +105,8 @@ const WORDS = { server: "listed", configuration: "not listed", graph: "graph" };
 const wordOf = (row) => row.state || (row.source === "configuration" && !row.is_expected ? "in a route" : WORDS[row.source]);
 
 /**
- * The level of a state. Somebody should act if a server that lists its models lacks the one that a route names, and if it
- * could not load one. A model that is not loaded, and a server that has no list, are as they should be.
+ * The level of a state. The operator should act if a server lists its models without the model of a route, or if it could
+ * not load a model. A model that is not loaded, and a server without a list, are normal.
  */
 function stateOf({ state, reason, source, is_expected: isExpected }) {
   const word = state.toUpperCase();

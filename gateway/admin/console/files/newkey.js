@@ -4,13 +4,13 @@ import { Failed, post } from "./api.js";
 import { to } from "./address.js";
 import { html, setText } from "./dom.js";
 
-/** The day after today, as an input has it: the first one on which a key can end. */
+/** Tomorrow, in the format of a date input: the first day on which a key can expire. */
 function tomorrow() {
   const at = new Date(Date.now() + 86_400_000);
   return [at.getFullYear(), at.getMonth() + 1, at.getDate()].map((each) => String(each).padStart(2, "0")).join("-");
 }
 
-/** `element`, and `tell(why)`: why there is no form; empty if there is one. `done()` is called after a key was created. */
+/** `element` is the form; `tell(why)` shows a reason instead of it, if any. `done()` is called after a key was created. */
 export function newKey(attempt, done) {
   const principal = field("Principal", { required: true, maxlength: 256, autocomplete: "off", spellcheck: "false" });
   const expires = field("Expires (empty: never)", { type: "date" });
@@ -66,7 +66,7 @@ export function newKey(attempt, done) {
   };
 }
 
-/** The clipboard is refused on pages that came without TLS from another machine. */
+/** Browsers refuse access to the clipboard on pages from another machine without TLS. */
 async function copy(key, told) {
   try {
     await navigator.clipboard.writeText(key);

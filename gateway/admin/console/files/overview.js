@@ -1,4 +1,4 @@
-// The overview: figures of the whole gateway, and what flows where.
+// The overview: figures for the whole gateway, and a drawing of the traffic.
 
 import { change, read, to } from "./address.js";
 import { html, setText, svg } from "./dom.js";
@@ -15,10 +15,10 @@ const FIGURES = [
   ["waiting", "Waiting", (now) => count(now.waiting)],
 ];
 
-const TILES = 900; // seconds of the tiles' lines
+const TILES = 900; // seconds that the lines in the tiles cover
 
-/** The points of the tiles: the steps that the gateway has kept, and what happens now; of a gateway that has just started,
- * what this page has seen, which is finer. */
+/** The points of the tiles: the steps that the gateway stores, and the current values. If the gateway has just started, the
+ * finer values that this page has polled. */
 function pointsOf(kept, live) {
   const now = live.at(-1);
   const until = kept?.times.at(-1);
@@ -28,7 +28,7 @@ function pointsOf(kept, live) {
     median: kept.median[at], slow: kept.p99[at], inFlight: kept.in_flight[at], waiting: kept.waiting[at],
   })).filter(({ time }) => time > -TILES);
   if (-(steps[0]?.time ?? 0) < now.time - live[0].time) return live;
-  // One reading gives no rates and no latencies: until the second one, they are those of the last step.
+  // Rates and latencies need two readings. Until the second reading, use the values of the last step.
   const current = now.rate === null && steps.length ? { ...steps.at(-1), inFlight: now.inFlight, waiting: now.waiting } : now;
   return [...steps, { ...current, time: Math.max(0, Date.now() / 1000 - until) }];
 }
@@ -52,7 +52,7 @@ class Figure {
     const range = values.some((value) => value !== null) ? [`0 to ${this.text({ [this.name]: Math.max(...values) })}`] : [];
     setText(this.scale, history.length > 1 ? [...range, spanOf(history)].join(", ") : "");
     const step = 100 / Math.max(values.length - 1, 1);
-    let pen = "M"; // lifted where there is no value, such as a latency without requests
+    let pen = "M"; // the pen moves without drawing where a value is missing, such as a latency without requests
     const parts = values.map((value, at) => {
       if (value === null) {
         pen = "M";
@@ -66,7 +66,7 @@ class Figure {
   }
 }
 
-/** The time that the lines show, as text. */
+/** The time range of the lines, as text. */
 function spanOf(history) {
   const seconds = Math.round(history.at(-1).time - history[0].time);
   return seconds < 100 ? `last ${seconds} s` : `last ${Math.round(seconds / 60)} min`;

@@ -1,4 +1,4 @@
-// The pages of a route, a backend and a model: what is set, what passes, and how long it takes.
+// The pages of a route, a backend and a model: settings, traffic and latencies.
 
 import { read, to } from "./address.js";
 import { ask } from "./api.js";
@@ -15,15 +15,15 @@ const HEADINGS = ["Request id", "Time", "Status", "Model", "Principal", "Total"]
 export const link = (kind, name) => html("a", { href: to(kind, { of: name }) }, name);
 export const list = (nodes) => (nodes.length ? nodes.flatMap((each, at) => (at ? [", ", each] : [each])) : [NONE]);
 
-/** Whether the pointer or the focus is on it, so that nothing is taken from under it. */
+/** Whether the pointer or the focus is on `node`, so that its content must not change now. */
 const isHeld = (node) => node.childElementCount > 0 && (node.matches(":hover") || node.contains(document.activeElement));
 
 /** A list of names and values. */
 export const facts = (entries) => html("dl", { class: "facts" }, ...entries.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]));
 
-const shown = new WeakMap(); // the value, as JSON, that each node was filled for
+const shown = new WeakMap(); // for each node, the value that it shows, as JSON
 
-/** Fill `node` with `make()`, but only if `value` is another one than the last time: nothing jumps, and what is selected stays. */
+/** Fill `node` with `make()`, but only if `value` has changed, so that nothing jumps and selections stay. */
 export function renew(node, value, make) {
   const text = JSON.stringify(value);
   if (shown.get(node) === text) return;
@@ -31,7 +31,7 @@ export function renew(node, value, make) {
   node.replaceChildren(...make());
 }
 
-/** A page: its heading, and sections that are filled again and again. */
+/** A page with a heading, and with sections that are filled repeatedly. */
 export class PartPage {
   constructor(root, kind, title) {
     this.name = read().parameters.get("of") ?? "";
@@ -42,7 +42,7 @@ export class PartPage {
     root.append(html("h1", {}, `${title} ${this.name}`), this.about);
   }
 
-  /** Whether it is time to ask the gateway again. */
+  /** Whether it is time to query the gateway again. */
   get isDue() {
     const now = performance.now();
     if (now - this.asked < ASKED_AGAIN) return false;
@@ -50,12 +50,12 @@ export class PartPage {
     return true;
   }
 
-  /** That there is no such part, with a link to those that there are. */
+  /** Show that the object does not exist, with a link to the list of existing objects. */
   tellNone(text, view) {
     if (!isHeld(this.about)) this.about.replaceChildren(html("p", {}, text), html("p", {}, html("a", { href: to(view) }, `All ${view}`)));
   }
 
-  /** What passes the part, beside all of the gateway's requests. `sum` and `all` as in Traffic. */
+  /** Show the traffic of the object, compared with all requests of the gateway. `sum` and `all` are as in Traffic. */
   tell(entries, sum, all) {
     const passed = sum && [
       ["Requests", `${rate(sum.rate)}, ${count(sum.total)} since the start`],
@@ -104,7 +104,7 @@ function policy({ name, settings, states }) {
     states.length ? html("div", {}, html("h4", {}, "State"), ...states.map(pairs)) : "");
 }
 
-/** A page of a place of the configuration. `entries(model, name)`: its facts; null if there is no such part. */
+/** The page of a route or backend. `entries(model, name)`: its facts, or null if it does not exist. */
 function configured(kind, title, place, entries) {
   return (root, { attempt }) => {
     const page = new PartPage(root, kind, title);
@@ -158,8 +158,8 @@ export const backend = configured("backend", "Backend", (name) => `backends.${na
   ];
 });
 
-/** A page of a name that clients choose, of which the last requests tell. `made(view)` gives its own parts: `more` are nodes
- * that `refresh(name)` fills, and `entries(names)` facts made of the names that the requests have. */
+/** A page for a name that clients choose, filled from the last requests. `made(view)` returns the parts of the specific page:
+ * `more` are nodes that `refresh(name)` fills, and `entries(names)` are facts from the names in the requests. */
 export function named(kind, title, made) {
   return (root, view) => {
     const { attempt } = view;
@@ -184,7 +184,7 @@ export function named(kind, title, made) {
   };
 }
 
-/** Figures of a reply of /api/summary. */
+/** The figures in a reply of /api/summary. */
 const figures = ({ requests, of, failed, rejected, total }) => [
   ["Requests", `${count(requests)}, ${share(requests, of)} of the last ${count(of)} of the gateway`],
   ["Failed", `${count(failed)}, ${share(failed, requests)}`],

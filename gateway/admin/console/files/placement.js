@@ -1,4 +1,4 @@
-// The models of backends whose servers have different ones: a table of models by servers, with what can be done there.
+// The model placement of backends: a table of models by servers, with buttons to change the placement.
 
 import { change, read } from "./address.js";
 import { ask, post } from "./api.js";
@@ -7,7 +7,7 @@ import { wordOf } from "./drawing.js";
 import { NONE, count, rate } from "./format.js";
 import { Table } from "./table.js";
 
-const COLOURS = { held: "ok", loading: "", unloading: "", failed: "down" };
+const COLORS = { held: "ok", loading: "", unloading: "", failed: "down" };
 
 export function show(root, { attempt }) {
   const choice = html("select", { "aria-label": "Backend", change: () => { change({ backend: choice.value }); draw(); } });
@@ -17,14 +17,14 @@ export function show(root, { attempt }) {
   root.append(html("h1", {}, "Placement"), html("div", { class: "controls" }, choice), note, failed, place);
 
   let tables = {};
-  let before = null; // the calls of each model, and when
+  let before = null; // the calls of each model at the previous poll, and its time
   let table = null;
   let drawnTag = "";
   let isAsking = false;
 
   const nameOf = () => (tables[read().parameters.get("backend")] ? read().parameters.get("backend") : Object.keys(tables)[0]);
 
-  /** Ask the gateway to do something with a model at a server, and tell why it could not. */
+  /** Have the gateway change a model at a server, and show the error if this fails. */
   async function act(action, model, server) {
     const backend = nameOf();
     try {
@@ -121,7 +121,7 @@ function textOf(row, at) {
 
 function fill(cell, row, at, server, canLoad, act) {
   const found = placeOf(row, at);
-  if (found) cell.append(html("span", { class: `badge ${COLOURS[found.state]}`, title: found.why }, found.state), " ");
+  if (found) cell.append(html("span", { class: `badge ${COLORS[found.state]}`, title: found.why }, found.state), " ");
   if (!canLoad) return;
   if (found?.state === "held") cell.append(twice("Unload", () => act("unload", row.model, server)));
   else if (!found || found.state === "failed") {

@@ -1,4 +1,4 @@
-// The playground: a request written by hand, sent through a listener, its reply, and how other clients send it.
+// The playground sends a request that the user composes through a listener. It shows the response, and code for other clients.
 
 import { change, read } from "./address.js";
 import { Wrong, ask, post } from "./api.js";
@@ -9,14 +9,14 @@ import { Tabs } from "./tabs.js";
 import { way } from "./way.js";
 
 const MOST_FILLED = 100_000; // elements
-const LONG = 1000; // characters of values that are scrolled in their cell
-const SAVING = 60_000; // milliseconds for the browser to save a file
-const KEYS = "gateway-playground-key:"; // in the session storage, before the name of the listener
+const LONG = 1000; // characters; cells with longer values can be scrolled
+const SAVING = 60_000; // milliseconds that the browser gets to save a file
+const KEYS = "gateway-playground-key:"; // prefix of the keys in the session storage, followed by the listener's name
 const PARAMETERS = ["listener", "protocol", "model", "version", "operation"];
 
 let madeFields = 0;
 
-/** A labelled control with a place for what is wrong with it. `name`: as errors name the field. */
+/** A labeled control with space for an error message. `name`: the field's name in errors. */
 function field(name, label, control, hint) {
   const id = `field-${++madeFields}`;
   const error = html("p", { class: "bad field-error", id: `${id}-error` });
@@ -39,11 +39,11 @@ export function show(root, { attempt }) {
   let models = [];
   let signature = null;
   let gateway = null; // its topology and traffic
-  let asked = 0; // which question for a signature is the last
+  let asked = 0; // number of the last query for a signature
   let inputs = [];
-  let canceling = null; // ends what is under way
+  let canceling = null; // cancels the request in progress
   let isLoading = false;
-  let written = ""; // what the snippets were written for
+  let written = ""; // the form for which the snippets were written
 
   const listener = html("select", { change: () => chooseListener() });
   const protocol = html("select", { change: () => chooseProtocol() });
@@ -158,7 +158,7 @@ export function show(root, { attempt }) {
     showInputs(true);
   }
 
-  /** The fields of the inputs. What was typed stays, unless another model was chosen. */
+  /** The fields of the inputs. They keep the typed values, unless the user selects another model. */
   function showInputs(isOther = false) {
     const kept = new Map(isOther ? [] : inputs.map((each) => [each.name.value, each]));
     const free = isOther ? [] : inputs.filter((each) => each.isAdded);
@@ -195,7 +195,7 @@ export function show(root, { attempt }) {
       isAdded && field(`inputs.${at}.name`, "Name", each.name),
       html("div", { class: "pair" },
         field(`inputs.${at}.datatype`, "Datatype", each.datatype),
-        field(`inputs.${at}.shape`, "Shape", each.shape, "-1 is free")),
+        field(`inputs.${at}.shape`, "Shape", each.shape, "-1: any size")),
       field(`inputs.${at}.values`, "Values", each.values, spec.datatype === "BYTES" ? "one per line, or JSON" : "JSON or a list"),
       html("div", { class: "fillers" }, "Fill: ", ...fillers,
         isAdded && html("button", { type: "button", class: "small", "aria-label": `Remove ${label}`, click: () => remove(each) }, "remove")));
@@ -251,7 +251,7 @@ export function show(root, { attempt }) {
     if (isFocused) first?.focus();
   }
 
-  /** `isByTab`: nobody has pressed a button, so the focus stays in the tab. */
+  /** `isByTab`: the user opened a tab instead of pressing a button, so the focus stays in the tab. */
   async function run(what, isByTab = false) {
     if (!settings || buttons[0].disabled) return;
     tellWrong({});
@@ -285,8 +285,8 @@ export function show(root, { attempt }) {
     if (sent.reason) facts.unshift(["Reason", sent.reason]);
     const replies = sent.calls.flatMap((each) => each.replies);
     const own = replies.length ? replies.map(message) : [html("p", { class: "muted" }, "No reply.")];
-    const forms = new Tabs("The answer in every protocol", [
-      [sent.protocol, `${sent.protocol} (as it came)`, html("div", {}, ...own)],
+    const forms = new Tabs("The response in every protocol", [
+      [sent.protocol, `${sent.protocol} (as received)`, html("div", {}, ...own)],
       ...sent.forms.map((each) => [each.protocol, each.protocol,
         html("div", {}, ...(each.error ? [html("p", { class: "bad" }, each.error)] : each.messages.map(message)))]),
     ]);
@@ -321,7 +321,7 @@ export function show(root, { attempt }) {
   return {
     update: (model) => {
       gateway = model;
-      if (!settings && !isLoading) load(); // it did not answer before
+      if (!settings && !isLoading) load(); // the previous query failed
     },
     moved() {},
   };
@@ -343,7 +343,7 @@ function message(shown) {
     html("pre", { tabindex: "0", role: "region", "aria-label": "Message" }, head + shown.body));
 }
 
-/** A button that saves all bytes of a reply as a file. */
+/** A button that saves all bytes of a response as a file. */
 function save(shown) {
   return html("button", {
     type: "button",
@@ -353,7 +353,7 @@ function save(shown) {
       html("a", { href: address, download: shown.kind === "hex" ? "reply.bin" : "reply.json" }).click();
       setTimeout(() => URL.revokeObjectURL(address), SAVING);
     },
-  }, `Save the whole reply (${count(shown.size)} bytes)`);
+  }, `Save the whole response (${count(shown.size)} bytes)`);
 }
 
 function outputs(list) {

@@ -1,4 +1,4 @@
-// The page of a principal: what it may do, its limits and keys, and what its requests tell.
+// The page of a principal: its permissions, limits, keys and requests.
 
 import { KEY_HEADINGS, keyCells } from "./access.js";
 import { to } from "./address.js";
@@ -8,7 +8,7 @@ import { NONE, count, seconds } from "./format.js";
 import { facts, link, list, named, renew } from "./part.js";
 import { plainTable } from "./table.js";
 
-/** Each permission in words, as docs/security.md has them. */
+/** A description of each permission, as in docs/security.md. */
 const PERMISSIONS = {
   infer: "run models",
   metadata: "read metadata of models and servers",
@@ -35,7 +35,7 @@ export const principal = named("principal", "Principal", ({ attempt }) => {
       const { limits: _, keys: __, ...rights } = found;
       renew(permissions, rights, () => permissionsOf(found));
       renew(limits, found.limits, () => limitsOf(found));
-      // how long ago a key was used changes without a change of the reply
+      // the time since the last use of a key changes even if the reply does not
       renew(keys, [found.keys, Math.floor(Date.now() / 60_000)], () => keysOf(found));
     },
   };

@@ -1,4 +1,4 @@
-// A button that has the configuration read again, pressed twice, and what came of it.
+// A button that reloads the configuration after a second press, and shows the result.
 
 import { Failed, Wrong, post } from "./api.js";
 import { html, twice } from "./dom.js";

@@ -1,4 +1,4 @@
-// The last requests, found by id, model, principal and status, and what became of one of them.
+// The last requests, with a search by id, model, principal and status, and the details of one request.
 
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
@@ -8,7 +8,7 @@ import { STAGES, bar, swatch } from "./stages.js";
 import { Table } from "./table.js";
 
 const CONDITIONS = [["id", "Request id"], ["model", "Model"], ["principal", "Principal"]];
-const HIDDEN = ["listener", "route", "backend"]; // conditions that links have and no field
+const HIDDEN = ["listener", "route", "backend"]; // conditions that only links set, without a field
 const STATUSES = [
   ["", "Any status"], ["failed", "Any error"], ...[
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
@@ -21,7 +21,7 @@ const badge = (request) => html("span", { class: `badge ${levelOf(request)}` }, 
 const keyOf = (request) => `${request.id} ${request.at}`;
 const bytes = (value) => (value < 10_000 ? `${count(value)} B` : value < 1e7 ? `${Math.round(value / 1024)} KiB` : `${(value / 2 ** 20).toFixed(1)} MiB`);
 
-/** The address of a request with all the conditions of the list. */
+/** The address of a request, with all conditions of the list. */
 const at = (request) => to("requests", { ...Object.fromEntries(read().parameters), request: request.id });
 
 const COLUMNS = [
@@ -30,7 +30,7 @@ const COLUMNS = [
     fill: (cell, row) => cell.append(html("a", {
       href: at(row),
       click: (event) => {
-        event.currentTarget.href = at(row); // the conditions may have changed
+        event.currentTarget.href = at(row); // the conditions can have changed
       },
     }, html("code", {}, row.id))),
   },
@@ -46,9 +46,9 @@ const COLUMNS = [
 
 export function show(root, { attempt }) {
   let found = null;
-  let one = null; // the request that is shown, kept while newer ones push it out of the list
+  let one = null; // the request that is shown; it stays when newer requests push it out of the list
   let isAsking = false;
-  let asked = 0; // when the list was read
+  let asked = 0; // the time at which the list was read
   let isLive = read().parameters.get("live") !== "no";
   const table = new Table({ label: "Requests", columns: COLUMNS, key: keyOf, sort: "-time", empty: "No stored request matches." });
   const fields = new Map(CONDITIONS.map(([id, title]) => [id, html("input", {
@@ -75,7 +75,7 @@ export function show(root, { attempt }) {
     refresh();
   }
 
-  /** Show new requests as they end, or keep those that are shown. */
+  /** Show new requests when they end, or keep the list unchanged. */
   function follow(wanted) {
     isLive = wanted;
     change({ live: isLive ? "" : "no" });
@@ -84,7 +84,7 @@ export function show(root, { attempt }) {
     else tell();
   }
 
-  /** Take the conditions from the address. */
+  /** Read the conditions from the address. */
   function take() {
     const { parameters } = read();
     for (const [name, field] of fields) if (document.activeElement !== field) field.value = parameters.get(name) ?? "";
@@ -105,7 +105,7 @@ export function show(root, { attempt }) {
     const wanted = JSON.stringify(conditions());
     const reply = await attempt(() => ask("requests", `?${new URLSearchParams(conditions())}`));
     isAsking = false;
-    if (wanted !== JSON.stringify(conditions())) return refresh(); // somebody has typed meanwhile
+    if (wanted !== JSON.stringify(conditions())) return refresh(); // the user has typed in the meantime
     if (!reply) return;
     found = reply.value;
     asked = Date.now();
@@ -155,7 +155,7 @@ export function show(root, { attempt }) {
     one = request;
     about.replaceChildren(...description(request, reasons[request.reason]), html("p", {}, html("a", { href: to("requests", { ...conditions(), ...kept() }) }, "Close")));
     about.hidden = false;
-    about.focus(); // on a phone it stands above the rows, out of sight
+    about.focus(); // on a phone, it is above the rows and out of view
   }
 
   live.setAttribute("aria-pressed", String(isLive));
@@ -186,7 +186,7 @@ function description(request, explanation) {
   ];
 }
 
-/** A link to the page of a part; listeners have none, nor have graphs, which stand among the routes. */
+/** A link to the page of a route or backend. Listeners and graphs (which are listed with the routes) have no page. */
 function linked(kind, name) {
   const hasPage = kind !== "listener" && !(kind === "route" && name.startsWith("models."));
   return html("a", { href: hasPage ? to(kind, { of: name }) : to("overview", { at: `${kind}:${name}` }) }, name);
@@ -203,7 +203,7 @@ function stages(request) {
   return [...found, ...calls(request)];
 }
 
-/** The way of a call of a graph's step. */
+/** The path of a call of a graph step. */
 const stepStages = (request) => [["A step of the graph ", linked("route", request.route), ...(request.principal ? [", for ", linked("principal", request.principal)] : [])], ...calls(request)];
 
 function calls({ tries, retries, backend, out_protocol: protocol, endpoint }) {
@@ -214,9 +214,9 @@ function calls({ tries, retries, backend, out_protocol: protocol, endpoint }) {
   ];
 }
 
-/** A bar of the parts of the time, and the same in words. */
+/** A bar that shows how the time is divided, and the same in words. */
 function spent(request) {
-  // calls in parallel can take longer in total than the request: they keep their proportion, and fill its time
+  // parallel calls can add up to more than the request's duration: scale them to this duration, in proportion
   const fit = Math.min(1, request.seconds / Math.max(request.queued + request.upstream, 1e-12));
   const [queue, server] = [fit * request.queued, fit * request.upstream];
   const times = { queue, server, gateway: request.seconds - queue - server };
@@ -238,7 +238,7 @@ function facts(request) {
   ];
 }
 
-/** The form of the playground, whose button Explain tells which routes are tried, and what each does. */
+/** A link to the playground's form, whose button Explain shows which routes match, and why. */
 function likeIt({ listener, in_protocol: protocol, model, operation }) {
   return to("playground", { listener, protocol, model, operation });
 }

@@ -1,9 +1,9 @@
-// Where the time of requests goes: in queues, at model servers, and in the gateway. A bar of it, and a table.
+// The time that requests spend in queues, at model servers and in the gateway, as a bar and as a table.
 
 import { html, setText, svg } from "./dom.js";
 import { count, moment, seconds, share } from "./format.js";
 
-/** The stages that make up the whole time, as /api/history and /api/summary name them, and parts of the last of them. */
+/** The stages that add up to the whole time, with their names in /api/history and /api/summary, and parts of the last stage. */
 export const STAGES = [["queue", "waiting in the queue"], ["server", "at the model server"], ["gateway", "in the gateway"]];
 const PARTS = [["reading", "decoding requests"], ["writing", "encoding responses"]];
 const HEADINGS = ["Stage", "Share", "Mean", "Median", "99 %"];
@@ -11,7 +11,7 @@ const HEADINGS = ["Stage", "Share", "Mean", "Median", "99 %"];
 export const swatch = (name) =>
   svg("svg", { class: "swatch spent", viewBox: "0 0 22 10", "aria-hidden": "true" }, svg("rect", { class: name, width: 22, height: 10 }));
 
-/** Fill `drawing` with the parts of a time, `{queue, server, gateway}` in seconds. */
+/** Fill `drawing` with the parts of a duration, `{queue, server, gateway}` in seconds. */
 function drawBar(drawing, times) {
   const all = Math.max(STAGES.reduce((sum, [name]) => sum + (times[name] ?? 0), 0), 1e-12);
   let x = 0;
@@ -23,14 +23,14 @@ function drawBar(drawing, times) {
   }));
 }
 
-/** A bar of the parts of a time. */
+/** A bar that shows the parts of a duration. */
 export function bar(times = {}) {
   const drawing = svg("svg", { class: "spent", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
   drawBar(drawing, times);
   return drawing;
 }
 
-/** The mean times in the steps of `history`, as /api/history has it, that ended after `from` and not after `to`. */
+/** The mean times in the steps of `history` (from /api/history) that ended after `from`, and at `to` or before. */
 function means(history, from, to) {
   const steps = history.times.map((_, at) => at).filter((at) => history.times[at] > from && history.times[at] <= to);
   const mean = (name) => {
@@ -45,7 +45,7 @@ function means(history, from, to) {
 }
 
 export class Stages {
-  /** `heading`: the element of its title, by its level on the page. */
+  /** `heading`: the element name of the title, such as `h2`. */
   constructor(heading) {
     this.bar = bar();
     this.note = html("p", { class: "muted" });
@@ -56,22 +56,22 @@ export class Stages {
       const isPart = at >= STAGES.length;
       return html("tr", { class: isPart ? "inner" : undefined }, html("th", { scope: "row" }, isPart ? "" : swatch(name), ` ${title}`), ...cells);
     });
-    const table = html("table", { "aria-label": "Where the time goes" },
+    const table = html("table", { "aria-label": "Time by stage" },
       html("thead", {}, html("tr", {}, ...HEADINGS.map((each, at) => html("th", { scope: "col", class: at ? "number" : undefined }, each)))),
       html("tbody", {}, ...rows));
-    this.element = html("section", { class: "panel stages-of-time", "aria-label": "Where the time goes" },
-      html(heading, {}, "Where the time goes"), this.bar, table, this.note);
+    this.element = html("section", { class: "panel stages-of-time", "aria-label": "Time by stage" },
+      html(heading, {}, "Time by stage"), this.bar, table, this.note);
     this.summary = null;
     this.past = null;
   }
 
-  /** Means of a part's history between two Unix times, `range` in words. */
+  /** Show the means of a history between two Unix times. `range` describes the range in words. */
   tellHistory(history, from, to, range) {
     this.past = { range, ...means(history, from, to) };
     this.#draw();
   }
 
-  /** A reply of /api/summary. */
+  /** Show a reply of /api/summary. */
   tellSummary(summary) {
     this.summary = summary;
     this.#draw();

@@ -1,4 +1,4 @@
-// A table that can be filtered and sorted. What is filtered and how it is sorted stands in the page's address.
+// A table that users can filter and sort. The page's address contains the filter and the order.
 
 import { change, read } from "./address.js";
 import { csvButton } from "./csv.js";
@@ -6,11 +6,11 @@ import { html, setText } from "./dom.js";
 import { NONE } from "./format.js";
 
 const SHOWN = 200; // rows; more are shown on demand
-const LONG = 48; // letters; a text that has more is broken into lines, so that it leaves the other columns in sight
+const LONG = 48; // characters; longer text is wrapped, so that the other columns stay visible
 
 /**
- * A table that is neither filtered nor sorted. `headings` and each of `rows`: texts or nodes; `names[at]`: the class of
- * the cells of a column. On phones each row is a card, where `data-title` is shown before a cell.
+ * A table without filter and order. `headings` and each of `rows` contain texts or nodes; `names[at]` is the class of the
+ * cells in a column. On phones, each row is a card that shows `data-title` before each cell.
  */
 export function plainTable({ label, caption, headings, names = [], rows }) {
   const body = rows.map((cells) => html("tr", { role: "row" }, ...cells.map((cell, at) =>
@@ -23,7 +23,7 @@ function markLong(cell) {
   return cell;
 }
 
-/** The roles are those of the elements, which browsers forget where a row is shown as a card. */
+/** The roles repeat the roles of the elements, which browsers drop if a row is shown as a card. */
 function region(label, caption, headings, body) {
   return html("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" },
     html("table", { role: "table", "aria-label": caption ? undefined : label }, caption && html("caption", {}, caption),
@@ -32,10 +32,10 @@ function region(label, caption, headings, body) {
 
 /**
  * A table. `columns`: `{id, title, text(row), value?(row), fill?(cell, row), number?, wide?, unit?, saved?(row)}`: `text` is
- * what is shown, found by the filter and compared for changes; `value` is what is sorted by; `fill` puts other nodes than the
- * text into the cell. The CSV has the `value` of numbers, with their `unit` in the heading, and the `saved` text of others.
- * `key(row)` stays the same for the same thing. Cells change in place, and rows keep their order while the pointer or
- * the focus is in them.
+ * the text that the table shows, filters by, and compares for changes. `value` is the sort value. `fill` puts nodes instead of
+ * the text into the cell. The CSV file contains the `value` of numbers, with their `unit` in the heading, and otherwise the
+ * `saved` text. `key(row)` identifies a row. Cells change in place, and rows keep their order while the pointer or the focus is
+ * in the table.
  */
 export class Table {
   constructor({ label, columns, key, sort = "", empty = "There is nothing to show." }) {
@@ -61,7 +61,7 @@ export class Table {
     this.told = html("span", { class: "muted", role: "status" });
     this.more = html("button", { type: "button", hidden: true, click: () => this.#showMore() }, "Show more");
     this.nothing = html("p", { class: "muted", hidden: true });
-    // cards have no headings to sort by
+    // cards have no headings for sorting
     this.order = html("select", { class: "order", "aria-label": `Sort ${label.toLowerCase()}`, change: () => this.#sortAs(this.order.value) },
       html("option", { value: "" }, "Sort"), ...columns.map((column) => html("option", { value: firstSort(column) }, `Sort by ${column.title.toLowerCase()}`)));
     this.csv = csvButton(label.toLowerCase(), label.toLowerCase().replaceAll(" ", "-"), () => this.#saved());
@@ -94,7 +94,7 @@ export class Table {
     this.#draw(true);
   }
 
-  /** All rows that match, as the table sorts them, for the CSV. */
+  /** All rows that match, in the order of the table, for the CSV file. */
   #saved() {
     const of = (column, row) => {
       if (column.saved) return column.saved(row);
@@ -171,7 +171,7 @@ export class Table {
     return matching === all ? String(all) : `${matching} of ${all}`;
   }
 
-  /** The rows in the order in which they stand, with those that are new behind. */
+  /** The rows in their current order, followed by the new rows. */
   #held(sorted) {
     const found = new Map(sorted.map((row) => [this.key(row), row]));
     const standing = [...this.rows.keys()].filter((key) => found.has(key)).map((key) => found.get(key));
@@ -202,7 +202,7 @@ export class Table {
   }
 }
 
-/** How a column is sorted at first: of numbers the highest come first. */
+/** The initial order of a column. For numbers, the highest come first. */
 const firstSort = (column) => (column.number ? `-${column.id}` : column.id);
 
 function compare(a, b) {

@@ -29,12 +29,12 @@ function number(id, title, text, value) {
   return { id, title, text, value, number: true };
 }
 
-/** A column whose cells lead to the page of the route or the backend, `of` its name. */
+/** A column whose cells link to the page of the route or backend. `of` returns its name. */
 function paged(id, title, kind, of) {
   return { id, title, text: of, fill: (cell, row) => cell.append(html("a", { href: to(kind, { of: of(row) }) }, of(row))) };
 }
 
-/** A column whose cells lead to the node in the overview. */
+/** A column whose cells link to the node in the overview. */
 function name(id, title, text, at) {
   return { id, title, text, fill: (cell, row) => cell.append(html("a", { href: to("overview", { at: at(row) }) }, text(row))) };
 }
@@ -61,7 +61,7 @@ function view(title, made) {
   };
 }
 
-/** A button that drains an endpoint, pressed twice, or lets it serve again. */
+/** A button that drains an endpoint or ends its drain. It must be pressed twice. */
 function drainButton({ backend, name: endpoint, about }, attempt) {
   const send = (undo) => attempt(() => api.post("../drain", { backend, endpoint, undo }));
   if (about.drain) return html("button", { type: "button", class: "small", click: () => send(true) }, "Serve again");

@@ -1,12 +1,12 @@
-// Tabs: a row of buttons of which one is chosen, and the panel of that one. Arrow keys go from tab to tab.
+// Tabs: a row of buttons, and the panel of the selected button. Arrow keys move between tabs.
 
 import { html } from "./dom.js";
 
 let made = 0;
 
 export class Tabs {
-  /** `tabs`: `[name, title, node]` for each. `chosen`: the name of the one that is shown first. `pressed(name)` is called
-   * when somebody has chosen another one. */
+  /** `tabs`: `[name, title, node]` for each tab. `chosen`: the name of the initial tab. `pressed(name)` is called when
+   * the user selects another tab. */
   constructor(label, tabs, chosen = tabs[0][0], pressed = () => {}) {
     this.pressed = pressed;
     this.buttons = new Map();
@@ -35,7 +35,7 @@ export class Tabs {
     }
   }
 
-  /** Replace what a tab shows. */
+  /** Replace the content of a tab. */
   fill(name, ...nodes) {
     this.panels.get(name).replaceChildren(...nodes.flat().filter(Boolean));
   }

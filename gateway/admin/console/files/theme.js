@@ -1,4 +1,4 @@
-// Light or dark, before anything is drawn: what was chosen here, else what the system prefers.
+// Sets the light or dark theme before anything is drawn: the user's choice, or else the system's preference.
 (() => {
   const kept = (() => {
     try { return localStorage.getItem("gateway-theme"); } catch { return null; }

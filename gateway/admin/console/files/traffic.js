@@ -1,7 +1,7 @@
-// Rates and latencies of the last seconds, made of the counts that the gateway sends.
+// Rates and latencies of the last seconds, computed from the counts that the gateway sends.
 
 const WINDOW = 10; // seconds
-const KEPT = 60; // points of the lines in the overview
+const KEPT = 60; // number of points of a line in the overview
 const SEPARATOR = "\u0000";
 
 export const keyOf = (...names) => names.join(SEPARATOR);
@@ -9,8 +9,8 @@ export const keyOf = (...names) => names.join(SEPARATOR);
 class Sum {
   constructor(buckets) {
     this.requests = 0; // in the window
-    this.errors = 0; // of servers
-    this.rejected = 0; // errors of callers
+    this.errors = 0; // errors of servers
+    this.rejected = 0; // errors that callers caused
     this.total = 0; // since the gateway's start
     this.totalErrors = 0;
     this.totalRejected = 0;
@@ -37,7 +37,7 @@ class Sum {
     return this.seconds ? this.errors / this.seconds : null;
   }
 
-  /** An estimate in seconds: a value within the bucket that has this part of the requests; null without requests. */
+  /** An estimate of a quantile in seconds: a value within its bucket. Null without requests. */
   quantile(part) {
     let wanted = part * this.latencies.reduce((a, b) => a + b, 0);
     if (!wanted) return null;
@@ -58,7 +58,7 @@ const total = (byStatus) => Object.values(byStatus).reduce((a, b) => a + b, 0);
 export class Traffic {
   constructor() {
     this.started = null;
-    this.now = null; // the last reply, whole
+    this.now = null; // the last complete reply
     this.time = 0;
     this.clear();
   }
@@ -70,7 +70,7 @@ export class Traffic {
     this.groups = null;
   }
 
-  /** Take a reply of /api/traffic. `time`: its gateway-time. `changed`: false if it is the same as the one before. */
+  /** Process a reply of /api/traffic. `time`: its gateway-time. `changed`: false if it equals the previous reply. */
   take(reply, time, changed, bounds) {
     if (reply.started !== this.started) {
       this.clear();
@@ -78,7 +78,7 @@ export class Traffic {
     }
     const isFirst = this.first === null;
     if (isFirst) this.first = time;
-    const isLate = !isFirst && time - this.time > WINDOW; // the page was hidden, or the gateway away
+    const isLate = !isFirst && time - this.time > WINDOW; // the page was hidden, or the gateway was unreachable
     if (changed || isFirst) for (const path of reply.paths) this.#sample(path, isFirst ? time : this.time, time);
     if (isLate) this.#beginAgain(time);
     this.now = reply;
@@ -92,13 +92,13 @@ export class Traffic {
     const known = this.paths.get(key);
     if (known) known.samples.push(sample);
     else {
-      // what is new since the last reply began at 0; what was there at the first one began before the page looked
+      // an object that is new in this reply started at 0; an object in the first reply has unknown earlier counts
       const samples = before === time ? [sample] : [{ time: before, ok: 0, errors: 0, rejected: 0, latencies: {} }, sample];
       this.paths.set(key, { path, samples });
     }
   }
 
-  /** Compute rates from now on: nobody knows how what happened in between is spread over the time. */
+  /** Compute rates only from now on, because the distribution of the requests since the last reply is unknown. */
   #beginAgain(time) {
     this.first = time;
     this.history = [];
@@ -142,7 +142,7 @@ export class Traffic {
     for (const each of this.paths.values()) {
       const { listener, route, backend, endpoint } = each.path;
       const change = this.#change(each);
-      if (listener) { // else it is a step of the graph at this route, whose requests are counted by themselves
+      if (listener) { // otherwise it is a step of the graph at this route; steps have their own counts
         groups.all.add(change);
         into("listeners", listener).add(change);
         if (!route) continue;

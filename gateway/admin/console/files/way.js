@@ -1,4 +1,4 @@
-// The way of one request as a drawing: listener, protocol, routes, bridge, policies, backend, reply.
+// The path of one request as a drawing: listener, protocol, routes, bridge, policies, backend, response.
 
 import { fitted, html, svg } from "./dom.js";
 import { stateOf, wordOf } from "./drawing.js";
@@ -8,13 +8,13 @@ const WIDTH = 104;
 const HEIGHT = 74;
 const GAP = 16;
 const SMALL = 24;
-const MOST = 6; // routes, and backends, that are drawn below their stage
+const MOST = 6; // maximum number of routes, and of backends, below their stage
 const STATES = ["down", "degraded", "unknown", "ok"]; // of backends, the worst first
 const WORDS = { down: "failed", unreached: "not reached" };
 
 /**
- * `explanation` is that of a request which is not sent, `live` the one that came with the reply `sent`; one of them is
- * given. `listener` and `topology` are what is configured, `traffic` is the present traffic.
+ * `explanation` is the explanation of a request that is not sent; `live` is the explanation in the response `sent`. Only one
+ * of them is set. `listener` and `topology` come from the configuration, and `traffic` is the current traffic.
  */
 export function way({ explanation, live, sent, listener, topology, traffic }) {
   const stages = explanation ? offline(explanation, topology, traffic) : online(live, sent, listener, topology);
@@ -57,15 +57,15 @@ function matches(topology, route) {
 
 const stepCount = (steps) => (steps.length === 1 ? "1 step" : `${steps.length} steps`);
 
-/** A step of a graph that is not called. */
+/** A graph step, for a request that is not sent. */
 const planned = (step) =>
   `step ${step.step} calls ${step.model} (${step.route || step.error}): ${step.inputs.join(", ")}`;
 
-/** A step of a graph that was called, with the tensors that came and went. */
+/** A graph step that was called, with its input and output tensors. */
 const done = (step) =>
   `step ${step.step} (${step.model}): ${step.inputs ?? ""} → ${step.error || step.outputs || NONE}, ${step.ms} ms`;
 
-/** How the backends are at present, for a request that is not sent: the worst of their states, and who is not up. */
+/** The current state of the backends, for a request that is not sent: the worst state, and the endpoints that are not up. */
 function healthOf(names, traffic) {
   if (!traffic?.now) return { health: "unknown", lines: [] };
   const states = names.map((key) => stateOf(traffic, { kind: "backend", key }) || "unknown");
@@ -128,11 +128,11 @@ function online(live, sent, listener, topology) {
       below: (live.routes ?? []).map(([name, why]) => ({ name, why })),
     },
     { id: "fit", title: "Bridge", name: isChanged ? "changed" : "unchanged", seconds: fitting.length ? milliseconds(fitting.reduce((sum, each) => sum + each.ms, 0)) : null, lines: changes.length ? changes : ["tensors are unchanged"] },
-    { id: "policies", title: "Policies", name: `${live.tries} ${live.tries === 1 ? "try" : "tries"}`, seconds: live.queued_ms ? milliseconds(live.queued_ms) : null, lines: [`${live.tries} ${live.tries === 1 ? "try" : "tries"}, ${live.queued_ms} ms in the queue`, ...policies] },
+    { id: "policies", title: "Policies", name: `${live.tries} ${live.tries === 1 ? "attempt" : "attempts"}`, seconds: live.queued_ms ? milliseconds(live.queued_ms) : null, lines: [`${live.tries} ${live.tries === 1 ? "attempt" : "attempts"}, ${live.queued_ms} ms in the queue`, ...policies] },
     {
       id: "backend", title: steps.length ? "Graph" : "Backend", name: steps.length ? stepCount(steps) : live.backend || NONE,
       seconds: steps.length ? null : milliseconds(last?.ms), bytes: steps.length ? null : last?.reply_bytes,
-      lines: [...steps.map(done), live.model && `model ${live.model}${live.version ? `, version ${live.version}` : ""}`, ...tries.map((each) => `try ${each.number} at ${each.endpoint} (${each.protocol}): ${each.ms} ms, ${bytes(each.request_bytes)} out, ${bytes(each.reply_bytes) || "nothing"} back${each.error ? `; ${each.error}` : ""}`)],
+      lines: [...steps.map(done), live.model && `model ${live.model}${live.version ? `, version ${live.version}` : ""}`, ...tries.map((each) => `attempt ${each.number} at ${each.endpoint} (${each.protocol}): ${each.ms} ms, ${bytes(each.request_bytes)} out, ${bytes(each.reply_bytes) || "nothing"} back${each.error ? `; ${each.error}` : ""}`)],
     },
     { id: "encode", title: "Reply", name: live.status, seconds: milliseconds(span("encode")?.ms), bytes: reply?.size, lines: [sent.error, live.shortened && "the explanation was too long for a header, so it is shortened"] },
   ];
@@ -141,7 +141,7 @@ function online(live, sent, listener, topology) {
   return marked(stages, stage, isFailed && sent.error, true);
 }
 
-/** Mark where an error ended the way, what was not reached, and otherwise how the backend is. */
+/** Mark the stage where an error ended the path and the stages that were not reached, or else the state of the backend. */
 function marked(stages, stage, text, isSent) {
   const at = stages.findIndex((each) => each.id === stage);
   stages.forEach((each, place) => {
@@ -155,7 +155,7 @@ function marked(stages, stage, text, isSent) {
   return stages;
 }
 
-/** A word for the state of a stage that is not as it should be; empty for the others. */
+/** A word for the state of a stage with a problem; empty for other stages. */
 const wordOfStage = ({ state, health }) => (state === "ok" ? "" : state === health ? `at present ${health}` : WORDS[state]);
 
 function drawn(stages) {
@@ -187,7 +187,7 @@ function drawn(stages) {
           svg("text", { class: "numbers", x: 8, y: 16 }, fitted(each.name, WIDTH - 34, "12px"))));
     });
   });
-  return html("div", { class: "scroll", role: "region", "aria-label": "The way of the request", tabindex: "0" }, drawing);
+  return html("div", { class: "scroll", role: "region", "aria-label": "The path of the request", tabindex: "0" }, drawing);
 }
 
 function listed(stages) {
