@@ -25,8 +25,9 @@ from gateway.config import Config, loads
 from gateway.config.access import ListenerAuthConfig
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
+from gateway.core.messages import Headers
 from gateway.core.tasks import spawn
-from gateway.core.types import Headers, Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Message, Request, Response, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import tensor
 from tests.interop.processes import Process
 from tests.running_gateway import running_gateway
 from tests.test_hung_servers import address

@@ -17,8 +17,9 @@ from gateway.core.errors import GatewayError, not_found
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, StreamBinding, Target
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Request, Response, tensor
 from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
 from tests.running_gateway import running_gateway

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
 from tests.protocols.v2.grpc.wire import INFER
 from tests.wires import Server, Wires, replying

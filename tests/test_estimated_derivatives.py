@@ -15,7 +15,8 @@ from gateway.assembly.registry import protocols
 from gateway.config.keys import ReferenceConfig
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.reference import signature
 from gateway.runtime.app import Gateway
 from tests.assembly.explain.test_explaining import explanation

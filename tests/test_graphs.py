@@ -13,7 +13,8 @@ import pytest
 from gateway.assembly.registry import protocols
 from gateway.client import AsyncClient, ClientError, InvalidInput
 from gateway.core.operations import Operation
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
 from tests.graph_models import Gate, logdensity, slope
 from tests.interop.processes import free_port

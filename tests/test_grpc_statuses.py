@@ -14,7 +14,8 @@ from gateway.assembly.registry import protocols
 from gateway.core.http2.hpack import read
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
 from tests.core.http2.by_hand import CONTENT_TYPE, END_STREAM, HEADERS, OK, Peer, data, head, reset, serving
 from tests.paused_server import INFER, ask, port_of

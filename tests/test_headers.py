@@ -12,7 +12,8 @@ import pytest
 from gateway.assembly.registry import protocols
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
 from tests.paused_server import INFER, REPLY, ask, http, port_of
 from tests.running_gateway import running_gateway

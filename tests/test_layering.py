@@ -48,12 +48,12 @@ ROOMS: dict[str, set[str]] = {
 """The rooms of `gateway`, from the bottom to the top, and the rooms (or single modules) that each may import."""
 
 STRANGERS: dict[str, set[str]] = {
-    "core.http2": {"core.errors", "core.types"},
+    "core.http2": {"core.errors", "core.messages"},
     "core.json": {
         *("core.bytes_elements", "core.casting", "core.datatypes", "core.errors", "core.frozen", "core.operations"),
-        "core.types",
+        *("core.messages", "core.models", "core.requests", "core.tensors"),
     },
-    "core.protobuf": {"core.casting", "core.datatypes", "core.errors", "core.types"},
+    "core.protobuf": {"core.casting", "core.datatypes", "core.errors", "core.messages"},
     "policies.comparing": {"core"},
     "servers.discovery": {"core"},
     "tools.bench": {"core", "assembly.connecting", "bridge", "client"},

@@ -18,9 +18,11 @@ import pytest
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Message, Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.policies import shared_server
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, free_port

@@ -10,7 +10,8 @@ import pytest
 from gateway.client import AsyncClient, ClientError
 from gateway.core.errors import Reason
 from gateway.core.operations import Operation
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from tests.descriptors import open_descriptors
 from tests.interop.processes import free_port
 from tests.running_gateway import running_gateway

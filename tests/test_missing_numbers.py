@@ -14,9 +14,10 @@ from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.json import missing
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import STREAM
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Nan, Request, Response, Translate
+from gateway.core.requests import Nan, Request, Response, Translate
 from gateway.protocols.mip.json_examples import decode
 from gateway.protocols.v2.flavors import TRITON
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gateway.client import AsyncClient, InvalidInput
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from gateway.protocols.tensorflow_serving.schema import PREDICT
 from gateway.protocols.v2.grpc.schema import ModelConfigResponse
 from tests.protocols.tensorflow_serving.wire import google

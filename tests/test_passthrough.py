@@ -13,11 +13,13 @@ from gateway.assembly.environment import Connections, Environment
 from gateway.config import Catalog, loads, paths
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
+from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Protocol, Target
+from gateway.core.requests import Answer, Request, Response, Translate
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Destination, Handler, StreamHandler
-from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, Translate
 from gateway.policies import retry
 from gateway.policies.retry import LEAST_RETRIES
 from tests.config.toys import PROTOCOLS

@@ -20,8 +20,9 @@ from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, Target
 from gateway.core.record import GIVEN_UP, Record
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor
 from gateway.core.transport import Destination, Handler
-from gateway.core.types import Answer, Request, Response, tensor
 from gateway.observing import recording
 from gateway.runtime.app import Gateway
 from tests.core.http2 import by_hand as http2

@@ -20,8 +20,10 @@ from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError, Timeout
 from gateway.config import reference_config
 from gateway.core.errors import drop_tracebacks
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.types import Message, Request, RequestedOutput, Response, Tensor, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.reference import signature
 from tests.running_gateway import running_gateway
 

@@ -19,9 +19,12 @@ from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.errors import GatewayError, Status
+from gateway.core.messages import Headers
+from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Target
-from gateway.core.types import Headers, ModelEntry, Request, Response, Signature, Tensor, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.reference import signature
 from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint

@@ -16,8 +16,9 @@ from gateway.cli.commands.route import _decide
 from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, loads_with_warnings
 from gateway.config.routes import RouteConfig
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Request
+from gateway.core.requests import Request
 from gateway.runtime.app import Gateway
 from tests.limits import examples
 from tests.paused_server import ask, http, port_of

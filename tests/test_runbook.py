@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
-from gateway.core.types import Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec
 from gateway.protocols.umbridge.metadata import encode_input_sizes
 
 ROOT = Path(__file__).parents[1]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from gateway.protocols.v2.grpc.schema import ModelInferResponse
 from tests.wires import Server, Wires, replying
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from tests.wires import Server, Wires
 
 CONFIG = """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from tests.protocols.v2.grpc.wire import INFER, field, tensor
 from tests.wires import Server, Wires, replying
 

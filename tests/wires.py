@@ -16,11 +16,13 @@ from gateway.core import patterns
 from gateway.core.errors import DecodeError
 from gateway.core.exchange import answer
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
+from gateway.core.models import ServerInfo
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol, StreamBinding
+from gateway.core.requests import Request
 from gateway.core.streaming import answer_message
 from gateway.core.transport import Select
-from gateway.core.types import Headers, Message, Request, ServerInfo
 from gateway.reference.model import Model
 
 Server: TypeAlias = Callable[[Message], Awaitable[Message]]

@@ -14,8 +14,8 @@ from gateway.auth.authenticator import Authenticator
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.log_limit import LogLimit
+from gateway.core.messages import Headers
 from gateway.core.principal import Permission
-from gateway.core.types import Headers
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)

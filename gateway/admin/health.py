@@ -22,9 +22,9 @@ from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Protocol, without_codec
 from gateway.core.transport import EventualReply, Exchanges, awaited
-from gateway.core.types import Headers, Message
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.listener_connections import PORT_CONNECTIONS, ConnectionLimit
 from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts

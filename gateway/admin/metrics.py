@@ -24,8 +24,8 @@ from gateway.bridge.graphs.calls import CALLS_COUNTED, CANCELLED, ERRORS, FALLBA
 from gateway.config.keys import Config
 from gateway.config.route_names import OF_GRAPHS
 from gateway.core.globs import wildcards
+from gateway.core.messages import Headers, Message
 from gateway.core.transport import ListenerCounts
-from gateway.core.types import Headers, Message
 from gateway.observing import request_metrics
 from gateway.observing.families import Family
 from gateway.observing.finished import Reader

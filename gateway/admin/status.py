@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
-from gateway.config.keys import ListenerConfig
+from gateway.config.listeners import ListenerConfig
 from gateway.core.transport import ListenerCounts
 from gateway.observing.counters import RequestCounts, RequestError
 from gateway.routing.backend import Backend

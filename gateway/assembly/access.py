@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import TypeAlias
 
-from gateway.config.keys import AccessConfig, LogConfig
+from gateway.config.observing import AccessConfig, LogConfig
 from gateway.observing.access_lines import coloured_lines, json_lines, text_lines
 from gateway.observing.access_log import AccessLog
 from gateway.observing.line_file import STANDARD

@@ -9,7 +9,8 @@ from gateway.assembly.own_addresses import why_own
 from gateway.assembly.placement import Placed, named_models, placed_slots
 from gateway.assembly.pool import EndpointPool, ejection
 from gateway.assembly.servers import Wiring
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.backends import BackendConfig
+from gateway.config.keys import Config
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, resolve_batch
 from gateway.routing.backend import Backend

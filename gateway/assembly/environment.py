@@ -9,11 +9,11 @@ from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.registry import PolicyModule
 from gateway.assembly.servers import Fleets
-from gateway.config.keys import BackendConfig
+from gateway.config.backends import BackendConfig
 from gateway.config.tls import BackendTlsConfig
+from gateway.core.models import ServerInfo
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Connector, FixedFields
-from gateway.core.types import ServerInfo
 
 ParseAddress = Callable[[str, Protocol], Hashable]
 """Returns the normalized key of an endpoint, which is equal for all spellings of its address."""

@@ -10,8 +10,10 @@ from gateway.config.keys import Config
 from gateway.core.errors import DetailedError, GatewayError, Reason, TransportError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
+from gateway.core.messages import Message
+from gateway.core.models import NotReady
 from gateway.core.protocol import Protocol
-from gateway.core.types import Answer, Message, NotReady, Request, Translate
+from gateway.core.requests import Answer, Request, Translate
 from gateway.core.web_replies import REDIRECTS
 
 log = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ from gateway.config.access_checks import is_url
 from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
-from gateway.core.types import Headers, Message
 from gateway.transports.certificates import client_context
 from gateway.transports.tls import ClientTls
 

@@ -20,10 +20,10 @@ from gateway.core import exchange
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace, set_field
 from gateway.core.log_limit import LogLimit
+from gateway.core.messages import NO_HEADERS, Headers, Message
 from gateway.core.principal import Grant, Principal
 from gateway.core.protocol import HttpBinding, Protocol, StreamBinding
 from gateway.core.transport import EventualReply, Exchanges, awaited
-from gateway.core.types import NO_HEADERS, Headers, Message
 
 if TYPE_CHECKING:
     from gateway.assembly.issuer_keys import IssuerKeys

@@ -6,7 +6,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from gateway.assembly import registry
-from gateway.config.keys import BackendConfig
+from gateway.config.backends import BackendConfig
 from gateway.config.load import DEFAULT_LOAD, HOST, PORT
 from gateway.core.protocol import Limits, Protocol
 from gateway.routing.backend import Backend

@@ -8,7 +8,9 @@ from gateway.assembly.certificates import Certificates
 from gateway.assembly.explain.explaining import needed_to_explain, on_start
 from gateway.assembly.payload_logs import SECONDS_FOR_LAST_ENTRIES, LogCalls, PayloadLogs, log_calls
 from gateway.assembly.server_info import INFO
-from gateway.config.keys import Config, ListenerConfig, LogConfig, TracingConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
+from gateway.config.observing import LogConfig, TracingConfig
 from gateway.core.record import Observer, RecordDisclosure
 from gateway.core.tasks import spawn
 from gateway.core.transport import StartRecord

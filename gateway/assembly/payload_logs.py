@@ -22,9 +22,9 @@ from gateway.config.route_names import OF_GRAPHS
 from gateway.core.operations import CALLS
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED
+from gateway.core.requests import Request
 from gateway.core.surviving import all_surviving
 from gateway.core.transport import Connector, Destination, Select
-from gateway.core.types import Request
 from gateway.observing.payload_log.calls import PayloadLog, TensorNames
 from gateway.observing.payload_log.copies import CopyBounds, OtherNames, same_name
 from gateway.observing.payload_log.entries import EventForm

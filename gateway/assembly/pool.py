@@ -8,7 +8,8 @@ from collections.abc import Callable, Hashable
 from gateway.assembly.discovery import EndpointCloser
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, Replies
 from gateway.assembly.environment import Environment
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.backends import BackendConfig
+from gateway.config.keys import Config
 from gateway.core.protocol import Protocol
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.health import Ejection

@@ -17,8 +17,8 @@ from gateway.config.keys import ReferenceConfig
 from gateway.core import patterns
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Models, Protocol, Traits, Wire
+from gateway.core.requests import Answer, Request
 from gateway.core.transport import Destination, Listener
-from gateway.core.types import Answer, Request
 from gateway.reference.handler import check
 from gateway.reference.handler import handler as reference_handler
 from gateway.reference.loading import find

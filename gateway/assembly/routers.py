@@ -28,10 +28,10 @@ from gateway.config.keys import Config
 from gateway.config.relaying import Relaying, relaying
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
+from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler
-from gateway.core.types import ServerInfo
 from gateway.policies.context import OtherBackend
 from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend

@@ -19,9 +19,9 @@ from gateway.core.globs import ModelRenaming, Rewritten, captures, wildcards
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.record import ID_HEADER, TRACE_HEADER
+from gateway.core.requests import Request, Response
 from gateway.core.spans import TRACE_HEADERS
 from gateway.core.transport import Destination, Handler, StreamHandler
-from gateway.core.types import Request, Response
 from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState
 from gateway.routing.conditions import Conditions, InputCondition

@@ -2,6 +2,6 @@
 
 from importlib.metadata import version
 
-from gateway.core.types import ServerInfo
+from gateway.core.models import ServerInfo
 
 INFO = ServerInfo("modelglot", version("modelglot"))

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 
 from gateway.assembly.statistics import ListenerStatistics
 from gateway.core.errors import unsupported
+from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
+from gateway.core.requests import Answer, Request
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Request, ServerInfo
 from gateway.routing.readiness import Readiness
 
 

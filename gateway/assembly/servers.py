@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from gateway.config.keys import BackendConfig
+from gateway.config.backends import BackendConfig
 from gateway.config.servers import ServersConfig, state_folder
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Target

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from gateway.assembly.policing import Policing
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.signature_cache import SignatureCache
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.backends import BackendConfig
+from gateway.config.keys import Config
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import resolve_batch, traits_at_endpoints

@@ -6,9 +6,10 @@ from contextlib import aclosing
 from time import process_time
 
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Protocol
+from gateway.core.statistics import Measurements, Metric, Series
 from gateway.core.transport import EventualReply, Exchanges
-from gateway.core.types import Measurements, Message, Metric, Series
 from gateway.transports.memory import physical_memory, resident_memory
 
 SECONDS = 120

@@ -12,8 +12,8 @@ from gateway.auth.credentials import AUTHORIZATION, authorized
 from gateway.auth.keys import KeyFile
 from gateway.auth.permissions import Principals
 from gateway.core.errors import Reason, refusal
+from gateway.core.messages import Headers
 from gateway.core.principal import Principal
-from gateway.core.types import Headers
 
 MOST_REMEMBERED = 4096
 """Maximum number of cached valid credentials. Invalid credentials are never cached, so clients cannot fill the memory

@@ -6,10 +6,11 @@ from contextlib import aclosing
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Reason, Status, unsupported
 from gateway.core.frozen import frozen, replace
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, Traits
+from gateway.core.requests import Request, Response
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Request, Response, Signature
 
 ROWS_AT_ONCE = 16
 """Maximum number of rows of one batch in flight for a backend without `max_in_flight`."""

@@ -43,11 +43,12 @@ from gateway.core.errors import (
 )
 from gateway.core.exchange import MustBeReadError, after_all, written
 from gateway.core.frozen import replace, replace_struct
+from gateway.core.models import Signature
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Rows, Traits
+from gateway.core.requests import Answer, MissingNumbers, NestedParameters, Request, Response, UnequalRows
 from gateway.core.spans import Repeated
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, MissingNumbers, NestedParameters, Request, Response, Signature, UnequalRows
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """Phrases in server errors about a model that only streams.

@@ -8,7 +8,8 @@ import numpy as np
 from gateway.bridge.settings import Renaming
 from gateway.core.datatypes import BYTES, NUMBERS
 from gateway.core.frozen import frozen
-from gateway.core.types import Tensor, TensorSpec
+from gateway.core.models import TensorSpec
+from gateway.core.tensors import Tensor
 
 MOST_SHOWN = 64
 """Maximum number of tensors that an explanation lists."""

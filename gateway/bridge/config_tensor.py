@@ -15,7 +15,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.frozen import replace
 from gateway.core.protocol import Rows, Traits
-from gateway.core.types import Request, Tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor
 
 CONFIG = "config"
 EMPTY = "{}"

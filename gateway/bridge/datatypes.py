@@ -16,10 +16,11 @@ from gateway.core.casting import cast as cast_untyped
 from gateway.core.datatypes import GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype, Kind, sent_as
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Traits
 from gateway.core.record import CAST_ROUNDED, UNRECORDED, Record
-from gateway.core.types import Buffer, Tensor
-from gateway.core.types import tensor as make_tensor
+from gateway.core.tensors import Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -18,9 +18,10 @@ from gateway.bridge import datatypes, shapes
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Signature, Tensor, TensorSpec
-from gateway.core.types import tensor as make_tensor
+from gateway.core.tensors import Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 _INTEGERS = frozenset({Datatype.INT64.kind, Datatype.UINT64.kind})
 

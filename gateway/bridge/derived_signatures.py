@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.core.types import Signature
+from gateway.core.models import Signature
 
 MOST_KEPT = 256
 

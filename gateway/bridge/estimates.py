@@ -55,13 +55,15 @@ from gateway.core.errors import (
     unsupported,
 )
 from gateway.core.frozen import frozen, replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Rows, Traits, Wire, without_codec
+from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.spans import begin
+from gateway.core.tensors import Tensor
+from gateway.core.tensors import tensor as make_tensor
 from gateway.core.transport import Handler
-from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
-from gateway.core.types import tensor as make_tensor
 
 ERROR_HEADER = "gateway-derivative-error"
 """The header or metadata key that requests an error estimate (value `1`), and that contains the estimate in the

@@ -9,7 +9,8 @@ from gateway.core import json
 from gateway.core.errors import DecodeError, GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, ControlRequest, Request, Statistics
+from gateway.core.requests import Answer, ControlRequest, Request
+from gateway.core.statistics import Statistics
 
 _CONFIG_VALUES = 10_000
 """Maximum number of JSON values in a model configuration whose name is replaced."""

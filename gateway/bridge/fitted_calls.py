@@ -19,8 +19,8 @@ from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signature_cache import Key, are_same
 from gateway.bridge.signatures import RouteSignatures
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_output
+from gateway.core.requests import Request, Response
 from gateway.core.spans import Repeated, Span, begin
-from gateway.core.types import Request, Response
 
 Find: TypeAlias = Callable[[Request, Key], Awaitable[Fitting]]
 """Returns the Fitting for a request."""

@@ -32,9 +32,11 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Protocol, Rows, Wire
-from gateway.core.types import Request, Shape, Signature, TensorSpec
+from gateway.core.requests import Request
+from gateway.core.tensors import Shape
 
 if TYPE_CHECKING:
     from gateway.bridge.images import ImageDecoder, ImageEncoder

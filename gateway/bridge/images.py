@@ -16,7 +16,7 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.types import Shape, Tensor, tensor
+from gateway.core.tensors import Shape, Tensor, tensor
 
 Array = np.ndarray[Any, Any]
 

@@ -16,18 +16,9 @@ from gateway.bridge import datatypes, names, shapes
 from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
-from gateway.core.types import (
-    Parameters,
-    ParameterValue,
-    Request,
-    RequestedOutput,
-    Response,
-    Shape,
-    Signature,
-    Tensor,
-    TensorSpec,
-    tensor,
-)
+from gateway.core.models import Signature, TensorSpec
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Parameters, ParameterValue, Shape, Tensor, tensor
 
 
 def resolve_inputs(request: Request, signature: Signature, settings: RouteSettings) -> Request:

@@ -12,9 +12,10 @@ from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal, unsupported
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import CALLS, Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Request, Signature, TensorSpec
+from gateway.core.requests import Request
 
 
 class ModelMetadata:

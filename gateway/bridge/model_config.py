@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from gateway.bridge import shapes
 from gateway.core.datatypes import Datatype
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import CONFIG_FROM_METADATA
-from gateway.core.types import Signature, TensorSpec
 
 
 def written(name: str, signature: Signature, max_rows: int) -> Mapping[str, object]:

@@ -21,8 +21,10 @@ from typing import TypeAlias
 from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import INDEX_TENSORS
-from gateway.core.types import RequestedOutput, Signature, Tensor, TensorSpec
+from gateway.core.requests import RequestedOutput
+from gateway.core.tensors import Tensor
 
 NamedSpecs: TypeAlias = Sequence[tuple[str, TensorSpec]]
 """Pairs of a tensor's client name and its specification, which contains the backend's name."""

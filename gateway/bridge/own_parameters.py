@@ -8,8 +8,9 @@ from gateway.bridge.backend import BackendSide
 from gateway.core.errors import invalid_input, invalid_output
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
+from gateway.core.requests import ATTACHMENT, Answer, Request, Response
+from gateway.core.tensors import Parameters, Tensor
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import ATTACHMENT, Answer, Parameters, Request, Response, Tensor
 
 
 def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:

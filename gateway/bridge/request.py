@@ -10,11 +10,13 @@ from gateway.bridge.signature_cache import Key
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import replace, replace_struct
+from gateway.core.models import TensorSpec
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Rows
 from gateway.core.record import UNRECORDED, Record
-from gateway.core.types import Request, RequestedOutput, Shape, Tensor, TensorSpec
-from gateway.core.types import tensor as make_tensor
+from gateway.core.requests import Request, RequestedOutput
+from gateway.core.tensors import Shape, Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 
 def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:

@@ -8,7 +8,8 @@ from gateway.bridge.fitting import Expected, FittedRequest, Fitting
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output
 from gateway.core.frozen import replace
-from gateway.core.types import CLASSIFICATION, Request, RequestedOutput, Response, Tensor
+from gateway.core.requests import CLASSIFICATION, Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor
 
 
 def fit_response(response: Response, request: Request, fitted: FittedRequest, fitting: Fitting) -> Response:

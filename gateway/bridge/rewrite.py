@@ -8,7 +8,7 @@ from gateway.bridge.signature_cache import Key
 from gateway.core.errors import invalid_input, not_found
 from gateway.core.frozen import replace_struct
 from gateway.core.operations import Operation
-from gateway.core.types import Request
+from gateway.core.requests import Request
 
 
 class Rewrite:

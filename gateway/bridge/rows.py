@@ -16,11 +16,13 @@ from gateway.core import bytes_elements, json
 from gateway.core.datatypes import BYTES, NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input, invalid_output
 from gateway.core.frozen import replace, replace_struct
+from gateway.core.models import Signature
 from gateway.core.queue_wait import PartWaits
 from gateway.core.record import Record
+from gateway.core.requests import Request, Response, UnequalRows
+from gateway.core.tensors import Parameters, Tensor
+from gateway.core.tensors import tensor as make_tensor
 from gateway.core.transport import Handler
-from gateway.core.types import Parameters, Request, Response, Signature, Tensor, UnequalRows
-from gateway.core.types import tensor as make_tensor
 
 S = TypeVar("S")
 T = TypeVar("T")

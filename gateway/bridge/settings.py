@@ -1,6 +1,6 @@
 """The settings of one route, from its keys `rewrite`, `signature` and `translate`.
 
-Each key of `translate` is declared in one place: in `gateway.core.types.Translate` if codecs read it, otherwise in this
+Each key of `translate` is declared in one place: in `core.requests.Translate` if codecs read it, otherwise in this
 module. `gateway.config` derives the YAML key from the field, whose name, type, default and docstring become the key's
 name, check, default and description in docs/configuration. To add a key, add a field.
 """
@@ -11,8 +11,10 @@ from typing import Literal, TypeAlias
 
 from gateway.core.frozen import frozen, replace
 from gateway.core.globs import Rewritten
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
-from gateway.core.types import Signature, Tensor, Translate
+from gateway.core.requests import Translate
+from gateway.core.tensors import Tensor
 
 Cast: TypeAlias = Literal["refuse", "round", "saturate"]
 Layout: TypeAlias = Literal["hwc", "chw"]

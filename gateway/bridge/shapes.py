@@ -15,7 +15,8 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.types import Shape, Signature, Tensor, TensorSpec
+from gateway.core.models import Signature, TensorSpec
+from gateway.core.tensors import Shape, Tensor
 
 
 def is_batch(shape: Shape, *, scalars: bool = False) -> bool:

@@ -21,11 +21,12 @@ from typing import TypeAlias
 from gateway.bridge import shapes
 from gateway.core.errors import GatewayError, Status
 from gateway.core.frozen import frozen, replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits, merge
+from gateway.core.requests import Answer, Request
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request, Signature, TensorSpec
 
 SECONDS_KEPT = 60.0
 SECONDS_CONFIRMED = 1.0

@@ -22,8 +22,10 @@ from gateway.bridge.signature_cache import MOST_KEPT, SECONDS_KEPT, Key
 from gateway.core.datatypes import Kind
 from gateway.core.errors import GatewayError, Status, invalid_input, not_found, unsupported
 from gateway.core.frozen import replace
+from gateway.core.models import Signature
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.types import Parameters, Request, Signature
+from gateway.core.requests import Request
+from gateway.core.tensors import Parameters
 
 MODEL_WITHOUT_METADATA = frozenset(
     {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from gateway.bridge.shapes import concatenate
 from gateway.core.errors import DecodeError, Reason, invalid_output, refusal
 from gateway.core.frozen import replace
-from gateway.core.types import Response, Tensor
+from gateway.core.requests import Response
+from gateway.core.tensors import Tensor
 
 
 async def last(responses: AsyncIterator[Response], backend: str) -> Response:

@@ -15,7 +15,8 @@ from gateway.client.outputs import as_parameters, as_tensor
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Parameters, Request, Tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Parameters, Tensor
 
 ARRAY_FILES = (".npy", ".npz")
 JSON_PROTOCOL = "v2-rest"

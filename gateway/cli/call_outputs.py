@@ -9,7 +9,8 @@ from gateway.cli.call_inputs import ARRAY_FILES, BadArgument
 from gateway.client import translate
 from gateway.client.outputs import Array
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Request, Response, Tensor, Translate
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor
 
 SETTINGS = Translate(nan="literal")
 """The settings of the JSON output: NaN and infinities are written as literals."""

@@ -5,12 +5,13 @@ from urllib.parse import urlsplit
 
 from gateway.assembly.forms import spoken
 from gateway.assembly.routes import conditions
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.core.errors import GatewayError
 from gateway.core.examples import with_key, with_tls
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.routing.conditions import Conditions, RoutingKey
 from gateway.routing.version_names import split_version
 

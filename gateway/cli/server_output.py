@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.core.types import TensorSpec
+from gateway.core.models import TensorSpec
 from gateway.tools.probing.listing import FoundModel, ServerModels
 from gateway.tools.probing.stanza import operations, signature_text
 

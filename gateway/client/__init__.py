@@ -23,7 +23,7 @@ from gateway.client.outputs import Outputs
 from gateway.client.results import Evaluation, Results
 from gateway.client.settings import CallLimits, ServerKind, Tls
 from gateway.client.synchronous import Client, ModelFunction
-from gateway.core.types import ModelEntry, ServerInfo, Signature, TensorSpec
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 
 __all__ = [
     "AsyncClient",

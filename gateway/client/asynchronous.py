@@ -36,8 +36,9 @@ from gateway.client.tracebacks import brief_async_generator, brief_coroutine, fo
 from gateway.core.errors import DecodeError, GatewayError, invalid_output
 from gateway.core.frozen import replace
 from gateway.core.html_tables import html_table
+from gateway.core.models import ModelEntry, ServerInfo, Signature
 from gateway.core.operations import CALLS, Operation
-from gateway.core.types import Answer, ModelEntry, Request, Response, ServerInfo, Signature
+from gateway.core.requests import Answer, Request, Response
 
 
 class AsyncClient:
@@ -424,7 +425,7 @@ class AsyncClient:
 
     @brief_coroutine
     async def ask(self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET) -> Answer:
-        """Send a canonical request (`gateway.core.types`) and return the response, for programs that use these types.
+        """Send a canonical request (`core.requests`) and return the response, for programs that use these types.
 
         Raises:
             ClientError: like `infer`.

@@ -18,7 +18,9 @@ from gateway.client.results import Point
 from gateway.core.datatypes import NUMBERS
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
-from gateway.core.types import Response, Shape, Signature, Tensor, TensorSpec
+from gateway.core.models import Signature, TensorSpec
+from gateway.core.requests import Response
+from gateway.core.tensors import Shape, Tensor
 
 TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
 """Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by the

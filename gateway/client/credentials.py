@@ -3,9 +3,9 @@
 from collections.abc import AsyncGenerator, Mapping
 
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message, Metadata
 from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding
 from gateway.core.transport import Connector
-from gateway.core.types import Headers, Message, Metadata
 
 AUTHORIZATION = b"authorization"
 

@@ -25,6 +25,7 @@ from gateway.core.errors import GatewayError, TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.independent_rows import are_rows_apart, max_batch_size
+from gateway.core.messages import Message
 from gateway.core.operations import Operation, split_companion
 from gateway.core.protocol import (
     ConcurrencyQuery,
@@ -39,8 +40,8 @@ from gateway.core.protocol import (
     traits_at_endpoints,
     without_codec,
 )
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Connector, Handler
-from gateway.core.types import Answer, Message, Request, Response
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings

@@ -19,8 +19,9 @@ from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
 from gateway.core.html_tables import html_table
 from gateway.core.json import write
-from gateway.core.types import MAX_RANK, Parameters, ParameterValue, Response, Tensor
-from gateway.core.types import tensor as make_tensor
+from gateway.core.requests import Response
+from gateway.core.tensors import MAX_RANK, Parameters, ParameterValue, Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

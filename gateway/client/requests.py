@@ -11,9 +11,11 @@ from gateway.client.outputs import as_parameters, as_tensor, as_tensors
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Answer, Request, RequestedOutput, Signature, Tensor, TensorSpec
-from gateway.core.types import tensor as make_tensor
+from gateway.core.requests import Answer, Request, RequestedOutput
+from gateway.core.tensors import Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
 """The requested outputs: their names, or parameters by name. None means all outputs."""

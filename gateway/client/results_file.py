@@ -36,8 +36,9 @@ from gateway.client.results import Evaluation, Point
 from gateway.core.datatypes import BYTES, DATATYPES
 from gateway.core.errors import GatewayError
 from gateway.core.json import write
-from gateway.core.types import Response, Tensor
-from gateway.core.types import tensor as make_tensor
+from gateway.core.requests import Response
+from gateway.core.tensors import Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 if sys.platform != "win32":
     import fcntl

@@ -18,7 +18,7 @@ from gateway.client.map_arguments import MapArguments
 from gateway.client.outputs import Outputs
 from gateway.client.results import Evaluation, Point
 from gateway.core.errors import Reason, Status
-from gateway.core.types import Answer, Response
+from gateway.core.requests import Answer, Response
 
 T = TypeVar("T")
 

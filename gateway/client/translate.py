@@ -18,7 +18,7 @@ values to a model: names, datatypes and shapes stay unchanged. If a protocol can
 an error, even if the gateway's bridge could convert the value. Tensors decoded from a protocol without tensor names
 have no names. Name them before you encode them in another protocol.
 
-The values are the types of `gateway.core.types`:
+The values have these types (`gateway.core.requests`, `gateway.core.tensors`, `gateway.core.messages`):
 
 - Request: `operation`, `model`, `version`, `id`, `inputs` (Tensor), `outputs` (RequestedOutput), `parameters`.
 - Answer: for an inference, a Response (`outputs`, `model`, `version`, `id`, `parameters`); for the other operations,
@@ -38,24 +38,13 @@ from gateway.assembly.forms import known
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal, unsupported
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Headers, Message, Metadata
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
 from gateway.core.patterns import Match, PathTable, rows
 from gateway.core.protocol import GrpcBinding, HttpBinding, ListenerSettings, Protocol, StreamBinding, Target
-from gateway.core.types import (
-    Answer,
-    Buffer,
-    Headers,
-    Message,
-    Metadata,
-    Request,
-    RequestedOutput,
-    Response,
-    Signature,
-    Tensor,
-    TensorSpec,
-    Translate,
-    tensor,
-)
+from gateway.core.requests import Answer, Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Tensor, tensor
 
 __all__ = [
     "Answer",

@@ -4,8 +4,10 @@ names and the addresses of listeners and endpoints, but no other values, because
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from gateway.config.backends import BackendConfig, EndpointConfig
 from gateway.config.forms import FormConfig
-from gateway.config.keys import BackendConfig, Config, EndpointConfig, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.config.routes import RouteConfig
 
 NEEDS_RESTART = ("reference", "workers")

@@ -18,7 +18,7 @@ from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import RouteConfig
 from gateway.core.address import Address
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 
 MASK = "***"
 """Replacement for every secret."""

@@ -19,7 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from gateway.core.documented import Documented
-from gateway.core.types import Nan
+from gateway.core.requests import Nan
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from gateway.config.problems import Finding, suggestion
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.globs import wildcards
+from gateway.core.models import Signature
 from gateway.core.operations import Operation, split_companion
-from gateway.core.types import Signature
 
 DEEPEST = 8
 """Maximum depth of nested graphs, because the number of calls can grow exponentially with the depth."""

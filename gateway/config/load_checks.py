@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.keys import BackendConfig
 from gateway.config.load import DEFAULT_LOAD, HOST, PORT, LoadConfig
 from gateway.config.partial import Parts
 from gateway.config.problems import Finding

@@ -9,7 +9,7 @@ from gateway.config.fields import VALUE, HeaderName, Keys, Name, Written, refusa
 from gateway.config.tensors import FreeDimension
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import SERVER_OPERATIONS, Operation
-from gateway.core.types import MAX_RANK
+from gateway.core.tensors import MAX_RANK
 
 _OF_A_MODEL = tuple(operation.value for operation in Operation if operation not in SERVER_OPERATIONS)
 ModelOperation = Annotated[Operation, Written(Literal[_OF_A_MODEL], Operation)]

@@ -8,12 +8,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import forms_beside_protocols, protocol_names
 from gateway.config.header_checks import cross_origin, server_headers
-from gateway.config.keys import BackendConfig, ListenerConfig
+from gateway.config.listeners import ListenerConfig
 from gateway.config.load_checks import load_findings
 from gateway.config.partial import Parts
 from gateway.config.paths import open_paths, path_ties

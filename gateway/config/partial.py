@@ -5,18 +5,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from gateway.config.backends import BackendConfig
 from gateway.config.document import Location
 from gateway.config.fields import Keys
 from gateway.config.forms import FormConfig
-from gateway.config.keys import (
-    AdminConfig,
-    BackendConfig,
-    Config,
-    HealthConfig,
-    ListenerConfig,
-    ReferenceConfig,
-    ScalerConfig,
-)
+from gateway.config.keys import AdminConfig, Config, HealthConfig, ReferenceConfig, ScalerConfig
+from gateway.config.listeners import ListenerConfig
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 

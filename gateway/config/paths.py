@@ -3,9 +3,10 @@ most one protocol. `name_checks` runs the checks; the runtime creates its PathTa
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog
 from gateway.config.fields import VALUE
-from gateway.config.keys import BackendConfig, ListenerConfig
+from gateway.config.listeners import ListenerConfig
 from gateway.config.matching import MatchConfig
 from gateway.config.partial import Parts
 from gateway.config.problems import Finding, listed

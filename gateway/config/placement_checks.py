@@ -3,9 +3,9 @@ backend."""
 
 from collections.abc import Iterator
 
+from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location
-from gateway.config.keys import BackendConfig
 from gateway.config.partial import Parts
 from gateway.config.placement import OF_LOADING
 from gateway.config.problems import Finding

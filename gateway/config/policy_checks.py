@@ -3,9 +3,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.problems import Finding
 from gateway.core.protocol import Rows, resolve_batch

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.config.matching import InputMatchConfig, MatchConfig
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.routes import RouteConfig

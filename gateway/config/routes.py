@@ -21,7 +21,8 @@ from gateway.config.problems import listed
 from gateway.config.route_names import RouteName, name_of_match
 from gateway.config.tensors import Constant, RouteSignature
 from gateway.core.operations import Operation
-from gateway.core.types import Nan, Tensor
+from gateway.core.requests import Nan
+from gateway.core.tensors import Tensor
 
 Image = TypeVar("Image", ImageInput, ImageOutput)
 Check: TypeAlias = Literal["full", "none"]

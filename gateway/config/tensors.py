@@ -13,7 +13,8 @@ from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.json import INT64_MAX, INT64_MIN, UINT64_MAX
-from gateway.core.types import MAX_RANK, Signature, Tensor, TensorSpec, tensor
+from gateway.core.models import Signature, TensorSpec
+from gateway.core.tensors import MAX_RANK, Tensor, tensor
 
 Dimension = Annotated[int, Strict(), Field(ge=0, le=INT64_MAX)]
 FreeDimension = Annotated[int, Strict(), Field(ge=-1, le=INT64_MAX)]

@@ -16,7 +16,7 @@ from gateway.config.matching import ANY_VALUE, InputMatchConfig, MatchConfig
 from gateway.config.problems import Finding
 from gateway.config.routes import RouteConfig
 from gateway.core.operations import CALLS
-from gateway.core.types import Shape
+from gateway.core.tensors import Shape
 
 MOST_COMPARISONS = 50_000
 """Maximum number of pairs of routes that are compared for one configuration, which takes a fraction of a second. Later

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from gateway.config.access import HealthAuthConfig, ListenerAuthConfig
+from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.keys import Config
 from gateway.config.load_checks import unused_load_keys
 from gateway.config.problems import Finding
 from gateway.config.tls import ListenerTlsConfig

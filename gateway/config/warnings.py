@@ -5,12 +5,13 @@ from shutil import which
 from urllib.parse import urlsplit
 
 from gateway.config.access_checks import access_warnings
+from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import form_warnings, with_forms
 from gateway.config.graph_checks import graph_warnings
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.keys import Config
 from gateway.config.partial import all_parts
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
 from gateway.config.problems import Finding

@@ -29,24 +29,15 @@ from gateway.core.errors import (
 )
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.frozen import replace_struct, set_field
+from gateway.core.messages import Headers, Message, ReplyMessage
 from gateway.core.offload import LARGE, are_large, in_thread, is_large, worked
 from gateway.core.operations import WORDS
 from gateway.core.protocol import HttpBinding, ListenerSettings, Protocol, StreamBinding, Target
 from gateway.core.queue_wait import out_of_time, queue_wait, tell_wait, with_wait
 from gateway.core.record import UNREAD, UNRECORDED, Record
+from gateway.core.requests import NOT_READ, Answer, Request, Response, Unread, unread_response
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
-from gateway.core.types import (
-    NOT_READ,
-    Answer,
-    Headers,
-    Message,
-    ReplyMessage,
-    Request,
-    Response,
-    Unread,
-    unread_response,
-)
 from gateway.core.web_replies import is_called_html, page_text, web_error
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.frozen import set_field
+from gateway.core.messages import Headers, Message, Metadata
 from gateway.core.protocol import Target
 from gateway.core.record import ID_HEADER, TRACE_HEADER, Record
+from gateway.core.requests import Request
 from gateway.core.spans import TRACE_HEADERS
-from gateway.core.types import Headers, Message, Metadata, Request
 
 HOPS = "gateway-hops"
 MOST_HOPS = 8

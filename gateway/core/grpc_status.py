@@ -12,7 +12,7 @@ from gateway.core.errors import (
     Status,
     retry_after,
 )
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 
 MAX_ERROR_TEXT = 8192
 """Maximum size of an error message, in bytes. The gateway ignores the rest."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from gateway.core.models import Signature
 from gateway.core.operations import CONFIG_FROM_METADATA
-from gateway.core.types import Signature
 
 
 def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:

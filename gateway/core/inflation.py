@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer
 
 ANY_RATIO = 2**20
 """Size up to which content can inflate at any ratio, in bytes, if `limits.message` allows this size."""

@@ -17,7 +17,8 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, write
 
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, can_exist, datatype_of
+from gateway.core.messages import Buffer
+from gateway.core.tensors import MAX_RANK, Shape, Tensor, can_exist, datatype_of
 
 _MAGIC = b"\x93NUMPY"
 _VERSIONS = {

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple, Unpack
 
 from gateway.core.datatypes import Datatype
+from gateway.core.messages import Message
 from gateway.core.protocol import Protocol
-from gateway.core.types import Message, Tensor
+from gateway.core.tensors import Tensor
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

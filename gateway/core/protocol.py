@@ -14,8 +14,10 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Buffer, Headers, Message
+from gateway.core.models import ServerInfo, Signature
 from gateway.core.operations import EXTENSION_OPERATIONS, Operation
-from gateway.core.types import Answer, Buffer, Head, Headers, Message, Request, ServerInfo, Signature, Translate
+from gateway.core.requests import Answer, Head, Request, Translate
 
 if typing.TYPE_CHECKING:
     from gateway.core.json.openapi import DescribeOperation
@@ -181,11 +183,11 @@ class Wire:
     parameters: bool = True
     """True if a request can contain parameters."""
     nested_parameters: bool = False
-    """True if a parameter can be any JSON value (`core.types.NestedJson`)."""
+    """True if a parameter can be any JSON value (`core.requests.NestedJson`)."""
     own_parameters: frozenset[str] = frozenset()
     """Parameters of requests, responses and tensors for message content that other protocols cannot represent, such as
-    `core.types.ATTACHMENT`. If only one of the two protocols of a call supports the parameter, the gateway refuses the
-    message."""
+    `core.requests.ATTACHMENT`. If only one of the two protocols of a call supports the parameter, the gateway refuses
+    the message."""
     rows: Rows = Rows.FREE
     points: bool = False
     """True if one call is one point, so every tensor is a vector. In this case, `rows` is ONE."""

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from gateway.core.errors import GatewayError, Reason, TransportError, refusal
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Headers, Message
 from gateway.core.tasks import spawn
-from gateway.core.types import Headers, Message
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ standard, and does not depend on how the stream is divided into pieces.
 from codecs import BOM_UTF8
 
 from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.types import Buffer, Headers
+from gateway.core.messages import Buffer, Headers
 from gateway.core.words import has_byte
 
 # byte for byte what Triton and MLServer send

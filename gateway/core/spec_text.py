@@ -5,7 +5,8 @@ from reprlib import repr as shown
 
 from gateway.core.datatypes import DATATYPES, Datatype, meant_by
 from gateway.core.errors import DecodeError
-from gateway.core.types import MAX_RANK, Shape, TensorSpec
+from gateway.core.models import TensorSpec
+from gateway.core.tensors import MAX_RANK, Shape
 
 _TEXT = re.compile(r"\s*([A-Za-z0-9_.]+)\s*\[([^\[\]]*)\]\s*")
 _SIZE = re.compile(r"-?\d{1,19}", re.ASCII)

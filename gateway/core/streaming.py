@@ -38,13 +38,14 @@ from gateway.core.exchange import (
 )
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.http_status import REASONS_BY_NUMBER
+from gateway.core.messages import Message, bytes_of
 from gateway.core.offload import are_large, in_thread, is_large, worked
 from gateway.core.protocol import GrpcBinding, HttpBinding, ListenerSettings, Protocol, StreamBinding, Target
 from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import GIVEN_UP, OK, UNREAD, UNRECORDED, Record
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.spans import Repeated
 from gateway.core.transport import Connector, Destination, Select, StreamHandler
-from gateway.core.types import Answer, Message, Request, Response, bytes_of
 from gateway.core.web_replies import web_error
 
 SECONDS_TO_END = 1.0

@@ -8,9 +8,10 @@ from typing import TypeAlias
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import ListenerSettings, Protocol, Relay
 from gateway.core.record import UNRECORDED, Record
-from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
+from gateway.core.requests import Answer, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 """Returns the Answer to a Request: a backend, a bridge, or policies around a backend or bridge."""

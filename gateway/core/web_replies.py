@@ -10,7 +10,7 @@ import re
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from gateway.core.errors import readable
-from gateway.core.types import Message
+from gateway.core.messages import Message
 
 _LONGEST = 200
 """Maximum length of a title or an address in an error message, in characters."""

@@ -7,7 +7,7 @@ each position of this letter.
 
 from collections.abc import Iterator, Sequence
 
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 _SHORT = 1024
 """Maximum size in bytes of a body for which `bytes.find` is faster."""

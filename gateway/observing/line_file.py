@@ -3,7 +3,7 @@
 import os
 import select
 
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 STANDARD = {"stdout": 1, "stderr": 2}
 """The file descriptors of the standard streams."""

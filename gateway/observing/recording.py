@@ -8,11 +8,11 @@ from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 from gateway.core.frozen import set_field
+from gateway.core.messages import Message
 from gateway.core.protocol import Protocol
 from gateway.core.record import TIMED, ListenerRecords, Observer, Record, RecordDisclosure
 from gateway.core.spans import UNSAMPLED
 from gateway.core.transport import StartRecord
-from gateway.core.types import Message
 from gateway.observing.request_ids import accepted_id, new_id
 
 OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]

@@ -12,11 +12,11 @@ from functools import partial
 from typing import TypeAlias
 
 from gateway.core.log_limit import LogLimit
+from gateway.core.messages import Message
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
 from gateway.core.spans import Span, TraceContext, read_context
 from gateway.core.surviving import log_and_continue
-from gateway.core.types import Message
 from gateway.observing.own_thread import in_own_thread
 from gateway.observing.recording import Traces
 

@@ -28,8 +28,9 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.queue_wait import PartWaits
 from gateway.core.record import CACHE_OUTCOMES, HIT, MISS, SHARED, Record
 from gateway.core.redis import redis_url
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor_bytes
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response, tensor_bytes
 from gateway.policies.cached_answers import AnswerStore, form_of_message, own_copy, request_key
 from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState, ShownStates, StateMetric

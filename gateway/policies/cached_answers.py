@@ -7,7 +7,9 @@ from hashlib import sha256
 import numpy as np
 
 from gateway.core.frozen import field_names, frozen, replace
-from gateway.core.types import NO_HEADERS, Buffer, Message, Parameters, Request, Response
+from gateway.core.messages import NO_HEADERS, Buffer, Message
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Parameters
 
 LARGEST_SHARE = 8
 """A response can use at most 1/8 of the store."""

@@ -14,8 +14,8 @@ from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import CALLS
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response
 from gateway.policies.circuits import Circuit, CircuitRules, Circuits, CircuitState
 from gateway.policies.places import PolicyState, ShownStates
 

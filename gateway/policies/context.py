@@ -7,10 +7,11 @@ from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from gateway.core.frozen import frozen
+from gateway.core.models import Signature
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, Rows
+from gateway.core.requests import Request
 from gateway.core.transport import Handler
-from gateway.core.types import Request, Signature
 
 T = TypeVar("T")
 

@@ -32,13 +32,14 @@ from gateway.core.errors import DetailedError, GatewayError, Reason, Status, Tra
 from gateway.core.frozen import frozen
 from gateway.core.independent_rows import are_rows_apart, max_batch_size
 from gateway.core.log_limit import LogLimit
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
 from gateway.core.queue_wait import PartWaits, out_of_time, was_in_vain
 from gateway.core.record import UNRECORDED, Record
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response, Signature
 from gateway.policies import joining
 from gateway.policies.budget import Budget
 from gateway.policies.context import PolicyContext

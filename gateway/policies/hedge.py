@@ -21,8 +21,8 @@ from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.queue_wait import PartWaits
+from gateway.core.requests import Answer, Request, Tries
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Tries
 from gateway.policies.budget import Budget
 from gateway.policies.context import PolicyContext
 

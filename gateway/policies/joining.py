@@ -14,7 +14,8 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import INDEX_TENSORS, Operation
 from gateway.core.record import UNRECORDED, Record
-from gateway.core.types import ATTACHMENT, Parameters, Request, Response, Tensor, Tries
+from gateway.core.requests import ATTACHMENT, Request, Response, Tries
+from gateway.core.tensors import Parameters, Tensor
 
 SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
 """The parameters of a request that belongs to a sequence."""

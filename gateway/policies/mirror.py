@@ -30,10 +30,11 @@ from gateway.core.log_limit import LogLimit
 from gateway.core.offload import are_large
 from gateway.core.operations import CALLS, Operation
 from gateway.core.record import UNRECORDED, ListenerRecords, Record, RecordDisclosure
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, Request, Response
 from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
+from gateway.core.tensors import Tensor, tensor_bytes
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor, tensor_bytes
 from gateway.policies.comparing.answers import NO_ANSWER, Difference, Outcome, compare
 from gateway.policies.comparing.tolerance import Tolerance
 from gateway.policies.context import OtherBackend, PolicyContext

@@ -17,8 +17,8 @@ from gateway.core.documented import Documented
 from gateway.core.errors import Reason, refusal
 from gateway.core.operations import CALLS
 from gateway.core.redis import redis_url
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response
 from gateway.policies.allowances import Allowances
 from gateway.policies.places import Shared, SharedState, ShownStates
 from gateway.policies.shared_allowances import SharedAllowances

@@ -23,8 +23,8 @@ from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
+from gateway.core.requests import Answer, Request, Response, Tries
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response, Tries
 from gateway.policies.budget import Budget
 from gateway.policies.context import PolicyContext
 

@@ -20,8 +20,9 @@ from time import time
 from typing import Any
 
 from gateway.core.datatypes import DATATYPES
+from gateway.core.requests import NestedJson, Response
 from gateway.core.tasks import spawn
-from gateway.core.types import NestedJson, Response, Tensor, tensor_bytes
+from gateway.core.tensors import Tensor, tensor_bytes
 from gateway.policies.shared_server import SharedServer
 
 VERSION = b"gateway-cache-1\n"

@@ -15,8 +15,8 @@ from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.queue_wait import out_of_time
+from gateway.core.requests import Answer, Request, Response, Tries
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response, Tries
 
 
 class Settings(Documented):

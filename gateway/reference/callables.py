@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from gateway.core.frozen import frozen
+from gateway.core.models import Signature
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.types import Signature
 from gateway.reference.declaration import Declaration, declaration
 from gateway.reference.failures import model_error
 from gateway.reference.generators import from_generator, is_generator

@@ -7,8 +7,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from gateway.core.datatypes import DATATYPES, Datatype, meant_by
 from gateway.core.frozen import frozen
+from gateway.core.models import TensorSpec
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.types import MAX_RANK, TensorSpec
+from gateway.core.tensors import MAX_RANK
 from gateway.reference.model import Specs
 
 Row: TypeAlias = tuple[str, str, Sequence[int]]

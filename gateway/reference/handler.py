@@ -6,10 +6,11 @@ import orjson
 
 from gateway.core.errors import GatewayError, invalid_input, not_found, unsupported
 from gateway.core.frozen import replace
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, ModelEntry, Request, Response
 from gateway.reference.arguments import arrange
 from gateway.reference.failures import model_error
 from gateway.reference.model import VERSION, Config, Function, Model, Outputs

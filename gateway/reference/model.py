@@ -9,8 +9,9 @@ from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import unsupported
 from gateway.core.frozen import frozen
 from gateway.core.independent_rows import is_batch
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import COMPANION_OUTPUT, Operation
-from gateway.core.types import Signature, Tensor, TensorSpec, tensor
+from gateway.core.tensors import Tensor, tensor
 
 VERSION = "1"
 PLATFORM = "gateway_python"

@@ -6,8 +6,8 @@ from contextlib import aclosing
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
+from gateway.core.requests import Request, Response
 from gateway.core.transport import StreamHandler
-from gateway.core.types import Request, Response
 from gateway.reference.arguments import arrange
 from gateway.reference.failures import model_error
 from gateway.reference.handler import by_name, config_of, find, handler, response

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from gateway.core.operations import WAKING
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response
 
 
 class Activity:

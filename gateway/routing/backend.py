@@ -25,8 +25,8 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.record import UNRECORDED
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.surviving import log_and_continue
-from gateway.core.types import Answer, Request, Response
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Attempt, Endpoint
 from gateway.routing.one_try import Send, ask_all, begun, in_time, send_in_time

@@ -25,9 +25,9 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, dr
 from gateway.core.frozen import frozen, replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response
 from gateway.routing.sequences import sequence_of
 from gateway.routing.split import Split
 

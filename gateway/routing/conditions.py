@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, Operation
-from gateway.core.types import MissingNumbers, NestedParameters, Request, Shape, Tensor, UnequalRows
+from gateway.core.requests import MissingNumbers, NestedParameters, Request, UnequalRows
+from gateway.core.tensors import Shape, Tensor
 
 
 @frozen

@@ -8,9 +8,10 @@ from time import monotonic
 from typing import TypeAlias
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.messages import Message
+from gateway.core.requests import Request
 from gateway.core.surviving import log_and_continue
 from gateway.core.transport import Connector, KeepsConnections
-from gateway.core.types import Message, Request
 from gateway.routing.draining import Drain
 from gateway.routing.health import Ejection, EndpointHealth
 

@@ -12,10 +12,12 @@ from fnmatch import fnmatchcase
 from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.frozen import frozen
 from gateway.core.globs import Rewritten, backend_name, client_name
+from gateway.core.models import ServerInfo
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Traits
+from gateway.core.requests import Request
+from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.core.transport import Handler
-from gateway.core.types import ModelStatistics, Request, ServerInfo, Statistics
 from gateway.routing.conditions import Conditions
 from gateway.routing.listing import Remembered, may_be_listed
 

@@ -18,10 +18,11 @@ from typing import Generic, TypeVar, cast
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.globs import Rewritten, backend_name, client_name
+from gateway.core.models import ModelEntry
 from gateway.core.operations import DERIVATIVES, Operation, split_companion
+from gateway.core.requests import Request
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler
-from gateway.core.types import ModelEntry, Request
 from gateway.routing.conditions import Conditions
 
 SECONDS_KEPT = 60.0

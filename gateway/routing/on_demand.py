@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import frozen
+from gateway.core.requests import Request
 from gateway.core.transport import Connector
-from gateway.core.types import Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import Ejection

@@ -10,8 +10,8 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
+from gateway.core.requests import Answer, Request
 from gateway.core.spans import Span, begin
-from gateway.core.types import Answer, Request
 from gateway.routing.endpoint import Endpoint
 
 T = TypeVar("T")

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 
 from gateway.core.errors import GatewayError, Reason, TransportError, refusal
 from gateway.core.exchange import ask
+from gateway.core.models import NotReady
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
+from gateway.core.requests import Answer, Request
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
-from gateway.core.types import Answer, NotReady, Request
 from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 2.0

@@ -25,8 +25,8 @@ from gateway.core.errors import Reason, not_found, refusal, unsupported
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation, split_companion
 from gateway.core.principal import Principal
+from gateway.core.requests import Request
 from gateway.core.transport import Destination
-from gateway.core.types import Request
 from gateway.routing.conditions import Conditions, RoutingKey
 from gateway.routing.unknown_models import UnknownModels, suggesting
 from gateway.routing.version_names import renamed, split_version, whole_or_version

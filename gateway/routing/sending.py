@@ -10,10 +10,10 @@ from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.spans import Span
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by
-from gateway.core.types import Answer, Request, Response
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.one_try import Send, span_of_try
 from gateway.routing.readiness import probe

@@ -6,7 +6,8 @@ from collections.abc import Container, Sequence
 from typing import TypeAlias
 
 from gateway.core.errors import Reason, invalid_input, refusal
-from gateway.core.types import ParameterValue, Request
+from gateway.core.requests import Request
+from gateway.core.tensors import ParameterValue
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.draining import DrainState
 from gateway.routing.endpoint import Endpoint

@@ -35,7 +35,7 @@ from gateway.core.errors import GatewayError, Reason, TransportError, refusal
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, Operation
 from gateway.core.protocol import Servers
-from gateway.core.types import Answer, Request
+from gateway.core.requests import Answer, Request
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint, adopt_drains
 from gateway.routing.queue import QueueSettings

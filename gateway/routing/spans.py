@@ -1,10 +1,11 @@
 """Wraps the codec of a backend to record one span for encoding a request and one for decoding the replies."""
 
 from gateway.core.frozen import replace
+from gateway.core.messages import Message, bytes_of
 from gateway.core.protocol import Protocol, Target
 from gateway.core.record import Record
+from gateway.core.requests import Answer, Request
 from gateway.core.spans import Repeated, Span, begin
-from gateway.core.types import Answer, Message, Request, bytes_of
 
 
 def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:

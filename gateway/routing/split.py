@@ -13,7 +13,7 @@ from itertools import accumulate
 from math import log
 from random import Random
 
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.routing.sequences import sequence_of
 
 RANDOM = Random()

@@ -17,10 +17,11 @@ from time import monotonic
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
+from gateway.core.models import ServerInfo
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, ServerTypes, Target
+from gateway.core.requests import Request
 from gateway.core.tasks import outlived_by, spawn
-from gateway.core.types import Request, ServerInfo
 from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 10.0

@@ -15,8 +15,9 @@ from gateway.core.errors import GatewayError, Reason, invalid_input, not_found
 from gateway.core.frozen import frozen
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.principal import Principal
+from gateway.core.requests import Answer, Request
+from gateway.core.tensors import Tensor
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request, Tensor
 from gateway.routing.conditions import Conditions
 from gateway.routing.version_names import split_version
 

@@ -11,8 +11,9 @@ from contextlib import aclosing, contextmanager
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.models import Signature
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Request, Response, Signature
 
 _READS = "the version in the model's name"
 """The reason for decoding requests with a version in the name: the server gets a different name."""

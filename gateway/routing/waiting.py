@@ -11,7 +11,7 @@ from functools import partial
 from gateway.core.frozen import frozen
 from gateway.core.operations import WAKING
 from gateway.core.queue_wait import LATER, begin_wait, note_wait
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, Waiter, overloaded

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from gateway.core import inflation
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Message
 from gateway.core.protocol import Framing, Limits
-from gateway.core.types import Buffer, Message
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 IN_THREAD = 256 * 2**10

@@ -36,8 +36,8 @@ from gateway.core.address import peer_address
 from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer
 from gateway.transports.listener_connections import AcceptedConnection, Admission, ListenerConnections
 from gateway.transports.memory import PROCESS_MEMORY, ConnectionMemory, Memory
 from gateway.transports.reply_progress import ReplyProgress

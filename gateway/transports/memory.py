@@ -33,8 +33,8 @@ import numpy as np
 from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
+from gateway.core.messages import Buffer
 from gateway.core.surviving import log_and_continue
-from gateway.core.types import Buffer
 
 if sys.platform != "win32":  # only the client runs on Windows
     import resource

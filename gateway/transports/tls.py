@@ -28,9 +28,9 @@ from gateway.core.address import peer_address
 from gateway.core.alarm import Alarm
 from gateway.core.certificates import identity
 from gateway.core.frozen import frozen
+from gateway.core.messages import Buffer
 from gateway.core.protocol import ListenerSettings
 from gateway.core.tasks import spawn
-from gateway.core.types import Buffer
 from gateway.transports.certificates import client_context, refusal_text
 from gateway.transports.listener_connections import Admission, ListenerConnections
 from gateway.transports.memory import PROCESS_MEMORY

@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field
 
 from gateway.core.documented import Documented
 from gateway.core.errors import Reason, refusal
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response
 from gateway.policies.places import Shared, SharedState, ShownStates, StateMetric
 
 

@@ -19,11 +19,14 @@ from gateway.config import Catalog, loads
 from gateway.core.errors import GatewayError, Status
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
+from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
 from gateway.routing.balancing import LeastInFlight, LeastLoad, RoundRobin, WeightedLeastInFlight
 from gateway.routing.health import Ejection
 from gateway.routing.placement.table import ServerInventory

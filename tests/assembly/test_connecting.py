@@ -6,8 +6,8 @@ from gateway.assembly.connecting import connect
 from gateway.assembly.registry import protocols
 from gateway.core.errors import Status, TransportError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import DEFAULT_LIMITS, HttpBinding, StreamFraming
-from gateway.core.types import Message
 from tests.transports.http.line_framing import LINES
 
 

@@ -15,8 +15,9 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.keys import Config
 from gateway.core.errors import invalid_output
+from gateway.core.messages import Message
+from gateway.core.models import ServerInfo
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.types import Message, ServerInfo
 from gateway.routing.endpoint import Endpoint
 from gateway.servers.discovery.source import Found
 from gateway.transports.http.address import parse_address

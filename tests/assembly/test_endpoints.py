@@ -10,9 +10,9 @@ from gateway.assembly.environment import Connections, Environment, Host
 from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.tasks import spawn
-from gateway.core.types import Message
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]

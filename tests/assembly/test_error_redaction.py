@@ -13,7 +13,7 @@ from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
 from gateway.config.keys import Config
 from gateway.core.errors import Reason, refusal
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.runtime.app import Gateway
 from tests.paused_server import QUESTION, ask, get, http, port_of
 from tests.test_loops import INFER

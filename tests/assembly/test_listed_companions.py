@@ -2,7 +2,7 @@
 
 import json
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.reference.loading import find
 from tests.wires import Wires, reference
 

@@ -11,10 +11,11 @@ from gateway.assembly.registry import policies, protocols
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.messages import NO_HEADERS, Message
+from gateway.core.models import ServerInfo
 from gateway.core.protocol import ListenerSettings
 from gateway.core.record import Record
 from gateway.core.transport import Exchanges
-from gateway.core.types import NO_HEADERS, Message, ServerInfo
 from gateway.runtime.app.serving import Serving
 from tests import records
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.assembly.routes import LazyMapping
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.reference.loading import find
 from tests.wires import Wires, reference
 

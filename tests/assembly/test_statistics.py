@@ -8,9 +8,10 @@ import pytest
 from gateway.assembly.statistics import MAX_LATENCIES, SECONDS, ListenerStatistics
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import HttpBinding, Protocol
+from gateway.core.statistics import Metric
 from gateway.core.transport import Exchanges
-from gateway.core.types import Message, Metric
 from tests.config.toys import toy
 
 PAGE = replace(toy("paged"), binding=HttpBinding(pages=("GET /series",)))

@@ -14,7 +14,7 @@ from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from gateway.config.access import ListenerAuthConfig
 from gateway.core.errors import GatewayError
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from tests.skipping_loop import SkippingLoop, skip
 
 INTERVAL = 1.0

@@ -14,9 +14,11 @@ import grpc
 import numpy as np
 
 from gateway.assembly import registry
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Message, Request, Response, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import tensor
 from tests.attacks import hostile
 from tests.attacks.attacked import Attacked, attacked
 from tests.attacks.clients import INFER, Http, message, post

@@ -13,7 +13,8 @@ from gateway.assembly import registry
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import StreamBinding, Target
-from gateway.core.types import Request, Tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 

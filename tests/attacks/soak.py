@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from tests.attacks.attacked import MIB, Attacked, attacked, reference
 from tests.attacks.clients import Brpc, Connection, Grpc, GrpcGzip, Http, Mip, infer, message, post, tensor
 

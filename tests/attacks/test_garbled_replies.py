@@ -18,9 +18,10 @@ import pytest
 
 from gateway.assembly import registry
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Message
 from gateway.core.protobuf.schema import parse
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Response, Translate
+from gateway.core.requests import Response, Translate
 from gateway.protocols.grps.brpc.frames import HEADER
 from gateway.protocols.grps.descriptors import RpcMeta
 from tests.attacks import hostile

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from tests.wires import Wires, replying
 
 TEXTS = {

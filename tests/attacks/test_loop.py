@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from tests.attacks.attacked import MIB, Attacked
 from tests.attacks.clients import Brpc, GrpcGzip, Http, Mip, infer, message, post
 from tests.attacks.stalls import STALL, Attack, Figure, once, stalls

@@ -19,7 +19,7 @@ from queue import Queue
 import grpc
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from tests.attacks.attacked import MIB, Attacked, Talker
 from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, message, post
 from tests.interop.processes import free_port

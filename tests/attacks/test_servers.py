@@ -16,9 +16,9 @@ import grpc
 import pytest
 
 from gateway.assembly import registry
+from gateway.core.messages import Message as Received
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message as Received
-from gateway.core.types import Response, Translate
+from gateway.core.requests import Response, Translate
 from tests.attacks import hostile
 from tests.attacks.attacked import BACKEND, TO_HOSTILE, Attacked, attacked
 from tests.attacks.clients import Http, infer, message, post, tensor

@@ -9,7 +9,7 @@ from gateway.auth.authenticator import MOST_REMEMBERED, Authenticator, Credentia
 from gateway.auth.keys import KeyEntry, key_file, new_key
 from gateway.auth.permissions import Principals
 from gateway.core.errors import GatewayError, Reason
-from gateway.core.types import NO_HEADERS, Headers
+from gateway.core.messages import NO_HEADERS, Headers
 
 ALICE, ALICE_ENTRY = new_key("alice")
 BOB, BOB_ENTRY = new_key("bob")

@@ -12,8 +12,9 @@ from statistics import median
 import numpy as np
 
 from gateway.core.operations import Operation
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request, Response, tensor
 from gateway.policies.cache import Settings, wrap
 from gateway.policies.context import PolicyContext
 

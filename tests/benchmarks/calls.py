@@ -28,7 +28,8 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 from gateway.runtime.app import Gateway
 from tests.benchmarks.contest.forms import UMBRIDGE, V2_GRPC_DOUBLES, V2_REST_DOUBLES, Form, Numbers, http, numbers
 from tests.benchmarks.servers import own_address, reference_server

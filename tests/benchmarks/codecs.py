@@ -19,7 +19,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
-from gateway.core.types import Request, Response, Tensor, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.contract.wire import LISTENER, LITERAL, arrived, returned
 
 SMALL, LARGE = 10, 1_000_000

@@ -13,8 +13,8 @@ from timeit import repeat
 from gateway.auth.authenticator import Authenticator, Credentials
 from gateway.auth.keys import key_file, new_key, write_keys
 from gateway.auth.permissions import Principals
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
-from gateway.core.types import Headers
 from tests.benchmarks.measure import Generator, Turn
 from tests.benchmarks.protection import ROWS, Protection
 from tests.benchmarks.rows import REST_TO_GRPC, UMBRIDGE_TO_V2

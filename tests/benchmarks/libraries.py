@@ -35,10 +35,12 @@ from gateway.core.frozen import field_names
 from gateway.core.http2 import hpack as own_hpack
 from gateway.core.http2.server import Http2Server, RequestReceived
 from gateway.core.json import write_numbers
+from gateway.core.messages import Message
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
-from gateway.core.types import Message, ParameterValue, Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import ParameterValue, tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from tests.attacks.attacked import Attacked, attacked, reference
 from tests.attacks.clients import Brpc, Connection, Http, Mip, infer, message, post
 

@@ -1,6 +1,6 @@
 """The bodies that `libraries` measures are those of requests that are read."""
 
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from tests.benchmarks.libraries import _read, letters, numbers
 
 

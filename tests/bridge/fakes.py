@@ -13,9 +13,11 @@ from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import not_found
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import GrpcBinding, Models, Protocol, Rows, Servers, Traits, Wire
-from gateway.core.types import Answer, Request, Response, Signature, Tensor, TensorSpec, tensor
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Tensor, tensor
 
 FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
 

@@ -5,8 +5,10 @@ import pytest
 from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, unsupported
 from gateway.core.frozen import replace
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Signature, Tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, shown, signature, spec
 from tests.policies.clock import Clock
 

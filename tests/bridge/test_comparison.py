@@ -6,7 +6,7 @@ import pytest
 from gateway.bridge.comparison import CastShown, cast, compare
 from gateway.bridge.settings import Renaming
 from gateway.core.datatypes import Datatype
-from gateway.core.types import tensor
+from gateway.core.tensors import tensor
 
 X = tensor("x", np.array([1.0, 2.0]))
 Y = tensor("y", np.array([3.0]))

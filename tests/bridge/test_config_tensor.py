@@ -15,7 +15,8 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Rows
-from gateway.core.types import Request, Response, Tensor, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.bridge.fakes import POINTS, TENSORS, Backend, call, infer, named, point, shown, signature, spec
 
 CARRY = RouteSettings(carry_config=True)

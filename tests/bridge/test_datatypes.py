@@ -8,7 +8,7 @@ import pytest
 from gateway.bridge.datatypes import carry, fit
 from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from tests.bridge.fakes import FP32, FP64, INT32, INT64, named, point
 
 FP16, BF16, UINT8, UINT64, BOOL = Datatype.FP16, Datatype.BF16, Datatype.UINT8, Datatype.UINT64, Datatype.BOOL

@@ -5,9 +5,11 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
-from gateway.core.types import Message, Request, Response, Signature
+from gateway.core.requests import Request, Response
 from gateway.transports.grpc.client.failures import http_answer
 from gateway.transports.grpc.client.response_heads import ResponseHead
 from tests.bridge.fakes import FP32, FP64, TENSORS, Backend, bridge, call, infer, named, shown, signature, spec

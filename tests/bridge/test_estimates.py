@@ -10,7 +10,8 @@ from gateway.bridge.settings import Derivatives, RouteSettings
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Request, Response, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import tensor
 from tests.bridge.fakes import (
     FP32,
     FP64,

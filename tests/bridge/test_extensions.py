@@ -13,7 +13,8 @@ from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Reason, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
-from gateway.core.types import Answer, ControlRequest, ModelStatistics, Request, Statistics
+from gateway.core.requests import Answer, ControlRequest, Request
+from gateway.core.statistics import ModelStatistics, Statistics
 from tests.bridge.fakes import TENSORS
 
 HAS_ALL = {each: each.value for each in (Operation.CONFIG, Operation.MODEL_STATISTICS, *CONTROL_OPERATIONS)}

@@ -18,9 +18,11 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Rows, Traits, Wire
-from gateway.core.types import Response, Signature, Tensor, TensorSpec
+from gateway.core.requests import Response
+from gateway.core.tensors import Tensor
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 from tests.limits import examples
 from tests.traced import traced

@@ -13,8 +13,10 @@ from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import replace
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
-from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.bridge.fakes import (
     FP32,
     INT32,

@@ -16,8 +16,10 @@ from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.models import Signature
 from gateway.core.protocol import Protocol, Traits, Wire
-from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.bridge.fakes import COUNTERS, FP32, FP64, INT64, POINTS, TENSORS, Backend, bridge, infer, signature, spec
 from tests.bridge.test_rows import EXAMPLES, SINGLE, WHOLE
 from tests.limits import examples

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from tests.wires import Wires
 
 TEXT = """

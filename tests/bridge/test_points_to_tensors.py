@@ -13,7 +13,8 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, inval
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Request, Response, Shape, Tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Shape, Tensor
 from tests.bridge.fakes import (
     FP32,
     FP64,

@@ -12,7 +12,8 @@ from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.types import Request, RequestedOutput, Response, Tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor
 from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
 
 X = named("x", [[1.0]])

@@ -10,8 +10,10 @@ from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
+from gateway.core.models import Signature
 from gateway.core.protocol import Models, Protocol, Rows, Traits, Wire
-from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.bridge.fakes import (
     FP32,
     FP64,

@@ -14,9 +14,10 @@ from gateway.bridge.signature_cache import (
     SignatureCache,
 )
 from gateway.core.errors import GatewayError, not_found
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
-from gateway.core.types import Answer, Request, Signature
+from gateway.core.requests import Answer, Request
 from tests.bridge.fakes import INT64, TENSORS, signature, spec
 
 MODEL = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))

@@ -14,7 +14,7 @@ from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.types import Request, Response
+from gateway.core.requests import Request, Response
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, point, shown, signature, spec
 
 X = named("x", [[1.0, 2.0]])

@@ -13,8 +13,10 @@ from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input
 from gateway.core.frozen import replace
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
-from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor
 from tests.bridge.fakes import (
     FP32,
     FP64,

@@ -7,8 +7,10 @@ from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import field_names, replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor
 from tests.bridge.fakes import (
     COUNTERS,
     FP32,

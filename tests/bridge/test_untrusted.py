@@ -11,9 +11,10 @@ from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
+from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Protocol, Traits, Wire
-from gateway.core.types import Answer, ModelEntry, Request, RequestedOutput, Response, Signature
+from gateway.core.requests import Answer, Request, RequestedOutput, Response
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 
 UNNAMED = replace(

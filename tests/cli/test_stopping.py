@@ -20,7 +20,8 @@ import pytest
 from gateway.assembly.registry import protocols
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from tests.cli.commands import started
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS

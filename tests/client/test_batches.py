@@ -31,7 +31,9 @@ from gateway.client.sending import ClientCalls
 from gateway.client.settings import Seconds
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import Reason
-from gateway.core.types import Answer, Request, Response, Signature, TensorSpec, tensor
+from gateway.core.models import Signature, TensorSpec
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor
 from gateway.reference import signature
 from tests.client.servers import served
 from tests.limits import GENEROUS

@@ -18,7 +18,7 @@ from gateway.client.map_arguments import MapArguments
 from gateway.client.results import Evaluation, Results
 from gateway.client.sending import LONGEST_WAIT, ClientCalls, seconds_until_next
 from gateway.core.errors import Reason
-from gateway.core.types import Answer, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from tests.client.servers import served
 
 THETAS = np.random.default_rng(1).random((20, 2))

@@ -14,7 +14,7 @@ from gateway.client import AsyncClient, Client, Outputs
 from gateway.client.map_arguments import MapArguments
 from gateway.client.results import Evaluation
 from gateway.client.results_file import ResultsFile
-from gateway.core.types import Response
+from gateway.core.requests import Response
 from gateway.reference import signature
 from tests.client.servers import served
 

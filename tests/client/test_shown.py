@@ -8,7 +8,7 @@ import pytest
 
 from gateway.client import AsyncClient, Client, Outputs, Signature, TensorSpec
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Response
+from gateway.core.requests import Response
 from tests.client.servers import served
 
 html_of = methodcaller("_repr_html_")

@@ -10,9 +10,9 @@ from gateway.bridge.settings import TranslateSettings
 from gateway.config import Config, ConfigError, load, loads
 from gateway.core.address import Address
 from gateway.core.datatypes import Datatype
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
-from gateway.core.types import Signature, TensorSpec
 from gateway.policies import timeout
 from tests.config.toys import BACKEND, CATALOG, ENVIRON, SOUND, TRANSLATE, WHOLE
 

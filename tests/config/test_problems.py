@@ -3,8 +3,8 @@
 import pytest
 
 from gateway.config import ConfigError, loads
+from gateway.config.backends import BackendConfig
 from gateway.config.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
-from gateway.config.keys import BackendConfig
 from gateway.core.frozen import replace
 from tests.config.toys import ANYWHERE, BACKEND, CATALOG, ENVIRON, LISTENER, MESSAGES, ROUTE, SOUND, TRANSLATE, TWO
 

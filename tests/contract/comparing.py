@@ -2,7 +2,7 @@
 
 from gateway.core.datatypes import GATEWAY_DATATYPE, Datatype
 from gateway.core.protocol import Traits
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 
 UNTYPED = frozenset({Datatype.INT64, Datatype.UINT64, Datatype.FP64})
 """The datatypes that JSON numbers get without a signature."""

@@ -12,7 +12,8 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows, Traits
-from gateway.core.types import DEFAULT_TRANSLATE, Request, Response, Tensor, tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.contract.comparing import numbers
 from tests.contract.flavors import Dialect
 from tests.contract.wire import LITERAL, arrived, or_error, returned

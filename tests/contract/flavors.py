@@ -6,9 +6,10 @@ from gateway.assembly.server_info import INFO
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.frozen import frozen, replace
+from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
-from gateway.core.types import Answer, Request, ServerInfo
+from gateway.core.requests import Answer, Request
 from tests.contract.installed import PROTOCOLS
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 

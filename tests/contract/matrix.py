@@ -14,10 +14,11 @@ from gateway.config import loading
 from gateway.config.keys import Config, ReferenceConfig
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
+from gateway.core.models import TensorSpec
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.streaming import ask_stream
 from gateway.core.transport import Connector
-from gateway.core.types import Answer, Request, Response, TensorSpec
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.reference.model import Model

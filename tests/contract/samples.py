@@ -9,24 +9,12 @@ from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import Reason, refusal
 from gateway.core.exchange import decoded
 from gateway.core.frozen import extended, frozen
+from gateway.core.messages import Message
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import (
-    Answer,
-    ControlRequest,
-    Message,
-    ModelEntry,
-    ModelStatistics,
-    Request,
-    Response,
-    ServerInfo,
-    SettingValue,
-    Shape,
-    Signature,
-    Statistics,
-    Tensor,
-    TensorSpec,
-    tensor,
-)
+from gateway.core.requests import Answer, ControlRequest, Request, Response, SettingValue
+from gateway.core.statistics import ModelStatistics, Statistics
+from gateway.core.tensors import Shape, Tensor, tensor
 from tests.contract.flavors import Dialect
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 

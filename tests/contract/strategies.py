@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Traits
-from gateway.core.types import Parameters, Request, RequestedOutput, Response, Tensor, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Parameters, Tensor, tensor
 from tests.contract.wire import LITERAL
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)

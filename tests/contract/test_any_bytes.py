@@ -14,17 +14,11 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import unread
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Relay, StreamBinding
-from gateway.core.types import (
-    MAX_RANK,
-    Headers,
-    Message,
-    Request,
-    Response,
-    Tensor,
-    tensor,
-)
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import MAX_RANK, Tensor, tensor
 from tests.contract.cases import each_datatype, each_dialect
 from tests.contract.corruption import corrupted
 from tests.contract.flavors import Dialect

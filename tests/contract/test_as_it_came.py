@@ -5,8 +5,9 @@ from struct import pack
 
 import pytest
 
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Request, Response
+from gateway.core.requests import Request, Response
 from gateway.protocols.grps.brpc.frames import write_frame
 from gateway.protocols.grps.brpc.service import SERVICE
 from gateway.protocols.grps.descriptors import RpcMeta

@@ -8,7 +8,7 @@ import numpy as np
 
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.reference.declaration import signature
 from gateway.reference.loading import find
 from tests.contract.cases import each

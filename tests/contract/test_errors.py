@@ -8,7 +8,7 @@ from gateway.core import exchange
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
 from gateway.core.protocol import StreamBinding
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from tests.contract.cases import each, each_dialect
 from tests.contract.flavors import DIALECTS, Dialect
 from tests.contract.wire import LISTENER, arrived, returned

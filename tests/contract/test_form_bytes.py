@@ -9,7 +9,8 @@ import yaml
 
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Tensor, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.form import parse_form
 from gateway.protocols.json.protocol import protocol_of
 from tests.contract.flavors import Dialect

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.json.form import parse_form
 from gateway.protocols.json.protocol import protocol_of
 from tests.contract import strategies as make

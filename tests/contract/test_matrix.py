@@ -12,9 +12,11 @@ import pytest_asyncio
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import Rows, merge
-from gateway.core.types import Request, RequestedOutput, Response, Signature, TensorSpec, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import tensor
 from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
 from tests.contract.cases import Rules, each_pair

@@ -11,7 +11,8 @@ import pytest_asyncio
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
 from tests.contract.cases import each

@@ -11,22 +11,12 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Traits, merge
-from gateway.core.types import (
-    Answer,
-    Measurements,
-    ModelEntry,
-    Parameters,
-    Request,
-    RequestedOutput,
-    Response,
-    ServerInfo,
-    Signature,
-    Tensor,
-    TensorSpec,
-    tensor,
-)
+from gateway.core.requests import Answer, Request, RequestedOutput, Response
+from gateway.core.statistics import Measurements
+from gateway.core.tensors import Parameters, Tensor, tensor
 from tests.contract import strategies as make
 from tests.contract.cases import each, each_datatype, each_dialect
 from tests.contract.comparing import check_all

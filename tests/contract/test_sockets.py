@@ -14,8 +14,9 @@ from gateway.core.errors import GatewayError, Status
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import tensor
 from gateway.core.transport import Connector
-from gateway.core.types import Request, Response, tensor
 from tests.contract.cases import each
 from tests.contract.comparing import numbers
 from tests.contract.installed import PROTOCOLS

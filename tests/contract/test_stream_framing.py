@@ -8,9 +8,11 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import MessageSplitter, Protocol, StreamFraming
-from gateway.core.types import Message, Request, Response, Tensor, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.contract.cases import each
 from tests.contract.comparing import numbers
 from tests.contract.flavors import DIALECTS, Dialect

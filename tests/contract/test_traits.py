@@ -5,7 +5,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows, Traits
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from tests.contract.cases import each_dialect
 from tests.contract.flavors import Dialect
 from tests.contract.wire import or_error

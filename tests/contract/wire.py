@@ -5,9 +5,10 @@ from typing import TypeVar
 
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.patterns import Match, PathTable, rows
 from gateway.core.protocol import ListenerSettings, Protocol, StreamBinding
-from gateway.core.types import Buffer, Headers, Message, Translate
+from gateway.core.requests import Translate
 
 T = TypeVar("T")
 

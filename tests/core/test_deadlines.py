@@ -18,7 +18,7 @@ from gateway.core.deadlines import (
     wait_until,
 )
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Request
+from gateway.core.requests import Answer, Request
 
 T = TypeVar("T")
 

@@ -23,6 +23,7 @@ from gateway.core.errors import (
 )
 from gateway.core.exchange import answer, ask, decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message, ReplyMessage
 from gateway.core.offload import LARGE
 from gateway.core.operations import Operation
 from gateway.core.protocol import (
@@ -35,8 +36,9 @@ from gateway.core.protocol import (
     TransportBinding,
 )
 from gateway.core.queue_wait import note_wait
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Tensor
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response, Tensor
 from tests.routing.fakes import TOY, Wire, settle
 
 MIP = protocols()["mip"]

@@ -6,11 +6,12 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.forwarding import MOST_HOPS, add_forwarded_headers
+from gateway.core.messages import Headers, Message, Metadata
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.record import ListenerRecords, Record, RecordDisclosure
+from gateway.core.requests import Request
 from gateway.core.spans import UNSAMPLED
-from gateway.core.types import Headers, Message, Metadata, Request
 
 TARGET = Target("lab", "host:1", forward_headers=("x-team", "x-key-bin"))
 

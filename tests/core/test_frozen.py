@@ -7,7 +7,7 @@ import pytest
 from gateway.core.frozen import extended, frozen, replace, set_field
 from gateway.core.operations import Operation
 from gateway.core.record import Record
-from gateway.core.types import ControlRequest, Request, Response
+from gateway.core.requests import ControlRequest, Request, Response
 
 
 @frozen

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.errors import Reason, Status
 from gateway.core.grpc_status import error_of
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 
 EXHAUSTED = [
     # what gRPC's libraries say of a message that is too large: C and Python, Go, Java, .NET

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from gateway.core import npy
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from tests.limits import examples
 
 NUMBERS = [datatype for datatype in DATATYPES.values() if datatype not in (Datatype.BYTES, Datatype.BF16)]

@@ -9,11 +9,13 @@ import pytest
 from gateway.assembly.registry import protocols
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.offload import LARGE, are_large, is_large
 from gateway.core.operations import Operation
 from gateway.core.protobuf.wire import varint
 from gateway.core.protocol import StreamBinding, Target
-from gateway.core.types import DEFAULT_TRANSLATE, Headers, Message, Request, RequestedOutput, Response, Tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps.brpc.frames import read_frame, write_frame
 from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.protocols.v2 import V2_GRPC, V2_REST

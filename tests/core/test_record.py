@@ -7,11 +7,12 @@ import pytest
 from gateway.assembly import registry
 from gateway.core.errors import not_found
 from gateway.core.exchange import answer
+from gateway.core.messages import Message
 from gateway.core.principal import Principal
 from gateway.core.protocol import ListenerSettings
 from gateway.core.record import HIT, LONGEST_MODEL, MISS, SHARED, UNRECORDED, Observer, Record, RecordDisclosure
+from gateway.core.requests import Request
 from gateway.core.transport import Destination
-from gateway.core.types import Message, Request
 from tests import records
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.models import TensorSpec
 from gateway.core.spec_text import read_datatype, read_shape, read_spec
-from gateway.core.types import TensorSpec
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, not_found
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpBinding, ListenerSettings, Protocol, Target
 from gateway.core.queue_wait import note_wait, queue_wait
+from gateway.core.requests import Request, Response
 from gateway.core.streaming import answer_stream, ask_stream
 from gateway.core.transport import Destination
-from gateway.core.types import Message, Request, Response
 from tests.routing.fakes import TOY
 
 HTTP_TOY = replace(TOY, binding=HttpBinding(wants_stream=lambda message: True))

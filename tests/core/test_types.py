@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from gateway.core.datatypes import Datatype
+from gateway.core.messages import Headers, Message
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Signature, Tensor, TensorSpec, datatype_of, tensor
+from gateway.core.tensors import Tensor, datatype_of, tensor
 
 
 def test_headers_keep_order_and_repetitions() -> None:

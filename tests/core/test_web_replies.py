@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from gateway.core.web_replies import page_text, web_error
 from tests.wires import Wires, replying
 

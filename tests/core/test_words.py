@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 from gateway.core.words import find_byte, has_byte
 
 KINDS: list[Callable[[bytes], Buffer]] = [bytes, bytearray, memoryview]

@@ -16,7 +16,8 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Target
-from gateway.core.types import Request, Response, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import tensor
 from tests.deploy.pods import Pod
 
 POLL = 0.05

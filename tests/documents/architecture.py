@@ -12,7 +12,7 @@ from tests.test_layering import ROOMS, STRANGERS
 
 TERMS: dict[str, tuple[str, ...]] = {
     "attempt": (
-        "gateway.core.types.Tries",
+        "gateway.core.requests.Tries",
         "gateway.routing.endpoint.Attempt",
     ),
     "backend": ("gateway.routing.backend.Backend",),
@@ -70,7 +70,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "loader": ("gateway.routing.placement.loading.Loader",),
     "message splitter": ("gateway.core.protocol.MessageSplitter",),
     "passthrough": ("gateway.core.protocol.HttpBinding.passthrough",),
-    "payload": ("gateway.core.types.Translate.payload",),
+    "payload": ("gateway.core.requests.Translate.payload",),
     "peer": ("tests.peers",),
     "placement": (
         "gateway.routing.placement.table.Placement",
@@ -98,7 +98,7 @@ TERMS: dict[str, tuple[str, ...]] = {
         "gateway.routing.placement.inventory_refresh.InventoryRefresher",
     ),
     "server type": ("gateway.core.protocol.ServerTypes",),
-    "signature": ("gateway.core.types.Signature",),
+    "signature": ("gateway.core.models.Signature",),
     "slot": ("gateway.routing.endpoint.Endpoint",),
     "started servers": ("gateway.servers.fleet.StartedServers",),
     "step of a graph": (

@@ -21,7 +21,7 @@ from gateway.cli import application
 from gateway.client import errors as client
 from gateway.core.errors import Reason, refusal
 from gateway.core.http2.frames import error_name
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.protocols.grps import GRPS_REST
 from gateway.protocols.json import ready
 from gateway.protocols.mip.schema import ErrorCode

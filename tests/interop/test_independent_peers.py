@@ -14,7 +14,8 @@ from gateway.assembly.connecting import connect
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
-from gateway.core.types import Request, Response, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import tensor
 from tests.contract.flavors import names_models
 from tests.interop.exchanges import gateway
 from tests.interop.independent_peers import BACKS, DOUBLED, FRONTS, SENT, Back, Place

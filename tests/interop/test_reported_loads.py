@@ -16,7 +16,8 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Triton, free_port, start_triton
 from tests.limits import GENEROUS

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from gateway.assembly.registry import protocols
 from gateway.client import Client
 from gateway.core.datatypes import Datatype
+from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Response, Tensor, Translate
+from gateway.core.requests import Response, Translate
+from gateway.core.tensors import Tensor
 from tests.interop.exchanges import exchange, gateway
 from tests.interop.processes import free_port
 from tests.interop.tensorflow_serving import TensorFlowServing, array, asked

@@ -22,7 +22,8 @@ from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.observing import recording
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import Brpc, Connection, Mip, message

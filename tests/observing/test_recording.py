@@ -5,10 +5,10 @@ from time import monotonic
 import pytest
 
 from gateway.assembly import registry
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Protocol
 from gateway.core.record import TIMED, Record, RecordDisclosure
 from gateway.core.spans import Span
-from gateway.core.types import Headers, Message
 from gateway.observing import recording
 from gateway.observing.recording import Recording
 from gateway.observing.tracing import Tracing

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from gateway.observing.request_ids import accepted_id, new_id
 
 TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"

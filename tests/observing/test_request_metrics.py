@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.admin.metrics import MetricsPage
+from gateway.core.messages import Headers, Message
 from gateway.core.record import Record
-from gateway.core.types import Headers, Message
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import PART, RequestMetrics
 from tests import records

@@ -20,14 +20,16 @@ from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.address import Address
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Target
 from gateway.core.record import Record
+from gateway.core.requests import Request, Response
 from gateway.core.spans import MOST_SPANS
 from gateway.core.spans import Span as Part
 from gateway.core.streaming import ask_stream
+from gateway.core.tensors import tensor
 from gateway.core.transport import Destination
-from gateway.core.types import Message, Request, Response, tensor
 from gateway.observing import otlp
 from gateway.observing import tracing as tracing_module
 from gateway.observing.tracing import MOST_SPANS_WAITING, MOST_WAITING, Tracing

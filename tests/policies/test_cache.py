@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.queue_wait import LATER, begin_wait, queue_wait
-from gateway.core.types import Answer, Headers, Request, Response, tensor
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor
 from gateway.policies.cache import LARGE, Settings, state, wrap, wrap_stream
 from gateway.policies.context import MessageReach, PolicyContext
 from tests.policies.clock import Clock

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.types import Message, Request, RequestedOutput, Response, Tensor, Translate, tensor
+from gateway.core.requests import Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Tensor, tensor
 from gateway.policies.cached_answers import LARGEST_SHARE, AnswerStore, own_copy, request_key
 from tests.policies.clock import Clock
 

@@ -16,7 +16,7 @@ import pytest
 from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads
-from gateway.core.types import tensor
+from gateway.core.tensors import tensor
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
 from tests.paused_server import ask, http, port_of

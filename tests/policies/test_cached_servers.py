@@ -11,7 +11,7 @@ import pytest
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient
 from gateway.config import Config, ConfigError, loads
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.paused_server import port_of

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.policies import circuit_breaker
 from gateway.policies.circuit_breaker import FAIR_SECONDS, CircuitBreaker, Settings, wrap, wrap_stream
 from tests.policies.clock import Clock

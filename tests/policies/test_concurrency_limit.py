@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.policies import concurrency_limit
 from gateway.policies.concurrency_limit import Concurrency, Settings, wrap, wrap_stream
 from tests.policies.clock import Clock

@@ -13,23 +13,15 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.protocol import Rows
 from gateway.core.queue_wait import LATER, QueueWait, begin_wait, note_wait, queue_wait
+from gateway.core.requests import Answer, Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.core.transport import Handler
-from gateway.core.types import (
-    Answer,
-    Headers,
-    Message,
-    Request,
-    RequestedOutput,
-    Response,
-    Signature,
-    Tensor,
-    TensorSpec,
-    tensor,
-)
 from gateway.policies import gather, joining
 from gateway.policies.context import KnownModels, PolicyContext
 from gateway.policies.gather import Settings, wrap, wrap_stream

@@ -8,7 +8,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
 from gateway.core.queue_wait import note_wait, queue_wait
-from gateway.core.types import Answer, Request, Response, Tries
+from gateway.core.requests import Answer, Request, Response, Tries
 from gateway.policies.context import PolicyContext
 from gateway.policies.hedge import LEAST_KNOWN, MOST_KNOWN, MOST_MODELS, Durations, Hedges, Settings, wrap
 

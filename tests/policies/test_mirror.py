@@ -14,12 +14,15 @@ from pydantic import ValidationError
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, not_found, refusal
 from gateway.core.forwarding import add_forwarded_headers
+from gateway.core.messages import Headers, Message
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.record import UNRECORDED, Record, RecordDisclosure
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.spans import TraceContext
+from gateway.core.tensors import tensor
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, tensor
 from gateway.policies import mirror
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror, MirrorRecord, Settings, mirror_record, state, wrap, wrap_stream

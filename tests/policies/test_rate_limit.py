@@ -7,9 +7,10 @@ from pydantic import ValidationError
 from gateway.core import redis
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
-from gateway.core.types import Answer, Headers, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.policies import rate_limit
 from gateway.policies.rate_limit import RateLimit, Settings, wrap, wrap_stream
 from tests.policies.clock import Clock

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Request, Response, Tries
+from gateway.core.requests import Answer, Request, Response, Tries
 from gateway.policies.context import PolicyContext
 from gateway.policies.retry import LEAST_RETRIES, Retries, Settings, wrap, wrap_stream
 

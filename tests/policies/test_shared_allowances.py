@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Headers, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.policies import rate_limit, shared_server
 from gateway.policies.rate_limit import RateLimit, Settings, wrap
 from gateway.policies.shared_server import PAUSE

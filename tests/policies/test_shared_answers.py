@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Message, Request, Response, tensor
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor
 from gateway.policies import shared_server
 from gateway.policies.cache import Cache, Settings, state, wrap
 from gateway.policies.context import PolicyContext

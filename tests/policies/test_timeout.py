@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.policies.timeout import Settings, wrap, wrap_stream
 
 ANSWER = Response(id="answer")

@@ -6,9 +6,11 @@ import pytest
 
 from gateway.assembly.forms import known
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import LISTED_VALUES, Target
-from gateway.core.types import Message, Request, Statistics
+from gateway.core.requests import Request
+from gateway.core.statistics import Statistics
 
 MODELS = 10_000
 NAMES = [f"model-{number}" for number in range(MODELS)]

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
-from gateway.core.types import Request, RequestedOutput, Response, Tensor, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.reference import Model, handler, stream_handler
 
 Doubles = NDArray[np.float64]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.reference import Model, from_callable, signature
 from tests.reference.calls import call, doubles, objects
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gateway.core.errors import GatewayError, Reason, invalid_input
 from gateway.core.operations import Operation
-from gateway.core.types import Response
+from gateway.core.requests import Response
 from gateway.reference import from_callable, handler, signature
 from tests.limits import GENEROUS
 from tests.reference.calls import call, doubles, request

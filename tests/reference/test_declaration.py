@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import TensorSpec
+from gateway.core.models import TensorSpec
 from gateway.reference import from_callable, signature
 
 X = ("x", "FP64", [-1, 2])

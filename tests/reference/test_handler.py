@@ -9,9 +9,10 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.models import ModelEntry, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpBinding, Models, Protocol, Traits, Wire
-from gateway.core.types import ModelEntry, Request, RequestedOutput, Response, Signature, TensorSpec
+from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.reference import BUNDLED, check, from_callable, handler
 from tests.reference.calls import doubles, request
 

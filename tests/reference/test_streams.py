@@ -5,7 +5,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
-from gateway.core.types import RequestedOutput
+from gateway.core.requests import RequestedOutput
 from gateway.reference import BUNDLED, stream_handler
 from tests.reference.calls import doubles, request
 

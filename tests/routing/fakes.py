@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator
 
 from gateway.core.errors import DecodeError, Reason, Status, TransportError, invalid_input
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import GrpcBinding, ListenerSettings, Protocol, Servers, Target, Traits
-from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Translate
+from gateway.core.requests import Answer, Request, Response, Translate
 
 
 def _decode_request(message: Message, listener: ListenerSettings) -> Request:

@@ -9,11 +9,12 @@ import pytest
 
 from gateway.core.errors import DEFAULT_REASONS, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.queue_wait import queue_wait
-from gateway.core.types import Answer, Message, Request, Tries
+from gateway.core.requests import Answer, Request, Tries
 from gateway.routing.backend import local_backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint

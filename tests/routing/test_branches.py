@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, TransportError, not_found, refusal
+from gateway.core.models import NotReady
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, NotReady, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.routing.branches import Branch, Branches
 from gateway.routing.split import Split
 

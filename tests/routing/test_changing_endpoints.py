@@ -8,7 +8,7 @@ from gateway.core.errors import GatewayError, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Servers, ServerTypes, Target, Traits
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from tests.routing.fakes import TOY, Wire, settle

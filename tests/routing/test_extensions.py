@@ -6,10 +6,12 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, unsupported
 from gateway.core.globs import ModelRenaming, Rewritten
+from gateway.core.models import ServerInfo
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Servers, Traits
+from gateway.core.requests import Answer, Request
+from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, ModelStatistics, Request, ServerInfo, Statistics
 from gateway.routing.conditions import Conditions
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.listing import Remembered

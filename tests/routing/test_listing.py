@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
 from gateway.core.globs import ModelRenaming
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, ModelEntry, Request
+from gateway.core.requests import Answer, Request
 from gateway.routing.conditions import Conditions
 from gateway.routing.listing import SECONDS_KEPT, SECONDS_WAITED, BackendModels, Listed, Listing
 from tests.routing.fakes import settle

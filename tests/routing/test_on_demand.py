@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Servers
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.on_demand import TRIES, ServerFailure, StartedSlots
 from gateway.routing.queue import QueueSettings

@@ -7,9 +7,10 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, Target, Traits
-from gateway.core.types import Answer, Message, Request
+from gateway.core.requests import Answer, Request
 from gateway.routing.backend import local_backend
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint

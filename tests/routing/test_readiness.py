@@ -7,9 +7,10 @@ import pytest
 
 from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.frozen import replace
+from gateway.core.models import NotReady
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, Target, Traits
-from gateway.core.types import Answer, NotReady, Request
+from gateway.core.requests import Answer, Request
 from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.readiness import SECONDS_KEPT, BackendReadiness, Readiness

@@ -7,9 +7,11 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Status, not_found
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers
 from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.requests import Answer, Request, Translate
+from gateway.core.tensors import Tensor
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Headers, Request, Tensor, Translate
 from gateway.routing.conditions import Conditions, InputCondition
 from gateway.routing.router import LONGEST_NAME, MOST_CACHED, Route, Router
 

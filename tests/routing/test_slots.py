@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Servers
-from gateway.core.types import Request, Tries
+from gateway.core.requests import Request, Tries
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings
 from gateway.routing.slots import LocalSlots

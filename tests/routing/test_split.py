@@ -9,8 +9,9 @@ from random import Random
 import pytest
 
 from gateway.core.errors import GatewayError
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Request
+from gateway.core.requests import Request
 from gateway.routing.split import Split
 
 NAMES = ("triton", "canary", "next")

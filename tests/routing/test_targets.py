@@ -8,9 +8,11 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, TransportError, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
+from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, ServerTypes, Target, Traits
-from gateway.core.types import Answer, Message, Request, Response, ServerInfo
+from gateway.core.requests import Answer, Request, Response
 from gateway.routing import targets
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint

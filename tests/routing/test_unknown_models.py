@@ -5,8 +5,8 @@ import pytest
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
 from gateway.core.principal import Grant, Principal
+from gateway.core.requests import Request
 from gateway.core.transport import Destination
-from gateway.core.types import Request
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import LONGEST_NAME, Route, Router
 from gateway.routing.unknown_models import LONGEST_SUGGESTED, MOST_NAMES, variants

@@ -5,9 +5,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, not_found, refusal
+from gateway.core.models import Signature
 from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Request, Response, Signature
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import Route, Router
 from gateway.routing.version_names import renamed, split_version

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint

@@ -8,7 +8,8 @@ import pytest
 
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.protocols.graphpipe.errors import encode_errors
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, recorded
 from tests.wires import Server, Wires, replying

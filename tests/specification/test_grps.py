@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.protocols.grps.brpc.frames import read_frame
 from gateway.protocols.grps.protobuf.message import read_message
 from gateway.reference import signature

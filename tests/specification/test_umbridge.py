@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from gateway.core.messages import Message
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Message
 from gateway.reference import signature
 from gateway.reference.callables import from_callable
 from gateway.reference.loading import find

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.reference.loading import find
 from tests.protocols.v2.grpc.wire import INFER, field, tensor
 from tests.wires import Server, Wires, reference, replying

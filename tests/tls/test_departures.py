@@ -9,9 +9,9 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.certificates import TlsFiles
+from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
-from gateway.core.types import Message
 from gateway.transports.certificates import server_context
 from gateway.transports.grpc import Listener
 from tests.core.http2.conversation import OPENING, request

@@ -11,10 +11,10 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.certificates import TlsFiles
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
-from gateway.core.types import Message
 from gateway.transports.certificates import server_context
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.listener_connections import ConnectionLimit, Handshakes

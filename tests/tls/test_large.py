@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from tests.tls.certificates import Files
 from tests.tls.running import at, connected, post, reference, reply, running
 from tests.tls.test_handshakes import HELLO, listening, port

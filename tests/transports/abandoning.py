@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.core.certificates import TlsFiles
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.transports.certificates import client_context, server_context
 from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.connector import GrpcConnector

@@ -7,8 +7,8 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD, inflate, inflate_in_thread, inflate_message, inflate_small
 from gateway.transports.memory import PROCESS_MEMORY
 from tests.transports.tcp import toy_protocol as toy

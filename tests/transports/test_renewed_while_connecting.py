@@ -15,9 +15,9 @@ from gateway.assembly.registry import protocols, transport
 from gateway.core.address import Address
 from gateway.core.errors import Reason, refusal
 from gateway.core.exchange import refuse
+from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges, Listener
-from gateway.core.types import Message
 from gateway.transports.shared_listener import SharedListener
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from gateway.core.messages import Message
 from gateway.core.protocol import Framing, Limits, Protocol
-from gateway.core.types import Message
 from gateway.transports.memory import PROCESS_MEMORY
 from tests.limits import GENEROUS
 from tests.transports.tcp import toy_protocol as toy

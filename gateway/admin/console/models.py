@@ -20,8 +20,9 @@ from gateway.config.unreachable import RouteIndex, takes_all
 from gateway.core.errors import GatewayError, Status
 from gateway.core.frozen import replace
 from gateway.core.globs import backend_name, client_name, wildcards
+from gateway.core.models import ModelEntry, Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import ModelEntry, Request, Signature, TensorSpec
+from gateway.core.requests import Request
 from gateway.routing.listing import SECONDS_WAITED, BackendModels
 
 ASKED_AT_ONCE = 32

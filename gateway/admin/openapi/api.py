@@ -15,7 +15,7 @@ from gateway.admin.state import GatewayState
 from gateway.assembly.forms import spoken
 from gateway.assembly.server_info import INFO
 from gateway.config import paths
-from gateway.config.keys import ListenerConfig
+from gateway.config.listeners import ListenerConfig
 from gateway.config.paths import over_http
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.json.openapi import DescribedModel

@@ -15,11 +15,12 @@ import orjson
 from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.assembly import registry
 from gateway.config.access import AuthConfig
-from gateway.config.keys import ListenerConfig
+from gateway.config.listeners import ListenerConfig
 from gateway.core.errors import REASON_HEADER, RETRY_HEADER, Reason, refusal
 from gateway.core.json.openapi import DescribedModel, DescribeOperation, HttpOperation, Media, Parameter, has_example
+from gateway.core.messages import Message
 from gateway.core.protocol import Protocol
-from gateway.core.types import Message, Request
+from gateway.core.requests import Request
 
 JsonObject: TypeAlias = dict[str, Any]
 

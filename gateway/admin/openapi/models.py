@@ -10,10 +10,11 @@ from gateway.config.keys import Config
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.json.openapi import DescribedModel
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, merge
+from gateway.core.requests import Request
 from gateway.core.transport import Select
-from gateway.core.types import Request, Signature
 
 SECONDS_KEPT = 60.0
 MOST_KEPT = 256

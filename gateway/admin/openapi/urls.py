@@ -1,6 +1,6 @@
 """The URLs at which clients reach listeners."""
 
-from gateway.config.keys import ListenerConfig
+from gateway.config.listeners import ListenerConfig
 from gateway.core.address import ALL_ADDRESSES
 
 

@@ -40,9 +40,9 @@ from gateway.assembly.forms import spoken
 from gateway.assembly.listener_authentication import ListenerAuthentication
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
+from gateway.core.messages import bytes_of
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol as WireForm
-from gateway.core.types import bytes_of
 
 MOST_VALUES = 5000
 """Maximum number of JSON values in a form. A form with 64 inputs and outputs contains 2,500 values."""

@@ -14,8 +14,10 @@ from gateway.client.credentials import RawHeaders, raw_headers
 from gateway.client.outputs import as_parameters
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import GatewayError
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import CALLS, Operation
-from gateway.core.types import MAX_RANK, Parameters, Request, Shape, Signature, Tensor, TensorSpec, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import MAX_RANK, Parameters, Shape, Tensor, tensor
 from gateway.routing.router import LONGEST_NAME
 
 MOST_ELEMENTS = 250_000

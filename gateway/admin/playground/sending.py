@@ -28,11 +28,14 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import Key, SignatureCache
 from gateway.client.credentials import FixedHeaders, RawHeaders, check_headers
 from gateway.client.model_server import PYTHON
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, invalid_output, refusal
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Message
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import CALLS, DERIVATIVES, Operation, split_companion
 from gateway.core.protocol import (
     Limits,
@@ -43,8 +46,9 @@ from gateway.core.protocol import (
     resolve_batch,
     traits_at_endpoints,
 )
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.core.transport import Connector, Handler
-from gateway.core.types import Answer, Message, Request, Response, Signature, Tensor, TensorSpec, tensor
 from gateway.transports.certificates import client_context
 from gateway.transports.tls import ClientTls
 

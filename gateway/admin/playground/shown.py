@@ -13,8 +13,10 @@ from gateway.client import translate
 from gateway.client.credentials import RawHeaders
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message, bytes_of
 from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding
-from gateway.core.types import Headers, Message, Request, Response, Tensor, bytes_of
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 
 LONGEST_TEXT = 64 * 2**10
 """Maximum length of the shown part of a body, in characters."""

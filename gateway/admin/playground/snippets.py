@@ -22,12 +22,15 @@ from gateway.admin.playground.sending import Prepared, on_loopback, play, prepar
 from gateway.assembly.explain.explaining import ASKED
 from gateway.assembly.forms import described_form, spoken
 from gateway.client.credentials import AUTHORIZATION
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
+from gateway.core.messages import Message
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import HttpBinding, Protocol
-from gateway.core.types import Message, Request, Tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor
 
 MOST_VALUES = 2000
 """Maximum number of input elements in a snippet."""

@@ -7,9 +7,9 @@ from gateway.assembly.explain.explaining import needed_to_explain
 from gateway.assembly.listener_authentication import ListenerAuthentication
 from gateway.auth.credentials import AUTHORIZATION, UnknownKeyError
 from gateway.core.errors import GatewayError
+from gateway.core.messages import Headers
 from gateway.core.principal import Permission
 from gateway.core.protocol import StreamBinding
-from gateway.core.types import Headers
 
 
 def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> str:

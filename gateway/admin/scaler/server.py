@@ -8,9 +8,9 @@ from gateway.admin.scaler.service import METHODS, STREAM_IS_ACTIVE, ExternalScal
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, error_fields
 from gateway.core.exchange import as_gateway_error
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Protocol, without_codec
 from gateway.core.transport import Exchanges
-from gateway.core.types import Headers, Message
 from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend
 from gateway.transports.grpc.server.listener import GrpcListener

@@ -30,8 +30,8 @@ from gateway.admin.scaler.schema import (
 from gateway.admin.scaler.trigger import METRICS, Trigger, trigger
 from gateway.config.problems import suggestion
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
+from gateway.core.messages import Message
 from gateway.core.protobuf.schema import Protobuf, parse
-from gateway.core.types import Message
 from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend
 

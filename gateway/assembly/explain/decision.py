@@ -13,7 +13,7 @@ from gateway.config.routes import RouteConfig
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CALLS, DERIVATIVES, SERVER_OPERATIONS
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.routing.conditions import RoutingKey
 from gateway.routing.router import Reading, Route, Router
 

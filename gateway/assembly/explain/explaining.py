@@ -21,13 +21,14 @@ import orjson
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.explain.decision import Decision, decide
 from gateway.bridge.comparison import TensorChange, TensorShown
-from gateway.config.keys import ListenerConfig
+from gateway.config.listeners import ListenerConfig
+from gateway.core.messages import Message
 from gateway.core.principal import Permission
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
+from gateway.core.requests import Request
 from gateway.core.spans import Span
 from gateway.core.transport import Destination, Select
-from gateway.core.types import Message, Request
 from gateway.observing.recording import OnStart
 
 ASKED, EXPLANATION = b"gateway-explain", b"gateway-explanation"

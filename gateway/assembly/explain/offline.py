@@ -8,12 +8,13 @@ from gateway.assembly.assembly import Assembly
 from gateway.assembly.connecting import parse_address
 from gateway.assembly.environment import Connect, Connections, Environment
 from gateway.assembly.server_info import INFO
-from gateway.config.keys import BackendConfig, Config, EndpointConfig
+from gateway.config.backends import BackendConfig, EndpointConfig
+from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import FixedFields
-from gateway.core.types import Message
 
 UNKNOWN_ENDPOINT = "not-yet-discovered:1"
 """Placeholder endpoint for a backend whose endpoints all come from `discovery`."""

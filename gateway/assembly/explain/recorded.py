@@ -16,13 +16,14 @@ import orjson
 from pydantic import ConfigDict, ValidationError
 
 from gateway.config import paths
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.core.documented import Documented
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Buffer, Message, Metadata
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import Framing, GrpcBinding, HttpBinding, Limits, Protocol, StreamBinding
-from gateway.core.types import Buffer, Message, Metadata
 from gateway.transports.http.server.dispatch import Dispatch, check_length
 from gateway.transports.http.server.request_body import ChunkedBody
 from gateway.transports.http.server.request_head import HeadReader, RequestHead

@@ -22,10 +22,11 @@ from gateway.config.routes import RouteConfig
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import decoded, passed, unread
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.operations import CALLS
 from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Protocol, Target
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Connector, Destination, FixedFields
-from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response
 
 BEGINNING = 400
 """Maximum number of body bytes that an explanation shows."""

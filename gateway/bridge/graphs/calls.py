@@ -24,9 +24,10 @@ from gateway.core.frozen import replace_struct
 from gateway.core.operations import CALLS, Operation
 from gateway.core.queue_wait import note_sent
 from gateway.core.record import STEP_PROTOCOL, UNRECORDED
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, CallsLeft, Request, Response
 from gateway.core.spans import begin
+from gateway.core.tensors import Tensor
 from gateway.core.transport import Destination, Select
-from gateway.core.types import DEFAULT_TRANSLATE, Answer, CallsLeft, Request, Response, Tensor
 
 GRAPH = STEP_PROTOCOL
 """The protocol name of step requests, and of graphs as backends. This protocol has no messages."""

@@ -24,9 +24,10 @@ from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.schedule import Order, run_at_once
 from gateway.bridge.graphs.types import moving_steps
 from gateway.core.errors import DecodeError, invalid_input, invalid_output
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Shape, Signature, Tensor, TensorSpec
-from gateway.core.types import tensor as make_tensor
+from gateway.core.tensors import Shape, Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 Array: TypeAlias = NDArray[Any]
 Place: TypeAlias = tuple[str, str]

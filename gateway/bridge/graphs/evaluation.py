@@ -22,10 +22,12 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, invalid_output, refusal
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import Operation
-from gateway.core.types import Parameters, Response, Signature, Tensor, TensorSpec, datatype_of
-from gateway.core.types import tensor as make_tensor
+from gateway.core.requests import Response
+from gateway.core.tensors import Parameters, Tensor, datatype_of
+from gateway.core.tensors import tensor as make_tensor
 
 Array: TypeAlias = NDArray[Any]
 Call: TypeAlias = Callable[[GraphStep, Operation, tuple[Tensor, ...]], Awaitable[Response]]

@@ -19,7 +19,7 @@ import numpy as np
 
 from gateway.bridge.graphs.transforms import TRANSFORMS, GraphError, Transform
 from gateway.core.frozen import frozen
-from gateway.core.types import MAX_RANK
+from gateway.core.tensors import MAX_RANK
 
 DEEPEST = 32
 """Maximum nesting depth of transforms, including transforms in named values."""

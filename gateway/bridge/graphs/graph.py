@@ -26,8 +26,8 @@ from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.settings import Derivatives
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
+from gateway.core.models import TensorSpec
 from gateway.core.spec_text import read_spec
-from gateway.core.types import TensorSpec
 
 MOST_STEPS = 1000
 """Maximum number of steps in a graph."""

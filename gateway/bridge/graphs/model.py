@@ -22,18 +22,12 @@ from gateway.bridge.graphs.types import Types
 from gateway.bridge.shapes import is_batch, matches
 from gateway.core.datatypes import Kind
 from gateway.core.errors import GatewayError, Reason, Status, invalid_input, unsupported
+from gateway.core.models import ModelEntry, ServerInfo, TensorSpec
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, Operation
 from gateway.core.protocol import Models, Servers, Traits, Wire
-from gateway.core.types import (
-    Answer,
-    ModelEntry,
-    Request,
-    Response,
-    ServerInfo,
-    Tensor,
-    TensorSpec,
-)
-from gateway.core.types import tensor as make_tensor
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 GRAPH_TRAITS = Traits(
     Wire(derivatives=True, parameters=True),

@@ -14,7 +14,7 @@ from gateway.bridge.graphs.graph import Condition, Graph, GraphStep
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.graphs.types import Types
 from gateway.core.frozen import frozen
-from gateway.core.types import Signature
+from gateway.core.models import Signature
 
 Kind = Literal["input", "step", "output"]
 

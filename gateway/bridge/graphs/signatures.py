@@ -16,10 +16,11 @@ from gateway.bridge.signatures import MODEL_WITHOUT_METADATA, is_unknown
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace_struct
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.record import UNRECORDED
+from gateway.core.requests import Request
 from gateway.core.tasks import outlived_by, spawn
-from gateway.core.types import Request, Signature
 
 OPERATIONS = "operations"
 """The part of a model's metadata that contains its operations, which only derivatives need."""

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from gateway.core.casting import cast
 from gateway.core.datatypes import DATATYPES, Datatype, Kind, meant_by
 from gateway.core.frozen import frozen, replace
-from gateway.core.types import MAX_RANK, Shape, TensorSpec, datatype_of
+from gateway.core.models import TensorSpec
+from gateway.core.tensors import MAX_RANK, Shape, datatype_of
 
 Array: TypeAlias = NDArray[Any]
 

@@ -10,8 +10,9 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.types import Signature, TensorSpec, datatype_of
+from gateway.core.tensors import datatype_of
 
 
 class UnknownSignatureError(GraphError):

@@ -22,7 +22,8 @@ from gateway.client.settings import ServerArguments, ServerKind
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.types import Request, RequestedOutput, Tensor
+from gateway.core.requests import Request, RequestedOutput
+from gateway.core.tensors import Tensor
 from gateway.runtime.process.running import run as run_on_uvloop
 from gateway.tools.bench.load import Plan
 from gateway.tools.bench.measured import Measured

@@ -23,7 +23,7 @@ from gateway.client.settings import TIMEOUT
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.types import Request, RequestedOutput, Response
+from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.runtime.process.running import run
 
 EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server is unreachable, 4 no response in time."

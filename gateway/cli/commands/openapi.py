@@ -9,7 +9,8 @@ from gateway.assembly.server_info import INFO
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
 from gateway.config import paths
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.core.protocol import Protocol
 from gateway.tools.printed import indented_json
 

@@ -16,14 +16,17 @@ from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
 from gateway.config import paths
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.core.datatypes import DATATYPES
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers
 from gateway.core.operations import CALLS, Operation
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import HttpBinding, Protocol
-from gateway.core.types import Headers, Request, Tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor
 from gateway.tools.printed import indented_json, printable_lines
 
 Rows: TypeAlias = tuple[tuple[Protocol, str], ...]

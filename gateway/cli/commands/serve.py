@@ -14,7 +14,8 @@ from gateway.cli.exit_codes import fail
 from gateway.cli.options import ConfigArgument, OptionalConfigFile, catalog, one_config, read_with_warnings
 from gateway.cli.orphans import reap_if_first
 from gateway.cli.stopping import Signals, drain_on_signal, is_started
-from gateway.config.keys import Config, LogConfig
+from gateway.config.keys import Config
+from gateway.config.observing import LogConfig
 from gateway.config.warnings import find_warnings
 from gateway.config.watching import Look, look_at_all
 from gateway.core.tasks import spawn

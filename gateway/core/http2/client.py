@@ -54,7 +54,7 @@ from gateway.core.http2.frames import (
     read_expected,
 )
 from gateway.core.http2.hpack import NO_TABLE
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 WINDOW = 2**22
 """Maximum number of bytes that a server can send on one stream before this side consumes them."""

@@ -48,7 +48,7 @@ from gateway.core.http2.frames import (
     read_header,
 )
 from gateway.core.http2.peer_settings import LARGEST_FRAME, PeerSettings
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
 """Both sides send this frame first. It makes the connection's receive window as large as HTTP/2 allows."""

@@ -5,7 +5,7 @@ from enum import IntEnum
 from struct import Struct
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

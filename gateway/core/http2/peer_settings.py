@@ -12,7 +12,7 @@ from gateway.core.http2.frames import (
     Setting,
     ViolationError,
 )
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 LARGEST_FRAME = 2**18
 """Maximum number of data bytes to pass to the transport in one step, even if the peer accepts larger frames, because

@@ -67,7 +67,7 @@ from gateway.core.http2.frames import (
 )
 from gateway.core.http2.heads import Head, HeadReader, MalformedError, RequestHeads
 from gateway.core.http2.hpack import NO_TABLE
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 MAX_STREAMS = 100
 """Maximum number of requests in flight on one connection. The gateway announces it to the client."""

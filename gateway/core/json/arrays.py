@@ -9,7 +9,7 @@ from msgspec import Struct
 from gateway.core.errors import DecodeError
 from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Numbers, Text, read_numbers
 from gateway.core.json.bulk_strings import Strings, read_string
-from gateway.core.types import Shape
+from gateway.core.tensors import Shape
 
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 _COMMA = ord(",")

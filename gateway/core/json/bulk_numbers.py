@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 MAX_DEPTH = 64
 INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1

@@ -18,7 +18,8 @@ from gateway.core.errors import DecodeError
 from gateway.core.json.arrays import Array, nesting, read_array
 from gateway.core.json.bulk_numbers import BLANKS, PIECE, Text, flat_pieces, has_fraction, parse_raw
 from gateway.core.json.writing import number_pieces
-from gateway.core.types import Buffer, Shape
+from gateway.core.messages import Buffer
+from gateway.core.tensors import Shape
 
 LETTERS = {
     Datatype.INT8: "b", Datatype.INT16: "h", Datatype.INT32: "i", Datatype.INT64: "q",

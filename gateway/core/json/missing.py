@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.core.errors import DecodeError, GatewayError
-from gateway.core.types import Buffer, MissingNumbers
+from gateway.core.messages import Buffer
+from gateway.core.requests import MissingNumbers
 
 T = TypeVar("T")
 

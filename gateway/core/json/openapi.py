@@ -11,8 +11,10 @@ from typing import Any, TypeAlias
 
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.frozen import frozen
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import DEFAULT_TRANSLATE, Nan, Shape, Signature, TensorSpec, Translate
+from gateway.core.requests import DEFAULT_TRANSLATE, Nan, Translate
+from gateway.core.tensors import Shape
 
 Schema: TypeAlias = Mapping[str, Any]
 

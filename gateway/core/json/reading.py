@@ -9,7 +9,7 @@ from gateway.core.json.arrays import Array, ArrayForm, read_array
 from gateway.core.json.bulk_numbers import BLANKS, Text
 from gateway.core.json.document import AllBut, Json, Wanted, read_document
 from gateway.core.json.small import read_small
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 _SMALL = 8192
 """Maximum size of a document that `small` reads, in bytes.

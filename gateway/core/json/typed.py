@@ -15,7 +15,7 @@ from msgspec.json import Decoder, Encoder
 from gateway.core.errors import DecodeError
 from gateway.core.json.bulk_numbers import Text
 from gateway.core.json.document import cut_out
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 CUT_FROM = 2**11
 """Minimum size of a document, in bytes, for which cutting arrays out costs less than letting msgspec skip them."""

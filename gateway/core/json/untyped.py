@@ -4,7 +4,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.json.arrays import nesting
 from gateway.core.json.bulk_numbers import has_fraction, parse_raw
-from gateway.core.types import Shape
+from gateway.core.tensors import Shape
 
 UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 """The datatypes of JSON arrays, by the kind of the numpy dtype."""

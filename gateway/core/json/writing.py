@@ -14,7 +14,7 @@ from msgspec import Raw
 from gateway.core.errors import ElementError
 from gateway.core.json.bulk_numbers import INT64_MIN, UINT64_MAX
 from gateway.core.json.document import Json
-from gateway.core.types import Shape
+from gateway.core.tensors import Shape
 
 PIECE = 2**14
 """Number of numbers that one call of orjson writes.

@@ -8,9 +8,9 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.schema import ProtobufClass
 from gateway.core.protobuf.wire import LENGTH, fields
-from gateway.core.types import Buffer
 
 _MESSAGE = 4
 """Minimum number of values that an embedded message counts as, in addition to its fields."""

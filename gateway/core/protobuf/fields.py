@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.schema import not_utf8
 from gateway.core.protobuf.wire import LENGTH, Allowance, Field, fields, key, varint
-from gateway.core.types import Buffer
 
 
 class MessageAllowance(Allowance):

@@ -13,9 +13,9 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.schema import Schema, parse
 from gateway.core.protobuf.wire import key, read_tag, varint
-from gateway.core.types import Buffer
 
 Octets: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"

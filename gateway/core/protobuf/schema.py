@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 ProtobufClass: TypeAlias = Any
 """A message class made from a descriptor. Type checkers do not know its fields."""

@@ -8,9 +8,9 @@ from struct import Struct
 from typing import TypeAlias
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.fields import read_text
 from gateway.core.protobuf.wire import LENGTH, VARINT, Allowance, cut_short, read_tag, read_varint
-from gateway.core.types import Buffer
 
 _LENGTH = Struct("<I")
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 VARINT, I64, LENGTH, I32 = 0, 1, 2, 5
 _FIXED = {I64: 8, I32: 4}

@@ -10,10 +10,10 @@ from typing import TypeAlias, TypeGuard
 
 from gateway.core.frozen import frozen, replace
 from gateway.core.record import LONGEST_MODEL, OK, Record
+from gateway.core.requests import Answer, Request, Response
 from gateway.core.surviving import log_survived
 from gateway.core.tasks import spawn
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Request, Response
 from gateway.observing.payload_log.copies import CopiedMessage, CopyBounds, OtherNames, copied, same_name
 from gateway.observing.payload_log.entries import CallFacts, Entry, LoggedReply, LoggedRequest
 from gateway.observing.payload_log.fitted import KnownTensors, fitted_reply, fitted_request, named, says_less

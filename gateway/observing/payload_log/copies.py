@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import field, frozen
-from gateway.core.types import Parameters, ParameterValue, RequestedOutput, Shape, Tensor
+from gateway.core.requests import RequestedOutput
+from gateway.core.tensors import Parameters, ParameterValue, Shape, Tensor
 
 MOST_HEADS = 64 * 2**10
 """Maximum number of bytes of tensor names, shapes and parameter names that are kept from one message. The rest is only

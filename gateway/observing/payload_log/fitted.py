@@ -14,7 +14,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
-from gateway.core.types import TensorSpec
+from gateway.core.models import TensorSpec
 from gateway.observing.payload_log.copies import (
     HIDDEN,
     NAME_UNKNOWN,

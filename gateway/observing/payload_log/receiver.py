@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from gateway.core.errors import GatewayError, TransportError
 from gateway.core.frozen import frozen
+from gateway.core.messages import Headers, Message
 from gateway.core.transport import Connector
-from gateway.core.types import Headers, Message
 from gateway.observing.own_thread import in_own_thread
 from gateway.observing.payload_log import events
 from gateway.observing.payload_log.entries import Entry, EventForm, event

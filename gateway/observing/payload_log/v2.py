@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from gateway.core import bytes_elements, json
 from gateway.core.datatypes import BYTES
-from gateway.core.types import Parameters
+from gateway.core.tensors import Parameters
 from gateway.observing.payload_log.copies import CopiedMessage, CopiedTensor
 
 LEFT_OUT, NOT_SHOWN = "log.left_out", "log.not_shown"

@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 from gateway.core.errors import GatewayError, Status
 from gateway.core.frozen import frozen
-from gateway.core.types import Response, Tensor
+from gateway.core.requests import Response
+from gateway.core.tensors import Tensor
 from gateway.policies.comparing.elements import Elements, compare_elements
 from gateway.policies.comparing.tolerance import EXACT, Tolerance
 

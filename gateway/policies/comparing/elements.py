@@ -10,7 +10,8 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.frozen import frozen
-from gateway.core.types import Buffer, Shape, Tensor
+from gateway.core.messages import Buffer
+from gateway.core.tensors import Shape, Tensor
 from gateway.policies.comparing.tolerance import Tolerance
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

@@ -3,10 +3,12 @@
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError, unsupported
+from gateway.core.messages import Buffer, Message
 from gateway.core.operations import Operation
 from gateway.core.path_segments import path_segment
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.graphpipe import errors, schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
 from gateway.protocols.graphpipe.flatbuffer_writer import SMALL_TENSORS, SMALL_TEXTS, Writer

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from gateway.core import http_status
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.types import Headers, Message, Request
+from gateway.core.messages import Headers, Message
+from gateway.core.requests import Request
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import Writer

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from struct import Struct, error
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import MAX_RANK, Buffer, Shape
+from gateway.core.messages import Buffer
+from gateway.core.tensors import MAX_RANK, Shape
 
 _U16_PAIR = Struct("<HH").unpack_from
 _I32 = Struct("<i").unpack_from

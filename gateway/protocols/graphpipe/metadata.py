@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from gateway.core.datatypes import sent_as
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer, Signature, TensorSpec
+from gateway.core.messages import Buffer
+from gateway.core.models import Signature, TensorSpec
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import Writer

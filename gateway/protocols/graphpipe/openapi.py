@@ -18,9 +18,11 @@ from gateway.core.json.openapi import (
     list_of,
     object_of,
 )
+from gateway.core.models import TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, TensorSpec, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.protocols.graphpipe.client import encode_request
 from gateway.protocols.graphpipe.errors import UNDER_200
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS

@@ -2,7 +2,7 @@
 that the gateway writes."""
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from gateway.protocols.graphpipe.flatbuffer_writer import Layout
 
 NAME = "graphpipe"

@@ -3,21 +3,12 @@
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.messages import JSON_HEADERS, Buffer, Message, reply
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import (
-    JSON_HEADERS,
-    Answer,
-    Buffer,
-    Message,
-    Request,
-    RequestedOutput,
-    Response,
-    Signature,
-    Tensor,
-    Translate,
-    reply,
-)
+from gateway.core.requests import Answer, Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.graphpipe import metadata, schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import SMALL_TENSORS, Writer

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Parameters, Request
+from gateway.core.requests import Request
+from gateway.core.tensors import Parameters
 
 CONFIG = "config"
 _ANY_BYTES = "surrogateescape"

@@ -8,7 +8,8 @@ from typing import TypeAlias
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal, unsupported
-from gateway.core.types import Buffer, Message, Shape, Tensor
+from gateway.core.messages import Buffer, Message
+from gateway.core.tensors import Shape, Tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE, Writer

@@ -21,6 +21,7 @@ from functools import lru_cache, partial
 from gateway.core.datatypes import Datatype
 from gateway.core.examples import curl, grpcurl
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer
 from gateway.core.operations import Operation
 from gateway.core.protocol import (
     Framing,
@@ -35,7 +36,7 @@ from gateway.core.protocol import (
     Traits,
     Wire,
 )
-from gateway.core.types import ATTACHMENT, Buffer
+from gateway.core.requests import ATTACHMENT
 from gateway.protocols.grps.brpc import client as brpc_client
 from gateway.protocols.grps.brpc import compression, frames
 from gateway.protocols.grps.brpc import context as brpc_context

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from gateway.core import bytes_elements
 from gateway.core.datatypes import GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Headers, Parameters, Request, Response, Tensor
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Parameters, Tensor
 from gateway.protocols.grps import gmap, metadata
 from gateway.protocols.grps.errors import OK, backend_error, is_failure
 from gateway.protocols.grps.payload import (

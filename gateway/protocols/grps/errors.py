@@ -9,7 +9,7 @@ import re
 from gateway.core import http_status
 from gateway.core.errors import REASON_HEADER, REASONS, GatewayError, Reason, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus
 
 OK = GrpsStatus(200, "OK", SUCCESS)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.types import MAX_RANK, Shape
+from gateway.core.tensors import MAX_RANK, Shape
 
 
 class DType(NamedTuple):

@@ -11,7 +11,7 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype, sent_as
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps.strings import is_utf8
 
 MAPS: dict[str, Datatype] = {

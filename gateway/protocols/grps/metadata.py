@@ -11,8 +11,9 @@ import yaml
 
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.models import ModelEntry, Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import ModelEntry, Shape, Signature, TensorSpec
+from gateway.core.tensors import Shape
 
 Entry: TypeAlias = dict[str, Any]
 

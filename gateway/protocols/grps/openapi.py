@@ -25,8 +25,9 @@ from gateway.core.json.openapi import (
     list_of,
     object_of,
 )
+from gateway.core.models import TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import TensorSpec, Translate
+from gateway.core.requests import Translate
 from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.gmap import MAPS
 from gateway.protocols.grps.rest.bodies import NAN

@@ -24,7 +24,8 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import extended, field, replace
-from gateway.core.types import Message, Tensor
+from gateway.core.messages import Message
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.schema import GrpsMessage, GrpsStatus, Payload
 from gateway.protocols.grps.strings import is_utf8

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gateway.core.errors import unsupported
 from gateway.core.operations import Operation
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 
 
 class Payload(Enum):

@@ -7,8 +7,11 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import NUMBERS
 from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
+from gateway.core.models import NotReady, Signature
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Message, NotReady, Request, Response, Signature, Tensor, Translate
+from gateway.core.requests import Answer, Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps import metadata
 from gateway.protocols.grps.errors import NOT_READY, OK
 from gateway.protocols.grps.payload import (

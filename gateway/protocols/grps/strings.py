@@ -7,7 +7,7 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 
 _BASE64 = "base64"
 

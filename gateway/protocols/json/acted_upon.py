@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.frozen import frozen
+from gateway.core.messages import Buffer
 from gateway.core.offload import LARGE
-from gateway.core.types import Buffer
 from gateway.core.words import has_byte
 from gateway.protocols.json.bodies import JsonBody, MessageBody
 from gateway.protocols.json.form import Place

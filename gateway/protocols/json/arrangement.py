@@ -10,7 +10,7 @@
 from collections.abc import Mapping, Sequence
 
 from gateway.core.errors import invalid_input
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.json.templates import Every, Node, Object, TensorPlace, children, walk
 
 

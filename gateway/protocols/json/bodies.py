@@ -15,8 +15,10 @@ from gateway.core.datatypes import BYTES, Kind
 from gateway.core.errors import DecodeError, ElementError, GatewayError, invalid_input
 from gateway.core.frozen import replace
 from gateway.core.json.writing import REFUSED
+from gateway.core.messages import Buffer, Headers
+from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Shape, Tensor, TensorSpec
+from gateway.core.tensors import Shape, Tensor
 from gateway.protocols.json.arrangement import Arrangement
 from gateway.protocols.json.form import ABSENT, FormError, Place, Template
 from gateway.protocols.json.media import csv, lines, media_types, multipart, web_forms

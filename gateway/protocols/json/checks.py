@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
 from gateway.core.datatypes import BOOL, BYTES
-from gateway.core.types import Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec
 from gateway.protocols.json.arrangement import required_tensors
 from gateway.protocols.json.bodies import MessageBody, is_json
 from gateway.protocols.json.choice import fits

@@ -19,9 +19,12 @@ from gateway.core.errors import (
 )
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.http_status import REASONS_BY_NUMBER
+from gateway.core.messages import Headers, Message
+from gateway.core.models import ModelEntry
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Response, Tensor
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.json.bodies import FormData, JsonBody, MessageBody, RawBytes
 from gateway.protocols.json.choice import Choice
 from gateway.protocols.json.compiled import (

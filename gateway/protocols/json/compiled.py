@@ -6,8 +6,10 @@ from functools import lru_cache
 
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import NO_HEADERS, Headers, Message
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.path_segments import path_segment
-from gateway.core.types import NO_HEADERS, Headers, Message, Parameters, Shape, Signature, Tensor, TensorSpec
+from gateway.core.tensors import Parameters, Shape, Tensor
 from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, FailureReply, Form, FormError, Place, Probe
 from gateway.protocols.json.heads import HeadFields

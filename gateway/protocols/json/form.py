@@ -11,8 +11,9 @@ from typing import Any, Final, TypeAlias, get_args
 
 from gateway.core.errors import REASONS, DecodeError, Reason
 from gateway.core.frozen import frozen
+from gateway.core.models import TensorSpec
+from gateway.core.requests import Nan
 from gateway.core.spec_text import read_datatype, read_shape, read_spec
-from gateway.core.types import Nan, TensorSpec
 
 Template: TypeAlias = Any
 """A template as YAML data: mappings, lists, strings, numbers, booleans and None."""

@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl, urlencode
 from gateway.core import json
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import frozen
-from gateway.core.types import Message, Parameters, ParameterValue
+from gateway.core.messages import Message
+from gateway.core.tensors import Parameters, ParameterValue
 from gateway.protocols.json.form import FormError, Place, Template
 from gateway.protocols.json.misfit import MisfitError
 from gateway.protocols.json.templates import (

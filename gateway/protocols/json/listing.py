@@ -6,8 +6,10 @@ Ray Serve's route prefixes.
 
 from gateway.core import bytes_elements, json
 from gateway.core.datatypes import BYTES
+from gateway.core.messages import Buffer, Headers
+from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Tensor, TensorSpec
+from gateway.core.tensors import Tensor
 from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import ABSENT, JSON_TYPE, FormError, ModelListing
 from gateway.protocols.json.places import BodyContents

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 
 from gateway.core.errors import DecodeError, invalid_output
 from gateway.core.frozen import replace, replace_struct
+from gateway.core.messages import Message
+from gateway.core.models import TensorSpec
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Message, Request, Response, Shape, Tensor, TensorSpec, Translate, UnequalRows
+from gateway.core.requests import Answer, Request, Response, Translate, UnequalRows
+from gateway.core.tensors import Shape, Tensor
 from gateway.protocols.json.form import FormError
 
 

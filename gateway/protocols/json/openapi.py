@@ -25,7 +25,7 @@ from gateway.core.json.openapi import (
     object_of,
     tuple_of,
 )
-from gateway.core.types import TensorSpec
+from gateway.core.models import TensorSpec
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe
 from gateway.protocols.json.form import ABSENT, JSON_TYPE
 from gateway.protocols.json.media.streams import STREAM_KINDS

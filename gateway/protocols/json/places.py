@@ -13,8 +13,9 @@ from msgspec import UNSET, Raw, Struct
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import field
 from gateway.core.json import Json
+from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
-from gateway.core.types import MAX_RANK, Parameters, ParameterValue, Shape, Tensor, TensorSpec
+from gateway.core.tensors import MAX_RANK, Parameters, ParameterValue, Shape, Tensor
 from gateway.protocols.json import literals
 from gateway.protocols.json.misfit import STRUCTURE, MisfitError
 from gateway.protocols.json.plain import read_plain, to_parameter

@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.core.errors import DecodeError
 from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, Json, write
-from gateway.core.types import ParameterValue
+from gateway.core.tensors import ParameterValue
 
 _decode = msgspec.json.Decoder().decode
 # A string (with its colon, if it is a key), or a brace. The pattern never backtracks: its quantifiers are possessive,

@@ -9,8 +9,10 @@ from urllib.parse import unquote_plus
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace_struct
+from gateway.core.messages import NO_HEADERS
+from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
-from gateway.core.types import NO_HEADERS, Tensor, TensorSpec
+from gateway.core.tensors import Tensor
 from gateway.protocols.json.arrangement import Arrangement
 from gateway.protocols.json.bodies import FormData
 from gateway.protocols.json.media import web_forms

@@ -15,8 +15,8 @@ import msgspec
 from gateway.core import json
 from gateway.core.errors import DecodeError
 from gateway.core.json import BLANKS
+from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
-from gateway.core.types import TensorSpec
 from gateway.protocols.json import literals
 from gateway.protocols.json.misfit import MisfitError, Place
 from gateway.protocols.json.places import BodyContents, BodyReading, reader_of_place

@@ -13,10 +13,12 @@ from urllib.parse import parse_qsl, urlencode
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import field
 from gateway.core.json import Json
+from gateway.core.messages import Headers, Message
+from gateway.core.messages import reply as reply_to_client
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Head, Headers, Message, Parameters, ParameterValue, Request
-from gateway.core.types import reply as reply_to_client
+from gateway.core.requests import Head, Request
+from gateway.core.tensors import Parameters, ParameterValue
 from gateway.protocols.json.acted_upon import ActedUpon, acted_upon, is_acted_upon
 from gateway.protocols.json.choice import Choice, fits, is_range
 from gateway.protocols.json.client import FormClient

@@ -6,22 +6,12 @@ from gateway.core import bytes_elements, http_status, json
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError, GatewayError, error_fields, invalid_input, not_found
 from gateway.core.frozen import replace
+from gateway.core.messages import JSON_HEADERS, Headers, Message, reply
+from gateway.core.models import ModelEntry
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import (
-    JSON_HEADERS,
-    Answer,
-    Headers,
-    Message,
-    ModelEntry,
-    Parameters,
-    Request,
-    Response,
-    Tensor,
-    Translate,
-    UnequalRows,
-    reply,
-)
+from gateway.core.requests import Answer, Request, Response, Translate, UnequalRows
+from gateway.core.tensors import Parameters, Tensor
 from gateway.protocols.json.choice import Choice, is_range, is_web_form, unknown_type
 from gateway.protocols.json.compiled import (
     CompiledExchange,

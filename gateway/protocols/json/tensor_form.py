@@ -5,7 +5,8 @@ and `writing` pass it to `tensor_reading` and `tensor_writing`.
 from math import prod
 
 from gateway.core.frozen import frozen
-from gateway.core.types import Shape, TensorSpec
+from gateway.core.models import TensorSpec
+from gateway.core.tensors import Shape
 from gateway.protocols.json.templates import TensorPlace
 
 

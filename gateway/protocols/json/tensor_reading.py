@@ -15,8 +15,9 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Array
 from gateway.core.json.contents import shaped
 from gateway.core.json.untyped import UNTYPED, untyped_numbers
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, can_exist
+from gateway.core.tensors import MAX_RANK, Shape, Tensor, can_exist
 from gateway.protocols.json.misfit import STRUCTURE, MisfitError
 from gateway.protocols.json.number_texts import numbers_of_lists, numbers_of_texts
 from gateway.protocols.json.templates import Spelling

@@ -15,7 +15,9 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, ElementError, invalid_input
 from gateway.core.frozen import replace_struct
-from gateway.core.types import DEFAULT_TRANSLATE, Buffer, Shape, Tensor, Translate
+from gateway.core.messages import Buffer
+from gateway.core.requests import DEFAULT_TRANSLATE, Translate
+from gateway.core.tensors import Shape, Tensor
 from gateway.protocols.json.number_texts import text_with_commas, texts_of_numbers
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm, filled, fits

@@ -8,7 +8,8 @@ from msgspec import Raw, Struct
 
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
-from gateway.core.types import Tensor, UnequalRows
+from gateway.core.requests import UnequalRows
+from gateway.core.tensors import Tensor
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm
 from gateway.protocols.json.tensor_reading import read_tensor

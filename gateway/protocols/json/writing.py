@@ -11,7 +11,8 @@ from msgspec import Struct
 from gateway.core import json
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import field, frozen
-from gateway.core.types import Parameters, Shape, Tensor, TensorSpec
+from gateway.core.models import TensorSpec
+from gateway.core.tensors import Parameters, Shape, Tensor
 from gateway.protocols.json.arrangement import Arrangement
 from gateway.protocols.json.templates import (
     MISSING,

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Parameters, Tensor
 from gateway.protocols.mip.errors import decode_error
 from gateway.protocols.mip.packets import HEADER, encode_packet
 from gateway.protocols.mip.payload import Payload, decode_payload, encode_payload

@@ -5,7 +5,8 @@ Status, and to the table in docs/protocols/mip.md.
 """
 
 from gateway.core.errors import REASONS, GatewayError, Reason, Status
-from gateway.core.types import Buffer, Message, Request
+from gateway.core.messages import Buffer, Message
+from gateway.core.requests import Request
 from gateway.protocols.mip.packets import HEADER, encode_packet, reserved_byte
 from gateway.protocols.mip.schema import VERSION, ErrorCode, PacketKind, Subtype
 

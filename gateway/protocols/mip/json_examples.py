@@ -19,7 +19,8 @@ from gateway.core.json import (
     string_rows,
     write_numbers,
 )
-from gateway.core.types import Buffer, Tensor
+from gateway.core.messages import Buffer
+from gateway.core.tensors import Tensor
 
 STRINGS = "strings"
 """The content type of BYTES that were JSON strings. A MIP peer gets them as JSON strings again."""

@@ -5,7 +5,8 @@ from math import prod
 
 from gateway.core import npy
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer, Tensor, can_exist
+from gateway.core.messages import Buffer
+from gateway.core.tensors import Tensor, can_exist
 
 
 def decode(files: Sequence[Buffer], what: str) -> Tensor:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.messages import Buffer, Message
 from gateway.core.protocol import Framing
-from gateway.core.types import Buffer, Message
 from gateway.protocols.mip.schema import MAX_PAYLOAD, VERSION, CallsAtOnce, PacketKind, Subtype
 
 HEADER = Struct("!4BL")

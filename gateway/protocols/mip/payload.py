@@ -11,8 +11,8 @@ from struct import Struct
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
+from gateway.core.messages import Buffer, Message
 from gateway.core.offload import COPIED, LARGE
-from gateway.core.types import Buffer, Message
 from gateway.protocols.mip.schema import MAX_BATCH, TLV_TYPES, PacketKind, TlvType
 
 COUNTS = Struct("!2BH")

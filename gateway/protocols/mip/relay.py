@@ -4,9 +4,10 @@ The listener sets the model. The gateway checks only the positions of the TLVs i
 does not check TLV sizes: it would wait for bytes that the packet does not contain, and meanwhile serve no other client.
 """
 
+from gateway.core.messages import Message
 from gateway.core.operations import INFER
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Head, Message, Request
+from gateway.core.requests import Head, Request
 from gateway.protocols.mip.client import decode_response
 from gateway.protocols.mip.packets import HEADER, encode_packet
 from gateway.protocols.mip.payload import COUNTS, count_tlvs

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, Reason, invalid_output, refusal, unsupported
+from gateway.core.messages import Message
+from gateway.core.models import NotReady
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
+from gateway.core.requests import Answer, Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.mip.json_examples import STRINGS
 from gateway.protocols.mip.packets import HEADER, encode_packet, reserved_byte
 from gateway.protocols.mip.payload import COUNTS, Column, Payload, decode_payload, encode_payload

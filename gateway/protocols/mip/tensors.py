@@ -6,7 +6,8 @@ from typing import NamedTuple
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, invalid_input
-from gateway.core.types import Buffer, Tensor
+from gateway.core.messages import Buffer
+from gateway.core.tensors import Tensor
 from gateway.protocols.mip import json_examples, npy
 from gateway.protocols.mip.payload import Column
 from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType

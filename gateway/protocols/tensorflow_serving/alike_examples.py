@@ -12,10 +12,11 @@ import numpy as np
 
 from gateway.core.datatypes import BYTES, Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.fields import MessageAllowance
 from gateway.core.protobuf.integers import count_integers, read_integers
 from gateway.core.protobuf.wire import LENGTH, fields, read_tag
-from gateway.core.types import Buffer, Tensor
+from gateway.core.tensors import Tensor
 
 LEAST = 16
 """Minimum number of examples. Separate decoding is faster for fewer examples."""

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import Status, invalid_input, unsupported
+from gateway.core.messages import Message, call
 from gateway.core.operations import INFER, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response, call
+from gateway.core.requests import Answer, Request, Response
 from gateway.protocols.tensorflow_serving import inference, metadata, schema
 from gateway.protocols.tensorflow_serving.errors import decode_error
 from gateway.protocols.tensorflow_serving.examples import write_input

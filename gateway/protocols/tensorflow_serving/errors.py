@@ -5,8 +5,9 @@ The trailing metadata contains the Reason, so it survives a chain of gateways.
 
 from gateway.core.errors import GatewayError, Reason, error_fields, refusal
 from gateway.core.grpc_status import error_of
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 
 _MAX_TEXT = 1024
 _TRUNCATED = "...TRUNCATED"

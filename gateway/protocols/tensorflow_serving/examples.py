@@ -18,11 +18,12 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.fields import FieldCount, MessageAllowance, read_text, write_field, write_text
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.wire import I32, LENGTH, VARINT
-from gateway.core.types import Buffer, Tensor
-from gateway.core.types import tensor as make_tensor
+from gateway.core.tensors import Tensor
+from gateway.core.tensors import tensor as make_tensor
 from gateway.protocols.tensorflow_serving.alike_examples import (
     BYTES_LIST,
     FLOAT_LIST,

@@ -19,10 +19,11 @@ import msgspec
 
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import frozen
+from gateway.core.messages import Buffer, Message
 from gateway.core.protobuf.fields import FieldCount, MessageAllowance, write_field
 from gateway.core.protobuf.schema import parse
 from gateway.core.protobuf.wire import LENGTH, fields
-from gateway.core.types import Buffer, Message, ParameterValue, Tensor
+from gateway.core.tensors import ParameterValue, Tensor
 from gateway.protocols.tensorflow_serving import schema
 from gateway.protocols.tensorflow_serving.model_spec import Servable, read_any_spec, read_spec, write_spec
 from gateway.protocols.tensorflow_serving.results import read_result, write_result

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 
 from gateway.core.errors import DecodeError, Status
 from gateway.core.grpc_status import error_of
+from gateway.core.messages import Buffer, Message
+from gateway.core.models import NotReady, Signature, TensorSpec
 from gateway.core.protobuf.schema import Protobuf, not_utf8, parse
 from gateway.core.protobuf.wire import Allowance
-from gateway.core.types import Answer, Buffer, Message, NotReady, Request, Signature, TensorSpec, Translate
+from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.tensorflow_serving import schema
 from gateway.protocols.tensorflow_serving.model_spec import MISSING, as_number, is_version
 from gateway.protocols.tensorflow_serving.schema import DATA_TYPES, DATATYPES, SERVING_DEFAULT, SIGNATURE_DEF

@@ -4,8 +4,8 @@ from functools import lru_cache
 
 from gateway.core.errors import DecodeError, not_found
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.schema import not_utf8, parse
-from gateway.core.types import Buffer
 from gateway.protocols.tensorflow_serving import schema
 
 MISSING = "Missing ModelSpec"

@@ -12,11 +12,13 @@ from typing import TypeAlias
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Buffer, Message
 from gateway.core.offload import LARGE
 from gateway.core.protobuf.fields import read_text, write_field
 from gateway.core.protobuf.schema import not_utf8
 from gateway.core.protobuf.wire import LENGTH, cut_short, fields, read_tag
-from gateway.core.types import Buffer, Message, RequestedOutput, Tensor
+from gateway.core.requests import RequestedOutput
+from gateway.core.tensors import Tensor
 from gateway.protocols.tensorflow_serving import tensor_proto
 from gateway.protocols.tensorflow_serving.model_spec import Servable, write_spec
 from gateway.protocols.tensorflow_serving.schema import CLASSIFY, MULTI_INFERENCE, REGRESS

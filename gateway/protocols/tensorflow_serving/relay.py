@@ -5,11 +5,12 @@ The gateway reads only the ModelSpec of a request.
 """
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import NO_HEADERS, Buffer, Message, call
+from gateway.core.messages import reply as reply_to_client
 from gateway.core.operations import INFER
 from gateway.core.protobuf.wire import LENGTH, read_tag
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import NO_HEADERS, Buffer, Head, Message, Request, call
-from gateway.core.types import reply as reply_to_client
+from gateway.core.requests import Head, Request
 from gateway.protocols.tensorflow_serving.client import decode_response
 from gateway.protocols.tensorflow_serving.model_spec import LATEST, read_any_spec
 from gateway.protocols.tensorflow_serving.schema import CLASSIFY, PREDICT, REGRESS

@@ -15,9 +15,10 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_output, refusal
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.fields import FieldCount, write_field
 from gateway.core.protobuf.wire import I32, LENGTH
-from gateway.core.types import Buffer, Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.tensorflow_serving.schema import CLASSES, OUTPUTS, SCORES, Payload
 
 FP32 = Datatype.FP32

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from gateway.core.datatypes import TENSORFLOW_NAMES, Datatype
+from gateway.core.messages import Message
 from gateway.core.protobuf.schema import Protobuf, Schema
-from gateway.core.types import Message
 
 NAME = "tfs-grpc"
 

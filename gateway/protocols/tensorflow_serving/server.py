@@ -5,11 +5,13 @@ from functools import partial
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import extended, replace
+from gateway.core.messages import NO_HEADERS, Buffer, Message, reply
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import parse
 from gateway.core.protobuf.wire import Allowance
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import NO_HEADERS, Answer, Buffer, Message, Parameters, Request, Response, Translate, reply
+from gateway.core.requests import Answer, Request, Response, Translate
+from gateway.core.tensors import Parameters
 from gateway.protocols.tensorflow_serving import inference, metadata, schema
 from gateway.protocols.tensorflow_serving.examples import read_input
 from gateway.protocols.tensorflow_serving.inference import TASKS, ExampleMessage, Task

@@ -28,6 +28,7 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.messages import Buffer
 from gateway.core.offload import COPIED, LARGE
 from gateway.core.protobuf.fields import MessageAllowance
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
@@ -44,7 +45,7 @@ from gateway.core.protobuf.wire import (
     read_varint,
     varint,
 )
-from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
+from gateway.core.tensors import MAX_RANK, Shape, Tensor
 from gateway.protocols.tensorflow_serving.schema import DATA_TYPE_NAMES, DATA_TYPES, DATATYPES
 
 DTYPE, SHAPE, CONTENT = 1, 2, 4

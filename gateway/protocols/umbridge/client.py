@@ -9,9 +9,11 @@ from msgspec import Raw
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.json import ArrayForm, Json, missing, read, write_message
+from gateway.core.messages import JSON_HEADERS, Buffer, Message, post
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import JSON_HEADERS, Answer, Buffer, Message, Request, Response, Tensor, post
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required

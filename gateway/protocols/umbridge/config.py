@@ -10,7 +10,8 @@ from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.json import Json, read, write
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Parameters, ParameterValue, Request
+from gateway.core.requests import Request
+from gateway.core.tensors import Parameters, ParameterValue
 from gateway.protocols.umbridge.errors import excerpt
 
 CONFIG = "config"

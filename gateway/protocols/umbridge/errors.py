@@ -19,8 +19,9 @@ from gateway.core.errors import (
     refusal,
 )
 from gateway.core.json import Json, read, write
+from gateway.core.messages import JSON_HEADERS, Headers, Message
 from gateway.core.protocol import Target
-from gateway.core.types import JSON_HEADERS, Headers, Message, Request
+from gateway.core.requests import Request
 
 # Every Reason needs a row. If several rows contain the same status and type, these are decoded as the Reason of the
 # first row.

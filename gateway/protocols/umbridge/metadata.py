@@ -6,7 +6,8 @@ from math import prod
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Json, write
-from gateway.core.types import Answer, ModelEntry, Request, ServerInfo, Signature, TensorSpec
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
+from gateway.core.requests import Answer, Request
 from gateway.protocols.umbridge.errors import excerpt, required
 from gateway.protocols.umbridge.schema import CALLS, INPUT_SIZES, NAME, OUTPUT_SIZES, PROTOCOL_VERSION, SIZES_KEYS
 from gateway.protocols.umbridge.vectors import no_numbers

@@ -22,8 +22,10 @@ from gateway.core.json.openapi import (
     object_of,
     tuple_of,
 )
+from gateway.core.models import TensorSpec
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Nan, Shape, TensorSpec
+from gateway.core.requests import Nan
+from gateway.core.tensors import Shape
 from gateway.protocols.umbridge.errors import TYPES
 from gateway.protocols.umbridge.schema import CALLS, INPUT_SIZES, KEYS, MODEL_INFO, NAN, OUTPUT_SIZES, SIZES_KEYS
 

@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from gateway.core.messages import JSON_HEADERS, Buffer, Message, post
+from gateway.core.messages import reply as reply_to_client
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import JSON_HEADERS, Buffer, Head, Message, Request, post
-from gateway.core.types import reply as reply_to_client
+from gateway.core.requests import Head, Request
 from gateway.core.words import find_byte, has_byte
 from gateway.protocols.umbridge.client import decode_response
 from gateway.protocols.umbridge.schema import CALLS, KEYS, PATHS

@@ -1,7 +1,8 @@
 """The paths, keys and constants of the UM-Bridge 1.0 HTTP interface."""
 
+from gateway.core.messages import JSON_HEADERS, Headers
 from gateway.core.operations import Operation
-from gateway.core.types import JSON_HEADERS, Headers, Nan
+from gateway.core.requests import Nan
 
 NAME = "umbridge"
 

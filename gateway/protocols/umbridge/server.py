@@ -7,9 +7,11 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, invalid_output, unsupported
 from gateway.core.frozen import replace
 from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, ArrayForm, Json, missing, read, write_message
+from gateway.core.messages import JSON_HEADERS, Message, reply
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import JSON_HEADERS, Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
+from gateway.core.requests import Answer, Request, Response, Translate
+from gateway.core.tensors import Parameters, Tensor
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import CONFIG, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required

@@ -10,7 +10,7 @@ from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.json import Array, placed, written
 from gateway.core.json.untyped import untyped_numbers
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 
 _DATATYPES = {
     np.dtype(np.int64): Datatype.INT64,

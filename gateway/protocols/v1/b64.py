@@ -15,7 +15,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.json import Json
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 
 IMAGE = "image"
 

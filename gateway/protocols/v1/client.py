@@ -7,9 +7,10 @@ from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import extended
 from gateway.core.json import missing
+from gateway.core.messages import JSON_HEADERS, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import JSON_HEADERS, Answer, Message, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.protocols.v1 import errors, metadata, tensors
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body

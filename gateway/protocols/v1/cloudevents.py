@@ -12,7 +12,7 @@ from uuid import uuid4
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.json import read, write
-from gateway.core.types import JSON_HEADERS, Buffer, Headers, Message
+from gateway.core.messages import JSON_HEADERS, Buffer, Headers, Message
 from gateway.core.words import has_word
 
 BINARY, STRUCTURED = "binary", "structured"

@@ -8,7 +8,8 @@ import re
 from gateway.core import http_status, json
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.types import JSON_HEADERS, Headers, Message, Request
+from gateway.core.messages import JSON_HEADERS, Headers, Message
+from gateway.core.requests import Request
 from gateway.protocols.v1.flavors import TENSORFLOW
 from gateway.protocols.v1.parameters import BodyMessage
 

@@ -3,8 +3,8 @@
 KServe and TensorFlow Serving use the same inference paths. They differ in metadata, versions, errors and NaN.
 """
 
+from gateway.core.models import ServerInfo
 from gateway.core.protocol import ServerTypes
-from gateway.core.types import ServerInfo
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
 GATEWAY = "gateway"

@@ -24,7 +24,9 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.json import INT64_MAX, MAX_DEPTH, Array, ArrayForm, Json, TypedReader, array, read, write
 from gateway.core.json.document import AllBut
 from gateway.core.json.untyped import untyped_numbers
-from gateway.core.types import Buffer, Tensor, Translate
+from gateway.core.messages import Buffer
+from gateway.core.requests import Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.v1 import b64
 from gateway.protocols.v1.schema import REPLY, REQUEST, SIGNATURE_NAME, BodyKeys, TensorFormat
 from gateway.protocols.v1.tensors import (

@@ -11,19 +11,10 @@ from gateway.core.datatypes import TENSORFLOW_NAMES
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.json import Json, read, write
+from gateway.core.messages import JSON_HEADERS, Headers, Message
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.protocol import Target
-from gateway.core.types import (
-    JSON_HEADERS,
-    Answer,
-    Headers,
-    Message,
-    ModelEntry,
-    Request,
-    ServerInfo,
-    Signature,
-    TensorSpec,
-    Translate,
-)
+from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.v1 import errors
 from gateway.protocols.v1.flavors import GATEWAY, KSERVE, MARK, TENSORFLOW
 from gateway.protocols.v1.schema import SERVING_DEFAULT

@@ -21,7 +21,8 @@ from gateway.core.json.openapi import (
     nested,
     object_of,
 )
-from gateway.core.types import Nan, TensorSpec
+from gateway.core.models import TensorSpec
+from gateway.core.requests import Nan
 from gateway.protocols.v1.flavors import KSERVE
 from gateway.protocols.v1.schema import REPLY, REQUEST, BodyKeys
 from gateway.protocols.v1.server import DEFAULT_NAN

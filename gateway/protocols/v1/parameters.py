@@ -11,7 +11,8 @@ from math import isfinite
 
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import INT64_MAX, INT64_MIN, Json, write
-from gateway.core.types import Message, Parameters, ParameterValue
+from gateway.core.messages import Message
+from gateway.core.tensors import Parameters, ParameterValue
 from gateway.protocols.v1.json_bodies import Body
 from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_NAME, TensorFormat
 

@@ -3,9 +3,10 @@
 from functools import lru_cache
 
 from gateway.core.errors import not_found
+from gateway.core.messages import Message
 from gateway.core.path_segments import path_segment
 from gateway.core.protocol import Target
-from gateway.core.types import Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.v1.flavors import KSERVE
 
 MODELS = "/v1/models"

@@ -6,10 +6,11 @@ bodies, except for CloudEvents, responses to columns, NaN, and errors from KServ
 messages with these differences.
 """
 
+from gateway.core.messages import JSON_HEADERS, Buffer, Message, post
+from gateway.core.messages import reply as reply_to_client
 from gateway.core.operations import INFER, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import JSON_HEADERS, Buffer, Head, Message, Request, post
-from gateway.core.types import reply as reply_to_client
+from gateway.core.requests import Head, Request
 from gateway.core.words import has_word
 from gateway.protocols.v1.client import decode_response
 from gateway.protocols.v1.cloudevents import may_be_event

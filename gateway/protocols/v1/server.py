@@ -6,9 +6,10 @@ from functools import partial
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.frozen import extended, replace
+from gateway.core.messages import JSON_HEADERS, Message, reply
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import JSON_HEADERS, Answer, Message, Nan, Request, Response, Translate, reply
+from gateway.core.requests import Answer, Nan, Request, Response, Translate
 from gateway.protocols.v1 import cloudevents, metadata
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body

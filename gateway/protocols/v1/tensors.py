@@ -28,7 +28,8 @@ from gateway.core.json import (
     string_rows,
 )
 from gateway.core.json.untyped import UNTYPED
-from gateway.core.types import Tensor, Translate
+from gateway.core.requests import Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.v1 import b64
 
 ANY_JSON = "json"

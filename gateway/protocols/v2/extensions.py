@@ -7,9 +7,12 @@ import re
 from collections.abc import Mapping
 
 from gateway.core.errors import unsupported
+from gateway.core.messages import Message
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import CLASSIFICATION, Message, ModelEntry, Parameters, Request, RequestedOutput
+from gateway.core.requests import CLASSIFICATION, Request, RequestedOutput
+from gateway.core.tensors import Parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, OPENVINO, PLAIN, TYPED
 from gateway.protocols.v2.parameters import PRIORITY
 

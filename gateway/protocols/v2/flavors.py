@@ -1,8 +1,8 @@
 """V2 server types: how the gateway detects each, and which model versions each can have."""
 
 from gateway.core.errors import not_found
+from gateway.core.models import ServerInfo
 from gateway.core.protocol import ServerTypes, Target
-from gateway.core.types import ServerInfo
 
 TRITON, MLSERVER, KSERVE = "triton", "mlserver", "kserve"
 """The names that these servers report in their metadata."""

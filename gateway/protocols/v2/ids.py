@@ -3,7 +3,7 @@
 from reprlib import repr as shown
 
 from gateway.core.errors import WrongReplyError
-from gateway.core.types import Answer, Response
+from gateway.core.requests import Answer, Response
 
 
 def check_id(answer: Answer, sent: str) -> None:

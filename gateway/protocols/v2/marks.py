@@ -23,7 +23,9 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
-from gateway.core.types import Buffer, ParameterValue, Tensor, Translate
+from gateway.core.messages import Buffer
+from gateway.core.requests import Translate
+from gateway.core.tensors import ParameterValue, Tensor
 
 MARK = "content_type"
 BASE64 = "base64"

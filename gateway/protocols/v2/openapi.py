@@ -31,8 +31,9 @@ from gateway.core.json.openapi import (
     nested,
     object_of,
 )
+from gateway.core.models import TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import TensorSpec, Translate
+from gateway.core.requests import Translate
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON
 from gateway.protocols.v2.tensors import WIDER
 

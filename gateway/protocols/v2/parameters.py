@@ -7,7 +7,8 @@ parameters.
 from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Message, Parameters, ParameterValue
+from gateway.core.messages import Message
+from gateway.core.tensors import Parameters, ParameterValue
 
 CONSUMED = frozenset({"binary_data_output", "timeout", "triton_enable_empty_final_response"})
 """Request parameters that are meant for the first server that reads them, so the gateway does not forward them.

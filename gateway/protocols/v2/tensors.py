@@ -12,8 +12,9 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import BOOL, BYTES, DATATYPES, GATEWAY_DATATYPE, Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
-from gateway.core.types import tensor as make_tensor
+from gateway.core.messages import Buffer
+from gateway.core.tensors import MAX_RANK, Shape, Tensor
+from gateway.core.tensors import tensor as make_tensor
 
 # Triton 2.51 multiplies dimensions without an overflow check, so the shape [1, 2^62] with three elements crashes it.
 MAX_BYTES = 2**63 - 1

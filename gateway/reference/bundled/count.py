@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import numpy as np
 
 from gateway.core.errors import Reason, invalid_input, refusal
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.reference.declaration import specs
 from gateway.reference.model import Arguments, Config, Outputs, build
 

@@ -4,7 +4,7 @@ Its Signature is empty, so it accepts any tensors. For one-point protocols, the 
 """
 
 from gateway.core.operations import Operation
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from gateway.reference.declaration import specs
 from gateway.reference.model import Arguments, Config, Outputs, build
 

@@ -18,9 +18,9 @@ import struct
 from collections.abc import Iterator, Mapping
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Buffer, Headers
 from gateway.core.protobuf.fields import read_text
 from gateway.core.protobuf.wire import I64, LENGTH, VARINT, fields, read_varint
-from gateway.core.types import Buffer, Headers
 
 REQUEST_HEADER = (b"endpoint-load-metrics-format", b"text")
 """The request header that asks a server for a report in its HTTP reply."""

@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import frozen
+from gateway.core.messages import Headers, Message
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector
-from gateway.core.types import Headers, Message
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.load import gauge, triton

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.load import orca

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.exchange import ask
 from gateway.core.protocol import Protocol
-from gateway.core.types import ControlRequest
+from gateway.core.requests import ControlRequest
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.inventory import Inventory
 

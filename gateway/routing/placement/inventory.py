@@ -11,9 +11,10 @@ from sys import intern
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.exchange import ask
+from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, merge
-from gateway.core.types import ModelEntry, Request, Signature
+from gateway.core.requests import Request
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.table import ReplicaState, ServerInventory
 

@@ -25,9 +25,9 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
+from gateway.core.requests import ControlRequest
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
-from gateway.core.types import ControlRequest
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement import plan
 from gateway.routing.placement.agreement import LoadCoordinator, LocalCoordinator

@@ -6,8 +6,8 @@ import asyncio
 
 from gateway.core.errors import Reason, refusal
 from gateway.core.operations import Operation
+from gateway.core.requests import ControlRequest
 from gateway.core.tasks import outlived_by
-from gateway.core.types import ControlRequest
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.loading import TICK, Loader
 from gateway.routing.placement.table import Placement, ReplicaState

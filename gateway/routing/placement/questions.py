@@ -8,8 +8,10 @@ from typing import Protocol
 
 from gateway.core.errors import GatewayError, Status
 from gateway.core.frozen import replace
+from gateway.core.models import NotReady
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
-from gateway.core.types import Answer, ControlRequest, NotReady, Request, Statistics
+from gateway.core.requests import Answer, ControlRequest, Request
+from gateway.core.statistics import Statistics
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.one_try import Send, ask_all
 from gateway.routing.placement import refusals

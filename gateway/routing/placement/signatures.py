@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
-from gateway.core.types import Signature
+from gateway.core.models import Signature
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 

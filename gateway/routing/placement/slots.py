@@ -16,7 +16,7 @@ from typing import Any
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.frozen import replace
 from gateway.core.operations import WAKING, Operation
-from gateway.core.types import Request, Tries
+from gateway.core.requests import Request, Tries
 from gateway.routing.backend import Backend
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint

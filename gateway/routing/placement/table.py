@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
-from gateway.core.types import ModelEntry
+from gateway.core.models import ModelEntry
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 

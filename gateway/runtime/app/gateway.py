@@ -25,7 +25,8 @@ from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
 from gateway.config.changes import applicable, changes, not_applied
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.config.tls import BackendTlsConfig
 from gateway.core.certificates import CertificateError
 from gateway.core.garbage import small_collections

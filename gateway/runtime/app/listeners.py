@@ -12,7 +12,8 @@ from gateway.assembly.forms import with_forms
 from gateway.assembly.listening import binding, listen
 from gateway.assembly.observing import Observing
 from gateway.config import paths
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges, Listener, Ready
 from gateway.runtime.app.serving import Serving, Tap

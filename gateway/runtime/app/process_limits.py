@@ -1,6 +1,6 @@
 """Process-wide limits (the top-level key `limits`): connections, memory, load shedding."""
 
-from gateway.config.keys import ProcessLimitsConfig, ShedConfig
+from gateway.config.limits import ProcessLimitsConfig, ShedConfig
 from gateway.transports import listener_connections, memory
 from gateway.transports.shedding import Shedding
 

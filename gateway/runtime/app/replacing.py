@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from gateway.assembly.assembly import Assembly
-from gateway.config.keys import Config, ListenerConfig
+from gateway.config.keys import Config
+from gateway.config.listeners import ListenerConfig
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
 from gateway.core.surviving import all_surviving

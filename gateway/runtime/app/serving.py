@@ -10,10 +10,10 @@ from gateway.assembly.explain.explaining import explaining_select
 from gateway.assembly.payload_logs import LogCalls
 from gateway.core.exchange import answer, refuse
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_message
 from gateway.core.transport import Exchange, Exchanges, Ready, Select, StartRecord
-from gateway.core.types import Message
 
 Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
 """Returns the function that a listener calls instead of `answer`.

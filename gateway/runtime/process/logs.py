@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from gateway.config.keys import LogConfig
+from gateway.config.observing import LogConfig
 
 _COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31m"}
 _PLAIN = "\x1b[0m"

@@ -16,8 +16,8 @@ from gateway.assembly.in_flight import RequestsInFlight
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.queue_wait import queue_wait
+from gateway.core.requests import Request
 from gateway.core.surviving import log_and_continue
-from gateway.core.types import Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.slots import Ended

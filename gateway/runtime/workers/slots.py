@@ -17,7 +17,7 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.queue_wait import LATER, begin_wait, queue_wait
-from gateway.core.types import Answer, Request, Tries
+from gateway.core.requests import Answer, Request, Tries
 from gateway.routing.draining import Drain
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.questions import OWN

@@ -12,7 +12,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.record import UNRECORDED
-from gateway.core.types import Answer, Request, Tries
+from gateway.core.requests import Answer, Request, Tries
 from gateway.runtime.workers.channel import read_error, written_error
 
 SEQUENCE_KEYS = ("sequence_id", "sequence_start", "sequence_end")

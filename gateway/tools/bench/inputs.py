@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gateway.core.datatypes import Datatype, Kind
-from gateway.core.types import Tensor, TensorSpec, tensor
+from gateway.core.models import TensorSpec
+from gateway.core.tensors import Tensor, tensor
 
 LARGEST_INTEGER = 9
 LETTERS = 8

@@ -18,10 +18,12 @@ from gateway.client.settings import ClientSettings
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Message, bytes_of
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
+from gateway.core.requests import Request
 from gateway.core.transport import Connector
-from gateway.core.types import Message, Request, Signature, bytes_of
 from gateway.tools.bench.inputs import random_inputs
 from gateway.tools.bench.load import CallFailed
 

@@ -18,18 +18,10 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import frozen
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.operations import CALLS, Operation
-from gateway.core.types import (
-    MAX_RANK,
-    Buffer,
-    Headers,
-    Message,
-    Parameters,
-    Request,
-    RequestedOutput,
-    Response,
-    Tensor,
-)
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import MAX_RANK, Parameters, Tensor
 from gateway.policies.comparing.answers import Outcome
 
 FORMAT = "gateway-cassette"

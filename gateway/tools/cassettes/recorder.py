@@ -23,9 +23,11 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input
 from gateway.core.exchange import answer
 from gateway.core.frozen import frozen, replace
 from gateway.core.log_limit import LogLimit
+from gateway.core.messages import Headers, Message, bytes_of
 from gateway.core.protocol import ListenerSettings, Protocol, StreamBinding
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import tensor_bytes
 from gateway.core.transport import Destination, EventualReply, Exchange, Handler, Select
-from gateway.core.types import Answer, Headers, Message, Request, Response, bytes_of, tensor_bytes
 from gateway.policies.comparing.answers import NO_ANSWER, Outcome
 from gateway.tools.cassettes.entries import RECORDED, Entry
 from gateway.tools.cassettes.files import LARGEST_ENTRY, CassetteFile

@@ -16,9 +16,11 @@ from gateway.client.model_server import ModelServer
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, TransportError, invalid_input, refusal
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Message, Metadata
 from gateway.core.offload import are_large
 from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding, Target
-from gateway.core.types import Message, Metadata, Request, Response, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import tensor
 from gateway.policies.comparing.answers import NO_ANSWER, Difference, Outcome, compare
 from gateway.policies.comparing.elements import Elements
 from gateway.policies.comparing.tolerance import EXACT, Tolerance

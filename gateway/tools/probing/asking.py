@@ -13,15 +13,15 @@ from gateway.client.model_server import connected
 from gateway.client.settings import ClientSettings, ServerArguments, ServerKind, Tls
 from gateway.core.errors import GatewayError, TransportError
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Protocol, Target
 from gateway.core.transport import Connector
-from gateway.core.types import Message
 from gateway.tools.probing.candidates import FormCandidate
 from gateway.tools.probing.form_evidence import EVIDENCE, NOWHERE
 from gateway.tools.probing.recognition import ProbeQuestion, is_silence, judge, questions
 
 if TYPE_CHECKING:
-    from gateway.config.keys import BackendConfig
+    from gateway.config.backends import BackendConfig
 
 _OK = 200
 MOST_SILENT = 2

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from gateway.core.frozen import frozen
-from gateway.core.types import Message
+from gateway.core.messages import Message
 
 NOWHERE = "/no-such-path"
 """A path that no model server has."""

@@ -20,9 +20,10 @@ from gateway.config.keys import Config
 from gateway.config.tls import BackendTlsConfig
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Headers, Request
+from gateway.core.requests import Request
 from gateway.tools.probing.asking import ServerAccess
 
 

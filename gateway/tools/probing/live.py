@@ -9,8 +9,9 @@ from dataclasses import field
 from gateway.assembly.forms import PREFIX, READY, described_form, tells_readiness
 from gateway.assembly.routes import route_settings
 from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Unsupported
+from gateway.config.backends import BackendConfig
 from gateway.config.document import Location
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.keys import Config
 from gateway.config.problems import Finding
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
@@ -18,7 +19,7 @@ from gateway.core.globs import wildcards
 from gateway.core.independent_rows import max_batch_size
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.policies import gather
 from gateway.tools.probing.asking import ServerAccess, ask_forms
 from gateway.tools.probing.candidates import FormCandidate

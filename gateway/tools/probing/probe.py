@@ -12,9 +12,9 @@ from gateway.client.address import named_protocol
 from gateway.client.settings import DEFAULT_KIND, ServerKind
 from gateway.core.errors import TransportError
 from gateway.core.frozen import frozen
+from gateway.core.models import ServerInfo
 from gateway.core.protocol import Protocol
 from gateway.core.tasks import spawn
-from gateway.core.types import ServerInfo
 from gateway.tools.probing.asking import FormFinding, ProbeReply, ServerAccess, ask_forms, ask_transport
 from gateway.tools.probing.candidates import Candidates, FormCandidate, candidates
 from gateway.tools.probing.form_evidence import EVIDENCE, SILENT_TOO

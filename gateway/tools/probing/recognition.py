@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import frozen
+from gateway.core.messages import Message
+from gateway.core.models import ServerInfo
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, StreamBinding, Target
-from gateway.core.types import Answer, Message, Request, ServerInfo
+from gateway.core.requests import Answer, Request
 
 NO_MODEL = "no-such-model"
 """The model name in queries to a server that cannot list its models. The response shows the server type."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from gateway.assembly.forms import PREFIX, known
 from gateway.client.settings import Tls
 from gateway.core.frozen import frozen
-from gateway.core.types import Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec
 from gateway.tools.printed import in_yaml, printable
 from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.listing import FoundModel, ServerModels

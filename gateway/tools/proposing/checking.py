@@ -6,8 +6,10 @@ from typing import Any
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import JSON_HEADERS, Message
 from gateway.core.protocol import ListenerSettings, Protocol, Rows, Target
-from gateway.core.types import JSON_HEADERS, Message, Request, Response, Tensor, Translate
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.tools.proposing.form import Example, NoProposalError
 
 _AS_PYTHON = Translate(nan="literal")

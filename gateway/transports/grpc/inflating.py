@@ -5,8 +5,8 @@ Clients can send compressed messages. The gateway offers no compression to backe
 """
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer
 from gateway.transports.grpc.client import failures
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.memory import PROCESS_MEMORY, Memory

@@ -4,7 +4,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 from gateway.transports.grpc.inflating import Compressed
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 
 _NAME = re.compile(rb"[0-9a-z_.-]+")
 _TEXT = re.compile(rb"[ -~]*")

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable
 
 from gateway.core.inflation import WBITS
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 CODINGS: dict[str, str] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 """The canonical names of the supported codings, by the names that peers use (lower case)."""

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.messages import Buffer, Message
 from gateway.core.protocol import Framing, Limits
-from gateway.core.types import Buffer, Message
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 Packet = tuple[Buffer, Buffer]

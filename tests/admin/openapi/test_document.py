@@ -15,8 +15,8 @@ from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
 from gateway.core.json.openapi import DescribedModel
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.protocol import Protocol
-from gateway.core.types import Signature, TensorSpec
 
 HTTP = [name for name, protocol in registry.protocols().items() if protocol.transport == "http"]
 BACKEND = """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError, TypedInput, read_headers, read_request
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 
 
 def tensor(values: str, datatype: str = "FP64", shape: str = "") -> Tensor:

@@ -13,8 +13,8 @@ from gateway.admin.playground import sending
 from gateway.admin.playground.api import AT_ONCE
 from gateway.admin.playground.form import PlaygroundForm, read_request
 from gateway.assembly.registry import protocols
+from gateway.core.requests import Request
 from gateway.core.tasks import spawn
-from gateway.core.types import Request
 from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, RunningPlayground, played
 from tests.limits import GENEROUS
 from tests.policies.states import mirrors

@@ -14,8 +14,10 @@ from gateway.config import Config, loads
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Request, Tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor
 from gateway.routing.conditions import RoutingKey
 
 TEXT = """

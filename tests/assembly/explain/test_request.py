@@ -15,7 +15,8 @@ from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpBinding, StreamBinding, Target
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from tests.wires import Wires, replying
 
 TEXT = """

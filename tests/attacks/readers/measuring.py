@@ -16,9 +16,10 @@ from pathlib import Path
 from gateway.core import exchange
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.requests import Answer, Request, Unread
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Message, Request, Unread
 from gateway.runtime.process.running import COLLECT_AFTER, SWITCH_INTERVAL
 from gateway.transports.memory import set_allocator
 from tests.attacks.observed import Ticker

@@ -17,9 +17,11 @@ from gateway.assembly.forms import form
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpBinding, Protocol, StreamBinding
-from gateway.core.types import Headers, Message, Request, Tensor, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.bodies import MessageBody, NoBody, TextWord
 from gateway.protocols.json.compiled import compile_form
 from gateway.protocols.json.form import parse_form

@@ -17,8 +17,9 @@ from functools import partial
 from statistics import median_low
 from time import process_time
 
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
-from gateway.core.types import ModelEntry, Request
+from gateway.core.requests import Request
 from gateway.routing.placement.inventory import stock_of
 from gateway.routing.placement.plan import LoadSettings
 from tests.benchmarks.calls import Counts

@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2.grpc import schema
 from tests.attacks.attacked import MIB, reference
 from tests.attacks.clients import INFER, Brpc, Connection, Http, Mip, message, post

@@ -13,9 +13,11 @@ from gateway.bridge.settings import Derivatives
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import GatewayError, Reason, not_found, refusal, unsupported
 from gateway.core.frozen import replace
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Parameters, Tensor, tensor
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Parameters, Request, Response, Signature, Tensor, TensorSpec, tensor
 
 FP64, FP32, INT64, BYTES = Datatype.FP64, Datatype.FP32, Datatype.INT64, Datatype.BYTES
 ALL = frozenset({Operation.INFER, *DERIVATIVES})

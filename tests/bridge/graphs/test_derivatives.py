@@ -9,7 +9,8 @@ import pytest
 from gateway.bridge.graphs.graph import StepKeys
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
-from gateway.core.types import Response, tensor
+from gateway.core.requests import Response
+from gateway.core.tensors import tensor
 from tests.bridge.graphs.models import ALL, MODELS, Counted, Graphed, Lab, Model, Norm, Plain, Sine
 
 GRADIENT, JACOBIAN, HESSIAN = Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN

@@ -13,11 +13,13 @@ import pytest
 from gateway.bridge.graphs.evaluation import GraphEvaluation
 from gateway.bridge.graphs.schedule import Order
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_input, refusal
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.principal import Grant, Principal
 from gateway.core.record import Record
+from gateway.core.requests import Answer, Request, RequestedOutput, Response
 from gateway.core.spans import Span
-from gateway.core.types import Answer, Request, RequestedOutput, Response, Signature, TensorSpec, tensor
+from gateway.core.tensors import tensor
 from tests.bridge.graphs.models import FP64, MODELS, Counted, Graphed, Lab, Model, Plain
 
 X: dict[str, Any] = {"x": "FP64 [-1, 2]"}

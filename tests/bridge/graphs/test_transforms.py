@@ -9,7 +9,8 @@ import pytest
 from gateway.bridge.graphs.transforms import TRANSFORMS, GraphError, Transform
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.types import TensorSpec, datatype_of
+from gateway.core.models import TensorSpec
+from gateway.core.tensors import datatype_of
 
 A = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 B = np.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]])

@@ -6,7 +6,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Status
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Parameters, Request, RequestedOutput, Response, Tensor
+from gateway.core.requests import Answer, Request, RequestedOutput, Response
+from gateway.core.tensors import Parameters, Tensor
 from tests.contract import expectations as expect
 from tests.contract.flavors import Dialect
 from tests.contract.matrix import Matrix

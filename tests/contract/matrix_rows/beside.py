@@ -5,7 +5,8 @@ import numpy as np
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
-from gateway.core.types import Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
 from tests.contract.comparing import numbers

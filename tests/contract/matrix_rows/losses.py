@@ -2,8 +2,9 @@
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 from tests.contract.flavors import Dialect
 from tests.contract.wire import arrived, or_error, returned
 

@@ -1,8 +1,9 @@
 """Rows about the metadata of models and servers."""
 
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import merge
-from gateway.core.types import Request, Signature
+from gateway.core.requests import Request
 from tests.contract.matrix_rows.asked import NONE, Asked
 
 

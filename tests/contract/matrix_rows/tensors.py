@@ -4,7 +4,8 @@ import numpy as np
 
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Tensor, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.contract import expectations as expect
 from tests.contract.comparing import numbers
 from tests.contract.matrix import REDUCTIONS

@@ -18,7 +18,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message_factory import GetMessageClass
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from tests.contract.members.schemas import CODE, FOLDERS, PROTOS, types
 
 Values: TypeAlias = Mapping[str, Any]

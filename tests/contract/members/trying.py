@@ -10,9 +10,10 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.exchange import decoded
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Message
 from gateway.core.operations import CALLS, Operation
 from gateway.core.protocol import Protocol, StreamBinding, Target
-from gateway.core.types import Message, Request
+from gateway.core.requests import Request
 from gateway.reference import signature
 from gateway.reference.callables import from_callable
 from tests.contract.members.forms import MODEL, Values, written

@@ -4,10 +4,11 @@ import pytest
 
 from gateway.assembly.registry import protocols
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protobuf.counting import check_values
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.v2.grpc.schema import ModelConfigResponse, ModelMetadataResponse
 
 METADATA = ModelMetadataResponse(

@@ -20,8 +20,8 @@ def read_by_the_gateway():
     import numpy as np
     from tritonclient.grpc import InferInput, service_pb2
 
+    from gateway.core.messages import Message
     from gateway.core.protocol import ListenerSettings
-    from gateway.core.types import Message
     from gateway.protocols.v2 import V2_GRPC
 
     x = InferInput("x", [2], "INT32").set_data_from_numpy(np.array([1, 2], np.int32))
@@ -39,7 +39,8 @@ def read_by_the_client():
     from tritonclient.grpc import InferResult, service_pb2
 
     from gateway.core.operations import Operation
-    from gateway.core.types import DEFAULT_TRANSLATE, Request, Response, tensor
+    from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
+    from gateway.core.tensors import tensor
     from gateway.protocols.v2 import V2_GRPC
 
     answer, request = Response((tensor("y", np.array([0.5, -1.5])),), "double"), Request(Operation.INFER, id="id-1")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gateway.core.types import tensor
+from gateway.core.tensors import tensor
 from gateway.observing.payload_log.copies import CopyBounds, copied
 from gateway.observing.payload_log.entries import CallFacts, EventForm, LoggedReply, LoggedRequest
 

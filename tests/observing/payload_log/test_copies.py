@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gateway.core.types import Parameters, RequestedOutput, Tensor, tensor
+from gateway.core.requests import RequestedOutput
+from gateway.core.tensors import Parameters, Tensor, tensor
 from gateway.observing.payload_log.copies import HIDDEN, MOST_HEADS, TOO_LARGE, CopyBounds, copied
 
 X = tensor("x", np.arange(4, dtype=np.float32))

@@ -5,8 +5,10 @@ import pytest
 
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Headers, Message, RequestedOutput, Tensor, tensor
+from gateway.core.requests import RequestedOutput
+from gateway.core.tensors import Tensor, tensor
 from gateway.observing.payload_log import v2
 from gateway.observing.payload_log.copies import CopiedMessage, CopyBounds, copied
 from gateway.protocols.v2.rest.server import decode_request

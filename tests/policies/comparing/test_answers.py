@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import invalid_input, not_found
-from gateway.core.types import Response, Tensor, tensor
+from gateway.core.requests import Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.policies.comparing.answers import MOST_OUTPUTS, DifferenceKind, compare
 from gateway.policies.comparing.elements import PIECE, Differing, Largest, compare_elements
 from gateway.policies.comparing.tolerance import EXACT, Tolerance

@@ -7,13 +7,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import (
-    Parameters,
-    Request,
-    RequestedOutput,
-    Tensor,
-    tensor,
-)
+from gateway.core.requests import Request, RequestedOutput
+from gateway.core.tensors import Parameters, Tensor, tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, recorded, reply

@@ -4,12 +4,9 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.types import (
-    Headers,
-    Message,
-    Request,
-)
+from gateway.core.requests import Request
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, call, recorded, reply
 
 INFER = Request(Operation.INFER)

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.models import Signature
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Signature
+from gateway.core.requests import Request, Response
 from gateway.protocols.graphpipe import schema
 from tests.limits import examples
 from tests.protocols.graphpipe.test_flatbuffers import expected, fields, root

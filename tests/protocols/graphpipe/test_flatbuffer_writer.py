@@ -5,7 +5,8 @@ import pytest
 
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
-from gateway.core.types import Request, RequestedOutput, Tensor, tensor
+from gateway.core.requests import Request, RequestedOutput
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.flatbuffer_writer import Writer
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked

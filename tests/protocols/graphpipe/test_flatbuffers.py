@@ -11,7 +11,8 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.types import DEFAULT_TRANSLATE, Request, RequestedOutput, Response, Tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS
 from tests.protocols.graphpipe.test_round_trip import NAMES, TENSORS

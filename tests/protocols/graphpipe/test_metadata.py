@@ -3,14 +3,10 @@
 import json
 
 from gateway.core.datatypes import Datatype
+from gateway.core.messages import Message
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import (
-    DEFAULT_TRANSLATE,
-    Message,
-    Request,
-    Signature,
-    TensorSpec,
-)
+from gateway.core.requests import DEFAULT_TRANSLATE, Request
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, call, reply
 
 SIGNATURE = Signature(

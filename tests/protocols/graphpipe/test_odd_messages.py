@@ -13,7 +13,8 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import DEFAULT_TRANSLATE, Request, RequestedOutput, Response, Tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.graphpipe import server
 from tests.limits import examples
 from tests.protocols.graphpipe.test_flatbuffers import Writer, reply_of_the_package, request_of_the_package

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from gateway.core.datatypes import Datatype
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, recorded, reply
 
 METADATA = bytes.fromhex("0c00000008000c000b000400080000000c000000000000020400040004000000")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.types import DEFAULT_TRANSLATE, Request, RequestedOutput, Response, Tensor, tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, call, reply
 

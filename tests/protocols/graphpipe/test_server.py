@@ -5,15 +5,11 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import (
-    DEFAULT_TRANSLATE,
-    Message,
-    Request,
-    Response,
-    tensor,
-)
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
+from gateway.core.tensors import tensor
 from gateway.protocols.graphpipe.client import METADATA_REQUEST
 from gateway.protocols.graphpipe.server import decode_request
 from tests.protocols.graphpipe.wire import (

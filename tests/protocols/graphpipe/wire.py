@@ -4,8 +4,9 @@ from pathlib import Path
 from struct import pack
 from typing import TypeAlias
 
+from gateway.core.messages import Buffer, Message
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Buffer, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.graphpipe import PROTOCOLS
 from gateway.protocols.graphpipe.server import decode_request
 

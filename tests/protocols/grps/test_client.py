@@ -5,17 +5,10 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import NO_HEADERS, Headers
 from gateway.core.operations import Operation
-from gateway.core.types import (
-    NO_HEADERS,
-    Answer,
-    Headers,
-    Request,
-    RequestedOutput,
-    Response,
-    Tensor,
-    Translate,
-)
+from gateway.core.requests import Answer, Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps import client, errors, gmap
 from gateway.protocols.grps.payload import str_data
 from gateway.protocols.grps.schema import FAILURE, GrpsMessage, GrpsStatus, Payload

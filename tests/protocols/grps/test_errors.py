@@ -4,14 +4,9 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason, reason_field, refusal
+from gateway.core.messages import NO_HEADERS, Headers
 from gateway.core.operations import Operation
-from gateway.core.types import (
-    NO_HEADERS,
-    Answer,
-    Headers,
-    Request,
-    Response,
-)
+from gateway.core.requests import Answer, Request, Response
 from gateway.protocols.grps import client, errors
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, GrpsMessage, GrpsStatus, Payload
 from tests.protocols.grps.values import numbers

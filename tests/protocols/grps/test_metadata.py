@@ -6,8 +6,8 @@ import yaml
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.models import ModelEntry, Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import ModelEntry, Signature, TensorSpec
 from gateway.protocols.grps.metadata import read_model, read_server, write_model, write_server
 
 SIGNATURE = Signature(

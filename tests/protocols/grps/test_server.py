@@ -5,20 +5,11 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import NO_HEADERS, Message
+from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
-from gateway.core.types import (
-    DEFAULT_TRANSLATE,
-    NO_HEADERS,
-    Answer,
-    BytesForm,
-    Message,
-    ModelEntry,
-    Request,
-    Response,
-    Signature,
-    Tensor,
-    Translate,
-)
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, BytesForm, Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps import client, errors, gmap, server
 from gateway.protocols.grps.payload import backend_message, bin_data, str_data
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus, Payload

@@ -3,9 +3,11 @@
 import numpy as np
 
 from gateway.core.datatypes import Datatype
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import BytesForm, Message, Request, Tensor, Translate, tensor
+from gateway.core.requests import BytesForm, Request, Translate
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps import server
 from gateway.protocols.grps.schema import GrpsMessage, Payload
 

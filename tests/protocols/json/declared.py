@@ -6,8 +6,9 @@ from urllib.parse import unquote
 import yaml
 
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import Answer, Headers, Message, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.protocols.json.form import parse_form
 from gateway.protocols.json.protocol import protocol_of
 

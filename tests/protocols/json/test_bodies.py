@@ -9,8 +9,10 @@ import pytest
 from gateway.core import bytes_elements
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.messages import NO_HEADERS, Headers
+from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
-from gateway.core.types import NO_HEADERS, Headers, Tensor, TensorSpec, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import JSON_TYPE, FormError
 from gateway.protocols.json.places import BodyContents

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
-from gateway.core.types import ModelEntry, Request, Tensor, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.form import parse_form
 from gateway.protocols.json.protocol import protocol_of
 from gateway.protocols.json.ready import document

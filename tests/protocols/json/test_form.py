@@ -7,7 +7,7 @@ import yaml
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import Reason
-from gateway.core.types import TensorSpec
+from gateway.core.models import TensorSpec
 from gateway.protocols.json.form import ABSENT, Exchange, FailureReply, Form, FormError, ModelListing, Probe, parse_form
 
 

@@ -9,9 +9,11 @@ import yaml
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate, tensor
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.form import FormError, parse_form
 from gateway.protocols.json.protocol import protocol_of
 

@@ -9,7 +9,8 @@ import pytest
 from gateway.core import bytes_elements
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError, GatewayError
-from gateway.core.types import Tensor, TensorSpec, tensor
+from gateway.core.models import TensorSpec
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.templates import Role
 from gateway.protocols.json.writing import MessageContents
 from tests.protocols.json.test_bodies import body, read

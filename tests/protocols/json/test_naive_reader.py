@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import NO_HEADERS
 from gateway.core.protocol import Limits
-from gateway.core.types import NO_HEADERS, Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.json.bodies import make_body
 from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.templates import Role

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.messages import NO_HEADERS
 from gateway.core.protocol import Limits
-from gateway.core.types import NO_HEADERS, Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.form import FormError
 from gateway.protocols.json.media import web_forms
 from gateway.protocols.json.writing import MessageContents

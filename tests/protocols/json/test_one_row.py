@@ -9,7 +9,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.protocol import Rows
-from gateway.core.types import DEFAULT_TRANSLATE, Response, tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Response
+from gateway.core.tensors import tensor
 from gateway.protocols.json.form import FormError
 from tests.protocols.json.declared import declared, read, response, without_origin, written
 

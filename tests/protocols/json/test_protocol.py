@@ -7,9 +7,11 @@ import yaml
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import Message, Request, Response, Tensor, Translate
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.json.form import parse_form
 from gateway.protocols.json.protocol import protocol_of
 

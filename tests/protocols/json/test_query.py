@@ -8,7 +8,9 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
-from gateway.core.types import Headers, Message, Request, Tensor, tensor
+from gateway.core.messages import Headers, Message
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.form import FormError
 from tests.protocols.json.declared import declared, read, without_origin, written
 from tests.wires import Wires, replying

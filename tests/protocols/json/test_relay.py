@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.exchange import unread
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import NOT_READ, Headers, Message, Request
+from gateway.core.requests import NOT_READ, Request
 from tests.protocols.json.declared import declared, headers, message
 from tests.protocols.json.forms.exchanges import Asked, Exchanges, Told
 from tests.protocols.json.forms.test_exchanges import PROTOCOLS, each_reply, each_request

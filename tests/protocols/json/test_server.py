@@ -5,9 +5,12 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, not_found, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
+from gateway.core.models import ModelEntry, NotReady
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.types import Message, ModelEntry, NotReady, Request, Response, Translate, tensor
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import tensor
 from tests.protocols.json.declared import answered, declared, message, read, response, without_origin, written
 from tests.protocols.json.forms.test_exchanges import PROTOCOLS
 

@@ -6,9 +6,11 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Message, Request, Tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor
 from tests.protocols.mip.wire import (
     MIP,
     SPLIT,

@@ -1,8 +1,9 @@
 import pytest
 
 from gateway.core.errors import Reason, refusal
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.types import Message, Request
+from gateway.core.requests import Request
 from tests.protocols.mip.wire import MIP, of_hex, sent
 
 PING, NINE, REPLY = of_hex("0001000000000000"), of_hex("0901000000000000"), of_hex("0001010000000000")

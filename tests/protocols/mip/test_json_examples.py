@@ -10,7 +10,7 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.json import PIECE
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.mip.json_examples import encode_strings
 from tests.protocols.mip.wire import decoded, inference, json, shown, tlv
 

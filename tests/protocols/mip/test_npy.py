@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.mip import npy
 from tests.protocols.mip.wire import named, shown
 

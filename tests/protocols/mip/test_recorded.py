@@ -10,9 +10,10 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import StreamBinding
-from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
 from tests.protocols.mip.wire import LISTENER, MIP, SPLIT, decoded, recorded, replied, sent, shown
 
 GIF = bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import unread
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Request
+from gateway.core.requests import Request
 from tests.protocols.mip.test_recorded import INFERENCES
 from tests.protocols.mip.wire import LISTENER, MIP, SPLIT, inference, json, of_hex, received, recorded, sent, tlv
 

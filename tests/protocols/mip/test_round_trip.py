@@ -14,9 +14,11 @@ from hypothesis.extra import numpy as arrays
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response, Tensor, tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.protocols.mip.wire import (
     LISTENER,
     MIP,

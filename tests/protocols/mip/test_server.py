@@ -8,9 +8,10 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response, Translate
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response, Translate
 from tests.protocols.mip.wire import (
     LISTENER,
     MIP,

@@ -8,9 +8,11 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Message, Request, Response, Tensor, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.mip import PROTOCOLS
 
 MIP = PROTOCOLS[0]

@@ -6,8 +6,11 @@ from google.protobuf.json_format import ParseDict
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.messages import Message
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import Message, Request, RequestedOutput, Response, Signature, Tensor, TensorSpec, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.tensorflow_serving.inference import TASKS
 from tests.protocols.tensorflow_serving.wire import MODELS, PREDICTION, TARGET, TFS, answered, google, infer, sent
 

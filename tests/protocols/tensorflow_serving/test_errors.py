@@ -3,8 +3,9 @@
 import pytest
 
 from gateway.core.errors import GatewayError, invalid_input, not_found
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.types import Message, Request
+from gateway.core.requests import Request
 from tests.protocols.tensorflow_serving.wire import TARGET, TFS
 
 

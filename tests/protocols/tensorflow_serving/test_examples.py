@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protobuf.fields import write_field, write_text
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.tensorflow_serving.examples import read_input, write_input
 from tests.protocols.tensorflow_serving.wire import google
 from tests.traced import traced

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from tests.protocols.tensorflow_serving.wire import google
 from tests.wires import Wires, replying
 

@@ -5,8 +5,10 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor, tensor
 from tests.protocols.tensorflow_serving.wire import MODELS, PREDICTION, answered, asked, infer, outputs, sent, told
 
 PREDICT = bytes.fromhex(

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.exchange import unread
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protobuf.fields import write_field
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.tensorflow_serving.relay import RELAY
 from tests.protocols.tensorflow_serving.test_recorded import CLASSIFIED, CLASSIFY, MULTI, PREDICT, PREDICTED
 from tests.protocols.tensorflow_serving.test_recorded import REGRESS_IN_CONTEXT as REGRESS

@@ -7,9 +7,11 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.models import NotReady
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
-from gateway.core.types import NotReady, Request, Response, Translate, tensor
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import tensor
 from tests.protocols.tensorflow_serving.test_examples import example, examples
 from tests.protocols.tensorflow_serving.wire import (
     MODELS,

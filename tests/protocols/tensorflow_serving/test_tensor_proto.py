@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.tensorflow_serving.tensor_proto import (
     TensorAllowance,
     in_content,

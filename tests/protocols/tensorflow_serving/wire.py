@@ -5,10 +5,12 @@ from typing import Any
 from gateway.assembly.registry import protocols
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Message
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import ProtobufClass, Schema
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Target
-from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor, Translate
+from gateway.core.requests import Answer, Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.tensorflow_serving.schema import DESCRIPTORS
 
 TFS = protocols()["tfs-grpc"]

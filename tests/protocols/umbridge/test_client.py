@@ -5,9 +5,11 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Headers, Message, Parameters, Request, Response, Tensor, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Parameters, Tensor, tensor
 from gateway.protocols.umbridge.client import decode_response, encode_request
 from tests.protocols.umbridge.wire import TARGET, answered, floats, index, integers, numbers
 

@@ -3,8 +3,9 @@ import json
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.umbridge import PROTOCOLS
 from tests.protocols.umbridge.wire import TARGET, reply
 

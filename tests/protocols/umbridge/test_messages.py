@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.protocols.umbridge.messages import CALL_READERS
 from tests.protocols.umbridge.wire import LISTENER, TARGET, UMBRIDGE, asked, call, reply
 

@@ -4,9 +4,10 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import merge
-from gateway.core.types import Answer, ModelEntry, Request, ServerInfo, Signature, TensorSpec
+from gateway.core.requests import Answer, Request
 from tests.protocols.umbridge.wire import answered, written
 
 

@@ -9,9 +9,11 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
+from gateway.core.models import ModelEntry, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import merge
-from gateway.core.types import DEFAULT_TRANSLATE, Answer, ModelEntry, Response, Signature, Tensor, TensorSpec
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, Response
+from gateway.core.tensors import Tensor
 from tests.protocols.umbridge.wire import (
     LISTENER,
     TARGET,

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import unread
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.umbridge.relay import RELAY
 from tests.protocols.umbridge.wire import (
     LISTENER,

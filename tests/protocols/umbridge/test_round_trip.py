@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response, Tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
+from gateway.core.tensors import Tensor
 from tests.protocols.umbridge.wire import LISTENER, TARGET, UMBRIDGE, floats, index, integers
 
 FLOATS = st.lists(st.floats(allow_nan=False), min_size=1, max_size=9)

@@ -11,9 +11,11 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Answer, Headers, MissingNumbers, Request, Response, Tensor, Translate, tensor
+from gateway.core.requests import Answer, MissingNumbers, Request, Response, Translate
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.umbridge.server import PATTERNS, decode_request
 from tests.protocols.umbridge.wire import LISTENER, UMBRIDGE, asked, call, floats, index, integers, numbers, written
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.operations import INFER
-from gateway.core.types import Request, Tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import Tensor
 from tests.protocols.umbridge.wire import TARGET, UMBRIDGE
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

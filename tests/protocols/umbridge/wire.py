@@ -7,8 +7,10 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype
 from gateway.core.exchange import decoded
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import DEFAULT_TRANSLATE, Answer, Headers, Message, Request, Tensor, Translate
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, Request, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.umbridge import PROTOCOLS
 
 RECORDED = Path(__file__).parents[2] / "wire" / "umbridge"

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.reference.loading import find
 from tests.wires import Wires, reference, replying
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response, Translate, tensor
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response, Translate
+from gateway.core.tensors import tensor
 from tests.protocols.v1.wire import FACES, TARGET, TF_TARGET, V1, post
 
 PREDICT = "/v1/models/m:predict"

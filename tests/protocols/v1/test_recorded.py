@@ -8,8 +8,9 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.models import ModelEntry, ServerInfo, Signature
 from gateway.core.operations import Operation
-from gateway.core.types import DEFAULT_TRANSLATE, Answer, ModelEntry, Response, ServerInfo, Signature, Translate
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, Response, Translate
 from tests.protocols.v1.wire import LISTENER, TARGET, V1, recorded, recorded_reply, recorded_request
 
 PREDICTS = (

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import unread
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.v1.flavors import GATEWAY, KSERVE, TENSORFLOW
 from gateway.protocols.v1.relay import RELAY
 from tests.protocols.v1.wire import (

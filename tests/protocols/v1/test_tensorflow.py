@@ -8,18 +8,10 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.messages import Headers, Message
+from gateway.core.models import ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import (
-    DEFAULT_TRANSLATE,
-    Answer,
-    Headers,
-    Message,
-    Request,
-    Response,
-    ServerInfo,
-    Signature,
-    TensorSpec,
-)
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, Request, Response
 from gateway.protocols.v1.schema import STATUS
 from tests.protocols.v1.wire import FACES, LISTENER, TF_TARGET, V1, post, received
 from tests.wires import Wires

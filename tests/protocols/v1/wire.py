@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from gateway.core.messages import Headers, Message
 from gateway.core.patterns import Match, PathTable, rows
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import Headers, Message
 from gateway.protocols.v1 import PROTOCOLS
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 

@@ -7,19 +7,11 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import (
-    DEFAULT_TRANSLATE,
-    Answer,
-    ControlRequest,
-    Message,
-    ModelStatistics,
-    Request,
-    RequestedOutput,
-    SettingValue,
-    Statistics,
-)
+from gateway.core.requests import DEFAULT_TRANSLATE, Answer, ControlRequest, Request, RequestedOutput, SettingValue
+from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 
 LISTENER = ListenerSettings("here")

@@ -8,7 +8,7 @@ from gateway.core.errors import GatewayError, Reason, WrongReplyError
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target
-from gateway.core.types import Request, Response
+from gateway.core.requests import Request, Response
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 from gateway.transports.http.client.connector import HttpConnector
 from tests.protocols.v2.rest.wire import AS_IS

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2.tensors import check_raw, read_shape
 
 LARGEST = 2**63 - 1

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from gateway.core.datatypes import Datatype
+from gateway.core.models import TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Tensor, TensorSpec
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 from gateway.reference import BUNDLED, handler
 
 serve = handler([BUNDLED["identity"]])

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from gateway.routing.load.orca import LONGEST, load, report
 
 # xds.data.orca.v3.OrcaLoadReport, serialized by protobuf: cpu_utilization 0.3, mem_utilization 0.8, rps 7,

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.assembly.loads import page_at
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.load.pages import (

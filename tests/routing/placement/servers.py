@@ -8,19 +8,12 @@ from typing import Any
 from gateway.core.datatypes import DATATYPES
 from gateway.core.errors import REASONS, GatewayError, Reason, Status, TransportError, not_found, refusal, unsupported
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
+from gateway.core.models import ModelEntry, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import GrpcBinding, Protocol, Servers, Target, Traits, Wire
-from gateway.core.types import (
-    Answer,
-    Message,
-    ModelEntry,
-    ModelStatistics,
-    Request,
-    Response,
-    Signature,
-    Statistics,
-    TensorSpec,
-)
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastInFlight
 from gateway.routing.choice import EndpointChoice

@@ -6,8 +6,10 @@ import asyncio
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, TransportError, invalid_output, not_found
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
-from gateway.core.types import ModelEntry, Request, Response, Statistics, Tries
+from gateway.core.requests import Request, Response, Tries
+from gateway.core.statistics import Statistics
 from gateway.routing.placement.signatures import SignatureComparison
 from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.types import ModelEntry
+from gateway.core.models import ModelEntry
 from gateway.routing.placement.inventory import stock_of
 from gateway.routing.placement.table import ReplicaState, ServerInventory
 

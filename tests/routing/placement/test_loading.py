@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.models import ModelEntry, NotReady
 from gateway.core.operations import Operation
-from gateway.core.types import ControlRequest, ModelEntry, NotReady, Request
+from gateway.core.requests import ControlRequest, Request
 from gateway.routing.placement.agreement import rendezvous
 from gateway.routing.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
 from gateway.routing.placement.plan import STARVED, LoadSettings

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from gateway.admin.placement import add_placing
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
-from gateway.core.types import ControlRequest
+from gateway.core.requests import ControlRequest
 from gateway.routing.draining import Drain
 from gateway.routing.placement.plan import LoadSettings
 from gateway.runtime.app.draining import Draining

@@ -21,9 +21,10 @@ from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.frozen import replace
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
+from gateway.core.requests import Request
 from gateway.core.transport import Listener
-from gateway.core.types import ModelEntry, Request
 from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
 from tests.paused_server import INFER, REPLY, ask, get, held, port_of

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 
-from gateway.config.keys import LogConfig
+from gateway.config.observing import LogConfig
 from gateway.runtime.process import logs
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from gateway.assembly.in_flight import RequestsInFlight
 from gateway.core.errors import GatewayError, TransportError
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
-from gateway.core.types import ModelEntry, Request
+from gateway.core.requests import Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.slots import LocalSlots

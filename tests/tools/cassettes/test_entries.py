@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import tensor
 from gateway.tools.cassettes.entries import CassetteError, Entry, header_line, read_entry
 from gateway.tools.cassettes.files import CassetteFile, read
 

@@ -13,7 +13,7 @@ from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
-from gateway.core.types import Response
+from gateway.core.requests import Response
 from gateway.tools.cassettes.files import CassetteFile
 from gateway.tools.cassettes.recorder import Bounds
 from tests.cli.commands import gateway as command

@@ -14,7 +14,8 @@ from gateway.assembly.registry import protocols
 from gateway.client import AsyncClient
 from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
-from gateway.core.types import Response, tensor
+from gateway.core.requests import Response
+from gateway.core.tensors import tensor
 from gateway.policies.comparing.tolerance import Tolerance
 from gateway.tools.cassettes import report
 from gateway.tools.cassettes.files import CassetteFile

@@ -1,7 +1,7 @@
 """Models that the servers of a backend have in different versions or with different signatures."""
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec
 from gateway.tools.probing.differences import differences
 from gateway.tools.probing.listing import FoundModel, ServerModels
 

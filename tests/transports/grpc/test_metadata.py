@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from gateway.transports.grpc.metadata import unarmoured, written
 
 NAMES = st.from_regex(rb"x[0-9a-z_.-]{0,8}", fullmatch=True).filter(lambda name: not name.endswith(b"-bin"))

@@ -10,9 +10,10 @@ import uvloop
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Status
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Protocol
+from gateway.core.requests import Request
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream, Ready, always_ready
-from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
 from gateway.transports.grpc.client.pool import Resolve
 from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts

@@ -1,8 +1,8 @@
 """The framing of streamed bodies that the tests use: one message per line."""
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.messages import Buffer
 from gateway.core.protocol import StreamFraming
-from gateway.core.types import Buffer
 
 
 class LineCutter:

@@ -8,11 +8,12 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, HttpBinding, ListenerSettings, Protocol, StreamFraming, Target
+from gateway.core.requests import Answer, Request, Response, Translate
 from gateway.core.streaming import answer_stream, ask_stream
 from gateway.core.transport import Destination, Exchanges
-from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response, Translate
 from gateway.routing.endpoint import Endpoint as RoutedEndpoint
 from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.http.server.listener import HttpListener

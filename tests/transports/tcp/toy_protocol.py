@@ -14,9 +14,10 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Message
 from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol, StreamBinding
+from gateway.core.requests import Request
 from gateway.core.transport import Exchange, Exchanges
-from gateway.core.types import Buffer, Message, Request
 from gateway.transports.tcp.client.connector import TcpConnector
 from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.protocols.v2 import PROTOCOLS
 from tests.interop.processes import start_triton
 from tests.interop.v2_servers import start_kserve, start_mlserver

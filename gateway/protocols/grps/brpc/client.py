@@ -2,8 +2,9 @@
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Target
-from gateway.core.types import ATTACHMENT, Answer, Message, Request, Response
+from gateway.core.requests import ATTACHMENT, Answer, Request, Response
 from gateway.protocols.grps import client
 from gateway.protocols.grps.brpc import errors
 from gateway.protocols.grps.brpc.context import request_fields

@@ -11,9 +11,9 @@ from types import ModuleType
 
 from gateway.core import inflation
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Message
 from gateway.core.protobuf.wire import read_varint
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.protocols.grps.brpc.frames import HEADER, MAGIC, Frame, is_whole, read_frame, read_meta
 
 

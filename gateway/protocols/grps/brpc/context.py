@@ -9,10 +9,10 @@ server records every request that has a trace_id, so the gateway sends a trace_i
 """
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import NO_HEADERS, Headers, Message
 from gateway.core.protobuf.wire import varint
 from gateway.core.record import ID_HEADER, Record
 from gateway.core.spans import TRACE_PARENT, Span, TraceContext, read_context
-from gateway.core.types import NO_HEADERS, Headers, Message
 from gateway.protocols.grps.brpc.frames import HEADER, read_meta
 from gateway.protocols.grps.brpc.service import decode_text
 

@@ -6,10 +6,11 @@ The gateway reports an error to a client in the meta if the error occurs before 
 import re
 
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.messages import NO_HEADERS, Headers, Message
 from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protobuf.wire import varint
 from gateway.core.protocol import DEFAULT_LIMITS
-from gateway.core.types import NO_HEADERS, Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.grps.brpc.compression import is_compressed
 from gateway.protocols.grps.brpc.frames import (
     HEADER,

@@ -7,9 +7,11 @@ from struct import Struct
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
+from gateway.core.messages import NO_HEADERS, Buffer, Headers, Message
 from gateway.core.protobuf.schema import Protobuf, parse
 from gateway.core.protobuf.wire import read_varint, varint
-from gateway.core.types import ATTACHMENT, NO_HEADERS, Buffer, Headers, Message, Parameters
+from gateway.core.requests import ATTACHMENT
+from gateway.core.tensors import Parameters
 from gateway.protocols.grps.descriptors import RpcMeta
 
 HEADER = Struct("!4sII")

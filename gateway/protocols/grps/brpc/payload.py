@@ -1,8 +1,8 @@
 """The payload of a frame: a GrpsMessage in protobuf or JSON (`content_type`), optionally compressed."""
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.protocols.grps.brpc import compression
 from gateway.protocols.grps.brpc.frames import Frame, is_whole, read_frame
 from gateway.protocols.grps.json import message as json_message

@@ -4,10 +4,11 @@ The gateway forwards the GrpsMessage and the attachment unchanged, and writes a 
 """
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.messages import Message
 from gateway.core.operations import INFER, Operation
 from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Head, Message, Request
+from gateway.core.requests import Head, Request
 from gateway.protocols.grps.brpc import errors
 from gateway.protocols.grps.brpc.client import request_meta
 from gateway.protocols.grps.brpc.frames import (

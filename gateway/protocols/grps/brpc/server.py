@@ -2,10 +2,11 @@
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, Request, Response, Translate
+from gateway.core.requests import Answer, Request, Response, Translate
 from gateway.protocols.grps import server
 from gateway.protocols.grps.brpc.frames import (
     attachment_parameters,

@@ -1,8 +1,9 @@
 """grps over gRPC, upstream side."""
 
 from gateway.core.grpc_status import error_of
+from gateway.core.messages import Message, call
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, call
+from gateway.core.requests import Answer, Request
 from gateway.protocols.grps import client
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.protobuf.message import read_message, write_message

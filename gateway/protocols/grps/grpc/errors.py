@@ -1,7 +1,8 @@
 """Errors of grps over gRPC: messages of calls that succeed. Calls can fail only on the upstream side."""
 
 from gateway.core.errors import GatewayError, error_fields
-from gateway.core.types import Headers, Message, Request
+from gateway.core.messages import Headers, Message
+from gateway.core.requests import Request
 from gateway.protocols.grps.errors import failure
 from gateway.protocols.grps.protobuf.message import write_message
 

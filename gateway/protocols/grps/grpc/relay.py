@@ -1,10 +1,11 @@
 """Relay of inferences from a grps-grpc client to a grps-grpc server, without decoding them (`core.protocol.Relay`)."""
 
 from gateway.core.grpc_status import error_of
+from gateway.core.messages import NO_HEADERS, Message, call
+from gateway.core.messages import reply as reply_to_client
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import NO_HEADERS, Head, Message, Request, call
-from gateway.core.types import reply as reply_to_client
+from gateway.core.requests import Head, Request
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.errors import backend_error, is_failure
 from gateway.protocols.grps.protobuf.message import read_head

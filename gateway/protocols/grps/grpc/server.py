@@ -1,7 +1,8 @@
 """grps over gRPC, client side."""
 
+from gateway.core.messages import NO_HEADERS, Message, reply
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import NO_HEADERS, Answer, Message, Request, Translate, reply
+from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.grps import schema, server
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.protobuf.message import read_message, write_message

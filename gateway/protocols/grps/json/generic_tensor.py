@@ -11,7 +11,8 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Array, ArrayForm
-from gateway.core.types import Buffer, Shape, Tensor, datatype_of
+from gateway.core.messages import Buffer
+from gateway.core.tensors import Shape, Tensor, datatype_of
 from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
 from gateway.protocols.grps.json.members import read_integer, read_members, spellings
 

@@ -20,7 +20,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.json import INT64_MAX, INT64_MIN, Array
-from gateway.core.types import Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.gmap import MAPS
 from gateway.protocols.grps.json.members import read_members, spellings

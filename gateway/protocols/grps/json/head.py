@@ -12,8 +12,8 @@ import re
 from msgspec import UNSET, MsgspecError, Struct, UnsetType
 from msgspec.json import Decoder
 
+from gateway.core.messages import Buffer
 from gateway.core.offload import LARGE
-from gateway.core.types import Buffer
 from gateway.core.words import find_byte, has_any, has_byte
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from gateway.core import bytes_elements, json
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps import payload
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.json.generic_tensor import (

@@ -15,8 +15,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.json import CUT_FROM, Text, TypedReader, array, packed
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
 from gateway.protocols.grps.schema import GrpsMessage, Payload

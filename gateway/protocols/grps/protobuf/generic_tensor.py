@@ -27,6 +27,7 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.fields import MessageAllowance, read_text, write_field, write_text
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.tensor_fields import TensorFields, scan
@@ -40,7 +41,7 @@ from gateway.core.protobuf.wire import (
     read_varint,
     varint,
 )
-from gateway.core.types import Buffer, Shape, Tensor
+from gateway.core.tensors import Shape, Tensor
 from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
 
 Parts: TypeAlias = tuple[Buffer, ...]

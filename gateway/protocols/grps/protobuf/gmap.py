@@ -5,6 +5,7 @@ from struct import Struct
 from types import MappingProxyType
 
 from gateway.core.datatypes import Datatype, Kind
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.fields import (
     MessageAllowance,
     check_wire_type,
@@ -14,7 +15,7 @@ from gateway.core.protobuf.fields import (
 )
 from gateway.core.protobuf.integers import read_integers, write_integers
 from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, fields
-from gateway.core.types import Buffer, Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps.gmap import MAPS, TEXT
 
 _KEY, _VALUE = 1, 2

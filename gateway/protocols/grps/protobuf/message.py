@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer
 from gateway.core.offload import COPIED, LARGE
 from gateway.core.protobuf.fields import (
     MessageAllowance,
@@ -17,7 +18,7 @@ from gateway.core.protobuf.fields import (
     write_text,
 )
 from gateway.core.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
-from gateway.core.types import Buffer, Tensor
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.gmap import TEXT
 from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, RAW, Parts, read_tensor, write_tensors

@@ -3,7 +3,8 @@
 from codecs import BOM_UTF8
 
 from gateway.core.json import BLANKS
-from gateway.core.types import Answer, Buffer, Headers, Nan, Response
+from gateway.core.messages import Buffer, Headers
+from gateway.core.requests import Answer, Nan, Response
 from gateway.protocols.grps import payload
 from gateway.protocols.grps.payload import BackendMessage
 from gateway.protocols.grps.schema import GrpsMessage, Payload

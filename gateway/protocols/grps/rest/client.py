@@ -7,9 +7,10 @@ import orjson
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.json import missing
+from gateway.core.messages import JSON_HEADERS, Buffer, Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import JSON_HEADERS, Answer, Buffer, Headers, Message, Request, Response
+from gateway.core.requests import Answer, Request, Response
 from gateway.protocols.grps import client
 from gateway.protocols.grps.errors import is_failure
 from gateway.protocols.grps.json.message import read_message, write_message

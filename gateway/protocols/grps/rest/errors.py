@@ -5,7 +5,8 @@ import re
 from gateway.core import http_status
 from gateway.core.errors import DecodeError, GatewayError, Reason, error_fields, readable, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.types import JSON_HEADERS, Headers, Message, Request
+from gateway.core.messages import JSON_HEADERS, Headers, Message
+from gateway.core.requests import Request
 from gateway.protocols.grps.errors import failure
 from gateway.protocols.grps.json.message import write_message
 

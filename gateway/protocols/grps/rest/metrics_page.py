@@ -5,7 +5,9 @@ from importlib.resources import files
 
 from gateway.core import json
 from gateway.core.errors import Reason, refusal
-from gateway.core.types import JSON_HEADERS, Answer, Headers, Measurements, Message, Metric, Request
+from gateway.core.messages import JSON_HEADERS, Headers, Message
+from gateway.core.requests import Answer, Request
+from gateway.core.statistics import Measurements, Metric
 from gateway.protocols.grps.rest.urls import METRICS_SERIES, read_query
 
 _HTML = Headers(((b"content-type", b"text/html; charset=utf-8"),))

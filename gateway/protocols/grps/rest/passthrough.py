@@ -2,9 +2,10 @@
 responses.
 """
 
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response, Translate
+from gateway.core.requests import Answer, Request, Response, Translate
 from gateway.protocols.grps.rest.urls import read_model
 
 HTTP_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

@@ -3,11 +3,12 @@ client and the server must request streams in the same way."""
 
 from functools import lru_cache, partial
 
+from gateway.core.messages import JSON_HEADERS, Buffer, Headers, Message
+from gateway.core.messages import reply as reply_to_client
 from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import JSON_HEADERS, Buffer, Head, Headers, Message, Request
-from gateway.core.types import reply as reply_to_client
+from gateway.core.requests import Head, Request
 from gateway.protocols.grps.client import model_and_version
 from gateway.protocols.grps.json.head import find_model, tells_success
 from gateway.protocols.grps.rest.bodies import JSON_TYPE, OCTETS, OCTETS_TYPE, begins_object, media_type, stream_headers

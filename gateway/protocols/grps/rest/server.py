@@ -3,9 +3,10 @@
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.json import missing
+from gateway.core.messages import JSON_HEADERS, Buffer, Headers, Message, reply
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import JSON_HEADERS, Answer, Buffer, Headers, Message, Request, Translate, reply
+from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.grps import server
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.rest import metrics_page

@@ -11,8 +11,8 @@ import msgspec
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
+from gateway.core.messages import Message
 from gateway.core.protocol import ProtocolSetting, SettingError
-from gateway.core.types import Message
 from gateway.protocols.grps.rest.bodies import OCTETS_TYPE, media_type
 from gateway.protocols.grps.rest.urls import Query, read_flag
 

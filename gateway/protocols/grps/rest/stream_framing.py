@@ -8,7 +8,7 @@ import re
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import BLANKS
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 _MAX_BLANKS = 64
 """Maximum number of blanks before an object. A chunk that begins with more blanks counts as bytes."""

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import frozen
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.protocols.grps.schema import METHODS
 
 _ROOT = "/grps/v1"

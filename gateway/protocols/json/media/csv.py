@@ -34,7 +34,7 @@ import orjson
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 from gateway.protocols.json.media.csv_rows import BLOCK, NOT_STRUCTURE, Cell, CsvBatch, CsvRows, counted, next_row
 from gateway.protocols.json.media.json_texts import elements
 from gateway.protocols.json.media.pieces import in_pieces

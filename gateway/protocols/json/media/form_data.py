@@ -14,7 +14,7 @@ import numpy as np
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.json import write as write_json
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 from gateway.protocols.json.media.json_texts import check_document, members
 from gateway.protocols.json.media.multipart import FormPart
 

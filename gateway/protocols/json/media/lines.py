@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.core.errors import DecodeError
 from gateway.core.json import BLANKS
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 from gateway.protocols.json.media.json_texts import DOCUMENTS, check_document, elements
 from gateway.protocols.json.media.pieces import in_pieces
 

@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 from gateway.protocols.json.media.media_types import check_charset, parse
 
 _MOST_BOUNDARY = 70  # RFC 2046 section 5.1.1

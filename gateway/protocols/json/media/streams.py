@@ -11,9 +11,9 @@ from types import MappingProxyType
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.json import BLANKS
+from gateway.core.messages import Buffer
 from gateway.core.protocol import StreamFraming
 from gateway.core.server_sent_events import EventCutter, write_event
-from gateway.core.types import Buffer
 
 END_MARK = b"[DONE]"
 """The data of the event after the last document."""

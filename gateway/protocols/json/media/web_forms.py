@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import quote_plus, unquote_to_bytes
 
 from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 from gateway.protocols.json.media.media_types import check_charset, parse
 from gateway.protocols.json.media.multipart import FormPart
 

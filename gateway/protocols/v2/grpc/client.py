@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
 from gateway.core.grpc_status import error_of
+from gateway.core.messages import Buffer, Message, call
+from gateway.core.models import Signature
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protobuf.counting import check_values
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, Request, Response, Signature, Tensor, call
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, OPENVINO, TYPED, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema

@@ -7,10 +7,11 @@ The trailing metadata or a parameter contains the error's Reason, which therefor
 
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, error_fields, refusal
 from gateway.core.grpc_status import MAX_ERROR_TEXT
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import parse
 from gateway.core.protobuf.wire import Allowance, cut
-from gateway.core.types import Buffer, Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.v2.grpc.schema import (
     MODEL_STREAM_INFER,
     ModelInferRequest,

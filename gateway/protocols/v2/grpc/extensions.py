@@ -9,20 +9,13 @@ from functools import partial
 from typing import Any
 
 from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.messages import Message
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.core.protocol import EncodeResponse, ListenerSettings
-from gateway.core.types import (
-    Answer,
-    ControlRequest,
-    Message,
-    ModelEntry,
-    ModelStatistics,
-    Request,
-    SettingValue,
-    Statistics,
-    Translate,
-)
+from gateway.core.requests import Answer, ControlRequest, Request, SettingValue, Translate
+from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.protocols.v2.extensions import config_for_client, index_entries
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc.protobuf_json import from_json, to_json

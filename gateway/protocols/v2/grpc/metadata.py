@@ -1,8 +1,10 @@
 """V2 gRPC health, server metadata and model metadata, for clients and for backends."""
 
+from gateway.core.messages import Message
+from gateway.core.models import ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Protobuf, parse
-from gateway.core.types import Answer, Message, Request, ServerInfo, Signature, TensorSpec, Translate
+from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.v2.grpc.schema import (
     ModelMetadataResponse,
     ModelReadyResponse,

@@ -5,7 +5,8 @@ from reprlib import repr as shown
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protocol import Target
-from gateway.core.types import NestedJson, Parameters, ParameterValue
+from gateway.core.requests import NestedJson
+from gateway.core.tensors import Parameters, ParameterValue
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY
 from gateway.protocols.v2.flavors import BINARY, TRITON
 from gateway.protocols.v2.parameters import PRIORITY

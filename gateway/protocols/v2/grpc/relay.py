@@ -7,12 +7,13 @@ for parameters that the gateway itself acts on. Raw contents cannot contain such
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError
+from gateway.core.messages import NO_HEADERS, Buffer, Message, call
+from gateway.core.messages import reply as reply_to_client
 from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protobuf.wire import LENGTH, fields, read_tag
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import CLASSIFICATION, NO_HEADERS, Buffer, Head, Message, Request, call
-from gateway.core.types import reply as reply_to_client
+from gateway.core.requests import CLASSIFICATION, Head, Request
 from gateway.core.words import has_any
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
 from gateway.protocols.v2.flavors import MLSERVER, TYPED, check_version

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, Schema
-from gateway.core.types import Message
 
 DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()  # compiled from protos/v2 by `make generate`
 

@@ -5,21 +5,12 @@ from functools import partial
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import extended, replace
+from gateway.core.messages import NO_HEADERS, Message, reply
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import (
-    NO_HEADERS,
-    Answer,
-    Message,
-    Parameters,
-    Request,
-    RequestedOutput,
-    Response,
-    Tensor,
-    Translate,
-    reply,
-)
+from gateway.core.requests import Answer, Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Parameters, Tensor
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters

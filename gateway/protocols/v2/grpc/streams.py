@@ -10,9 +10,10 @@ responses to the wrong request. No codec knows whether a response is the last on
 Triton model. Other clients get the backend's `triton_final_response`, if any.
 """
 
+from gateway.core.messages import Buffer, Message
 from gateway.core.protobuf.schema import Protobuf, parse
 from gateway.core.protobuf.wire import Allowance, cut, key, varint
-from gateway.core.types import Buffer, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.v2.grpc.schema import ModelInferResponse, ModelStreamInferResponse
 from gateway.protocols.v2.grpc.tensors import Parts
 from gateway.protocols.v2.parameters import FINAL_RESPONSE

@@ -21,10 +21,12 @@ from msgspec import Struct
 from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
+from gateway.core.messages import Buffer, Message
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.core.protobuf.wire import LENGTH, VARINT, Allowance, fields, key, read_int64s, read_tag, varint
 from gateway.core.protocol import Target
-from gateway.core.types import Buffer, Message, Parameters, ParameterValue, RequestedOutput, Shape, Tensor
+from gateway.core.requests import RequestedOutput
+from gateway.core.tensors import Parameters, ParameterValue, Shape, Tensor
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc.parameters import has_newer_types, read_parameters, write_parameters
 from gateway.protocols.v2.grpc.typed_contents import read_contents, write_contents

@@ -12,9 +12,10 @@ from struct import Struct
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.messages import Buffer
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, Field, fields, key, read_varint, varint
-from gateway.core.types import Buffer, Shape, Tensor
+from gateway.core.tensors import Shape, Tensor
 from gateway.protocols.v2.tensors import check_size
 
 _BOOL, _INT, _INT64, _UINT, _UINT64, _FP32, _FP64, _BYTES = range(1, 9)

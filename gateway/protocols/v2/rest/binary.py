@@ -10,7 +10,7 @@ as an octet-stream.
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer, Headers, Message
+from gateway.core.messages import Buffer, Headers, Message
 
 HEADER_LENGTH = "inference-header-content-length"
 HEADER_LENGTH_FIELD = HEADER_LENGTH.encode()

@@ -10,21 +10,12 @@ from gateway.core import json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import JSON_HEADERS, Buffer, Headers, Message
+from gateway.core.models import Signature
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import (
-    JSON_HEADERS,
-    Answer,
-    Buffer,
-    Headers,
-    Message,
-    Parameters,
-    ParameterValue,
-    Request,
-    Response,
-    Signature,
-    Tensor,
-)
+from gateway.core.requests import Answer, Request, Response
+from gateway.core.tensors import Parameters, ParameterValue, Tensor
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, OPENVINO, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id

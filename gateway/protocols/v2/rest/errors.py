@@ -6,8 +6,9 @@ A header contains the error's Reason, which therefore survives a chain of gatewa
 from gateway.core import http_status, json
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
+from gateway.core.messages import JSON_HEADERS, Headers, Message
 from gateway.core.operations import SERVER_OPERATIONS, Operation
-from gateway.core.types import JSON_HEADERS, Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.v2.rest.events import first_event
 from gateway.protocols.v2.rest.json_bodies import JsonObject
 

@@ -1,8 +1,8 @@
 """Server-sent events, the framing of V2 REST streams: one event per response, and no end mark."""
 
+from gateway.core.messages import Buffer, Headers
 from gateway.core.protocol import StreamFraming
 from gateway.core.server_sent_events import EventCutter, write_event
-from gateway.core.types import Buffer, Headers
 
 _MEDIA_TYPE = "text/event-stream"
 

@@ -12,21 +12,13 @@ from typing import Any
 
 from gateway.core import json
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.messages import JSON_HEADERS, Message
+from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.path_segments import path_segment
 from gateway.core.protocol import EncodeResponse, Limits, ListenerSettings, Target
-from gateway.core.types import (
-    JSON_HEADERS,
-    Answer,
-    ControlRequest,
-    Message,
-    ModelEntry,
-    ModelStatistics,
-    Request,
-    SettingValue,
-    Statistics,
-    Translate,
-)
+from gateway.core.requests import Answer, ControlRequest, Request, SettingValue, Translate
+from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.protocols.v2.extensions import config_for_client, index_entries
 from gateway.protocols.v2.flavors import KSERVE
 from gateway.protocols.v2.parameters import take_flag

@@ -15,21 +15,12 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.json import Array
+from gateway.core.messages import JSON_HEADERS, Buffer, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import (
-    JSON_HEADERS,
-    Answer,
-    Buffer,
-    Message,
-    Parameters,
-    ParameterValue,
-    Request,
-    Response,
-    Tensor,
-    Translate,
-)
-from gateway.core.types import tensor as make_tensor
+from gateway.core.requests import Answer, Request, Response, Translate
+from gateway.core.tensors import Parameters, ParameterValue, Tensor
+from gateway.core.tensors import tensor as make_tensor
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
     PRIORITY,

@@ -10,8 +10,8 @@ from msgspec import UNSET
 
 from gateway.core import json
 from gateway.core.errors import DecodeError
+from gateway.core.messages import JSON_HEADERS, Message
 from gateway.core.protocol import Limits
-from gateway.core.types import JSON_HEADERS, Message
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -9,7 +9,7 @@ documents that the types do not match. It reports errors, or returns the same me
 and missing outputs are [].
 
 To support a new member, add a field in this module and an argument in the general reader, and carry it through
-`server`, `client` and `core.types`.
+`server`, `client` and `core.requests`.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from gateway.core import json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.json import Array, ArrayForm, Pieces, Text
-from gateway.core.types import ParameterValue
+from gateway.core.tensors import ParameterValue
 from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list, read_name
 from gateway.protocols.v2.tensors import read_datatype
 

@@ -1,8 +1,10 @@
 """V2 REST health, server metadata and model metadata, for clients and for backends."""
 
+from gateway.core.messages import Message
+from gateway.core.models import NotReady, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
-from gateway.core.types import Answer, Message, NotReady, Request, ServerInfo, Signature, TensorSpec, Translate
+from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.v2.flavors import BINARY_EXTENSION
 from gateway.protocols.v2.rest.json_bodies import (
     JsonObject,

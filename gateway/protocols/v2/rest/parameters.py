@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import NestedJson, Parameters, ParameterValue, RequestedOutput, Tensor
+from gateway.core.requests import NestedJson, RequestedOutput
+from gateway.core.tensors import Parameters, ParameterValue, Tensor
 
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from gateway.core.path_segments import path_segment
 from gateway.core.protocol import Target
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.protocols.v2.flavors import check_version
 
 

@@ -8,12 +8,13 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from gateway.core.messages import JSON_HEADERS, Buffer, Message, post
+from gateway.core.messages import reply as reply_to_client
 from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
+from gateway.core.requests import CLASSIFICATION, Head, Request
 from gateway.core.server_sent_events import HEADERS as EVENT_HEADERS
-from gateway.core.types import CLASSIFICATION, JSON_HEADERS, Buffer, Head, Message, Request, post
-from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_any, has_byte, has_word
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
 from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, OPENVINO, PLAIN, TRITON

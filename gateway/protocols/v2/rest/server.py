@@ -10,21 +10,11 @@ from msgspec import UNSET
 from gateway.core import json, server_sent_events
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import extended, field, replace
+from gateway.core.messages import JSON_HEADERS, Buffer, Message, reply
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings
-from gateway.core.types import (
-    JSON_HEADERS,
-    Answer,
-    Buffer,
-    Message,
-    NestedParameters,
-    Parameters,
-    Request,
-    RequestedOutput,
-    Response,
-    Translate,
-    reply,
-)
+from gateway.core.requests import Answer, NestedParameters, Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Parameters
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed

@@ -18,8 +18,10 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, Numbers, Pieces, Text
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import MAX_RANK, Buffer, ParameterValue, Shape, Tensor, Translate
+from gateway.core.requests import Translate
+from gateway.core.tensors import MAX_RANK, ParameterValue, Shape, Tensor
 from gateway.protocols.v2.marks import BASE64, MARK, MARKS, decoded, take_mark
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors

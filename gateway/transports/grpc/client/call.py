@@ -8,8 +8,8 @@ from gateway.core.deadlines import Deadline
 from gateway.core.errors import DecodeError, GatewayError, TransportError
 from gateway.core.http2.connection import Stream
 from gateway.core.http2.hpack import HeadersTooLargeError
+from gateway.core.messages import Buffer, Message, reply
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Message, reply
 from gateway.transports.grpc.client import failures, response_heads
 from gateway.transports.grpc.client.response_heads import ResponseHead
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, only_message

@@ -33,8 +33,8 @@ from gateway.core.http2.client import (
 )
 from gateway.core.http2.connection import DataReceived, StreamReset
 from gateway.core.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer
 from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
 from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import ClientCall

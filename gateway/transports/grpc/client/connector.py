@@ -8,9 +8,9 @@ from functools import partial
 from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.http2.hpack import write_repeated
+from gateway.core.messages import Buffer, Message
 from gateway.core.protocol import Limits
 from gateway.core.transport import FixedFields
-from gateway.core.types import Buffer, Message
 from gateway.transports.errors import deadline_passed, not_resolved
 from gateway.transports.grpc.address import ALPN, TLS, parse_address
 from gateway.transports.grpc.client.call import ClientCall

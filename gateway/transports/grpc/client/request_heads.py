@@ -5,8 +5,8 @@ from functools import lru_cache
 from math import ceil
 
 from gateway.core.http2.hpack import Field, write
+from gateway.core.messages import Headers, Metadata
 from gateway.core.transport import HOST, FixedFields
-from gateway.core.types import Headers, Metadata
 from gateway.transports.grpc.metadata import checked, from_text, written
 
 _HOST = HOST.encode()

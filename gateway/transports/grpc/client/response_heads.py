@@ -14,7 +14,7 @@ from gateway.core.frozen import frozen
 from gateway.core.http2 import hpack
 from gateway.core.http2.heads import ByName, check_response
 from gateway.core.http2.hpack import HeadersTooLargeError
-from gateway.core.types import NO_HEADERS, Headers
+from gateway.core.messages import NO_HEADERS, Headers
 from gateway.transports.grpc.metadata import unarmoured
 
 _MAX_BLOCKS = 256

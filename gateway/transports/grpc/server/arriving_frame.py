@@ -7,7 +7,7 @@ caller passes the current time.
 from math import inf
 
 from gateway.core.http2.frames import DATA, END_HEADERS, HEADER_SIZE, HEADERS
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 from gateway.transports.timeouts import Timeouts
 
 _TYPE, _FLAGS = 3, 4

@@ -18,11 +18,11 @@ from gateway.core.http2.bounds import SMALL_DATA
 from gateway.core.http2.connection import Stream
 from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.server import WINDOW, Http2Server
+from gateway.core.messages import Buffer, Headers, Message, bytes_of
 from gateway.core.protocol import Limits
 from gateway.core.record import GIVEN_UP, UNRECORDED, Record
 from gateway.core.tasks import keep
 from gateway.core.transport import EventualReply
-from gateway.core.types import Buffer, Headers, Message, bytes_of
 from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed, only_message
 from gateway.transports.grpc.server import replies

@@ -24,11 +24,11 @@ from gateway.core.http2.connection import DataReceived, DataSent, Stream, Stream
 from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.heads import RequestHeads
 from gateway.core.http2.server import MAX_STREAMS, Http2Server, RequestReceived, RequestStarted, http1_reply
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.surviving import log_and_continue
 from gateway.core.transport import Admit, is_admitted
-from gateway.core.types import Message
 from gateway.transports.grpc.server.arriving_frame import ArrivingFrame
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord, StreamCall, UnaryCall, stopping

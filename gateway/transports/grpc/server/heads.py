@@ -7,7 +7,7 @@ from gateway.core.errors import DecodeError, Status
 from gateway.core.frozen import frozen
 from gateway.core.http2.heads import ByName, RequestHeads
 from gateway.core.http2.hpack import Field
-from gateway.core.types import NO_HEADERS, Headers, Metadata
+from gateway.core.messages import NO_HEADERS, Headers, Metadata
 from gateway.transports.grpc.inflating import ENCODINGS
 from gateway.transports.grpc.metadata import unarmoured
 from gateway.transports.memory import FIELD_BYTES

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 
 from gateway.core.errors import Reason, refusal
+from gateway.core.messages import Message, bytes_of
 from gateway.core.protobuf.schema import Protobuf, parse
 from gateway.core.transport import Ready
-from gateway.core.types import Message, bytes_of
 from gateway.transports.grpc.schema import (
     HEALTH,
     HealthCheckRequest,

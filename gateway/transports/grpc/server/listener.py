@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.http2.frames import PREFACE
+from gateway.core.messages import Message
 from gateway.core.protocol import GrpcBinding, ListenerSettings, Protocol
 from gateway.core.record import Record
 from gateway.core.transport import Exchanges
-from gateway.core.types import Message
 from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
 from gateway.transports.grpc import schema

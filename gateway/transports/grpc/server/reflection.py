@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
 from gateway.core.errors import Status
+from gateway.core.messages import Message, bytes_of
 from gateway.core.protobuf.schema import Protobuf, parse
-from gateway.core.types import Message, bytes_of
 from gateway.transports.grpc.schema import REFLECTIONS, ServerReflectionRequest, ServerReflectionResponse
 from gateway.transports.grpc.server.calls import Method
 from gateway.transports.grpc.server.descriptors import Descriptors

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from gateway.core.errors import Status
 from gateway.core.http2.hpack import Field, write, write_repeated
+from gateway.core.messages import Headers, Message
 from gateway.core.record import Record
-from gateway.core.types import Headers, Message
 from gateway.transports.grpc.metadata import written
 from gateway.transports.grpc.server.heads import RequestFault
 

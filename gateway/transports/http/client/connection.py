@@ -13,7 +13,7 @@ import typing
 from collections.abc import Iterable, Iterator
 
 from gateway.core.errors import TransportError
-from gateway.core.types import Buffer, Message
+from gateway.core.messages import Buffer, Message
 from gateway.transports.errors import how_lost
 from gateway.transports.http.client.reply import ReplyReader, malformed
 from gateway.transports.protocol_hints import FIRST_BYTES

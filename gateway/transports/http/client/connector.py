@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from gateway.core.deadlines import TimeLimit, wait_until
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.transport import FixedFields
-from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.errors import connector_closed, not_connected, seconds_left, unreachable
 from gateway.transports.http import compression
 from gateway.transports.http.address import ALPN, parse_address, with_scheme

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 import httptools
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
+from gateway.core.messages import Buffer, Headers, Message, ReplyMessage
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Message, ReplyMessage
 from gateway.transports.errors import beyond_limit
 from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody

@@ -7,7 +7,7 @@ import re
 
 from msgspec import Struct
 
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 
 _END_OF_HEAD = b"\r\n\r\n"
 _LENGTH = re.compile(rb"(\r\ncontent-length: )[0-9]+\r\n", re.IGNORECASE)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 
+from gateway.core.messages import Headers, Message, Metadata
 from gateway.core.transport import HOST, FixedFields
-from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import HttpAddress
 
 # The connector itself writes the fields that delimit the message or belong to one connection (RFC 9110, section 7.6.1).

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.protocol import Limits, StreamFraming
-from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.client.reply import ReplyReader, malformed, unreadable
 
 _MAX_WAITING = 64 * 2**10

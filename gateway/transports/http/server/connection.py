@@ -28,10 +28,10 @@ from time import perf_counter
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.http2.bounds import SHORT_TURN, TURN
+from gateway.core.messages import Buffer, Message
 from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import keep, spawn
 from gateway.core.transport import EventualReply
-from gateway.core.types import Buffer, Message
 from gateway.transports.http.server import reply_bytes
 from gateway.transports.http.server.ahead import BytesAhead
 from gateway.transports.http.server.content_coding import deflated_reply, exchange_inflated, request_stream

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import EventualReply, Exchange, awaited
-from gateway.core.types import Headers, Message
 from gateway.transports.http.compression import MIN_DEFLATED, deflate
 from gateway.transports.http.server.reply_bytes import body_size
 from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_thread, inflate_small

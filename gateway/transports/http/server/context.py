@@ -2,10 +2,10 @@
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
+from gateway.core.messages import Headers, Message
 from gateway.core.patterns import PathTable
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.transport import Admit, Exchange, ExchangeStream, Refuse, StartRecord, begun, is_admitted
-from gateway.core.types import Headers, Message
 from gateway.transports.http.server.cross_origin import CrossOriginReplies
 from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
 from gateway.transports.http.server.request_head import RequestHead, UnknownExpectationError

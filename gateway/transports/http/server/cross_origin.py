@@ -6,8 +6,8 @@ always without credentials.
 """
 
 from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import ANY_ORIGIN, CrossOrigin
-from gateway.core.types import Headers, Message
 from gateway.transports.http.server.request_head import RequestHead
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"

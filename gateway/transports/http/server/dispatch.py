@@ -7,9 +7,9 @@ create it.
 from collections.abc import Sequence
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, refusal
+from gateway.core.messages import Buffer, Message
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import HttpBinding, Protocol
-from gateway.core.types import Buffer, Message
 from gateway.transports.http.server.cross_origin import CrossOriginReplies, is_preflight
 from gateway.transports.http.server.request_head import RequestHead
 

@@ -20,7 +20,7 @@ counts as disconnected.
 import asyncio
 import select
 
-from gateway.core.types import Buffer
+from gateway.core.messages import Buffer
 
 _FIRST = b"H"
 """The first byte of every reply."""

@@ -15,7 +15,7 @@ from gateway.core.http2.frames import ErrorCode
 from gateway.core.http2.heads import ByName, RequestHeads
 from gateway.core.http2.hpack import Field, write
 from gateway.core.http2.server import Http2Server, RequestReceived, RequestStarted
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from gateway.transports.http.server.context import HttpContext
 from gateway.transports.lifecycle import Lifecycle, Phase
 

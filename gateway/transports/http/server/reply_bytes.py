@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 
-from gateway.core.types import Buffer, Message
+from gateway.core.messages import Buffer, Message
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 

@@ -7,8 +7,8 @@ makes an additional copy.
 import re
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody, Memory
 
 _EOL = b"\r\n"

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 import httptools
 
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from gateway.transports.http.compression import CODINGS
 from gateway.transports.memory import FIELD_BYTES, ConnectionMemory
 

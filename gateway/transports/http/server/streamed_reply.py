@@ -21,10 +21,10 @@ from gateway.core.address import peer_address
 from gateway.core.errors import GatewayError, invalid_output
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
 from gateway.core.transport import ExchangeStream
-from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.server import reply_bytes
 from gateway.transports.http.server.request_head import RequestHead
 

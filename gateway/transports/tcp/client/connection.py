@@ -7,8 +7,8 @@ import typing
 from typing import cast
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
+from gateway.core.messages import Message
 from gateway.core.protocol import Framing, Limits
-from gateway.core.types import Message
 from gateway.transports.errors import how_lost, seconds_left, unreachable
 from gateway.transports.protocol_hints import FIRST_BYTES, foreign, foreign_to_byte_streams
 from gateway.transports.sockets import has_unread, keep_probing

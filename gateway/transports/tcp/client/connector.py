@@ -4,9 +4,9 @@ import asyncio
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Framing, Limits
 from gateway.core.tasks import spawn
-from gateway.core.types import Message
 from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, not_connected
 from gateway.transports.inflate import inflate_message, is_compressed

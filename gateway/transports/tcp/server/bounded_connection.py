@@ -5,7 +5,7 @@ The class is separate, so other listeners have no additional cost per message.
 
 import asyncio
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.transports.lifespan import Lifespan
 from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnection
 

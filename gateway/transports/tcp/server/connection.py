@@ -22,11 +22,11 @@ from collections.abc import Awaitable
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen, set_field
+from gateway.core.messages import NO_HEADERS, Message, bytes_of
 from gateway.core.protocol import Protocol, StreamBinding
 from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import spawn
 from gateway.core.transport import Admit, EventualReply, Exchange, Refuse, StartRecord, awaited
-from gateway.core.types import NO_HEADERS, Message, bytes_of
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.memory import CALL_BYTES, waiting_bytes

@@ -29,24 +29,13 @@ from gateway.core.errors import (
     refusal,
     unsupported,
 )
+from gateway.core.messages import Headers, Message
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.path_segments import path_segment
 from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Models, Protocol, Target, Traits, Wire
-from gateway.core.types import (
-    MAX_RANK,
-    Answer,
-    Headers,
-    Message,
-    ModelEntry,
-    Request,
-    RequestedOutput,
-    Response,
-    ServerInfo,
-    Signature,
-    Tensor,
-    TensorSpec,
-    Translate,
-)
+from gateway.core.requests import Answer, Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import MAX_RANK, Tensor
 
 NAME = "abacus"
 VERSION = "1.0"

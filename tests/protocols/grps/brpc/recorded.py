@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from struct import pack
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 
 REQUEST = bytes.fromhex(
     "50525043 00000061 00000039 0a29"

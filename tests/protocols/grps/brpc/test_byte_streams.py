@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, ListenerSettings, StreamBinding, Target
-from gateway.core.types import Message, Response
+from gateway.core.requests import Response
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_meta
 from gateway.protocols.grps.descriptors import RpcMeta

@@ -6,17 +6,11 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import (
-    ModelEntry,
-    Request,
-    Response,
-    Signature,
-    Tensor,
-    Translate,
-    tensor,
-)
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import correlation_field, read_frame, with_correlation_id
 from gateway.protocols.grps.brpc.service import SERVICE

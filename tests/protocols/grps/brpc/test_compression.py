@@ -11,8 +11,8 @@ import cramjam
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.protocols.grps.brpc import compression, frames
 from tests.limits import GENEROUS
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, arrived, joined
@@ -145,7 +145,8 @@ from gateway.core.exchange import answer, ask
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.operations import Operation
 from gateway.core.transport import Destination
-from gateway.core.types import Message, Request
+from gateway.core.messages import Message
+from gateway.core.requests import Request
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_meta
 

@@ -2,11 +2,12 @@
 
 import pytest
 
+from gateway.core.messages import Headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.record import Record, RecordDisclosure
+from gateway.core.requests import Request
 from gateway.core.spans import UNSAMPLED, Span, TraceContext, Unsampled
-from gateway.core.types import Headers, Request
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.context import read_headers
 from gateway.protocols.grps.brpc.frames import with_correlation_id

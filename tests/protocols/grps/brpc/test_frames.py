@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.protocols.grps.brpc import frames
 from tests.protocols.grps.brpc.recorded import (
     META,

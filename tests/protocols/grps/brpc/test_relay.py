@@ -6,9 +6,10 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.exchange import unread
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc import server
 from gateway.protocols.grps.brpc.service import SERVICE

@@ -14,15 +14,11 @@ from gateway.core import exchange
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import (
-    DEFAULT_TRANSLATE,
-    Message,
-    Request,
-    Response,
-    tensor,
-)
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
+from gateway.core.tensors import tensor
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import correlation_field, read_frame, read_meta
 from gateway.protocols.grps.brpc.service import SERVICE

@@ -7,20 +7,12 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.exchange import decoded
+from gateway.core.messages import Headers, Message
+from gateway.core.models import ModelEntry, Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import GrpcBinding, Limits, ListenerSettings, Target
-from gateway.core.types import (
-    Headers,
-    Message,
-    ModelEntry,
-    Request,
-    Response,
-    Signature,
-    Tensor,
-    TensorSpec,
-    Translate,
-    tensor,
-)
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps import PROTOCOLS
 from gateway.protocols.grps.protobuf.message import read_message
 from gateway.protocols.grps.schema import Payload

@@ -10,7 +10,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.payload import str_data

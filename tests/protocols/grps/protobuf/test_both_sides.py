@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Schema
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Message, Request, Response, Translate
+from gateway.core.requests import Request, Response, Translate
 from gateway.protocols.grps import GRPS_BRPC, GRPS_GRPC, GRPS_REST
 from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS
 from gateway.protocols.grps.protobuf.message import read_message

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload

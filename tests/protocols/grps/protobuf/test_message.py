@@ -5,7 +5,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus, Payload
 from tests.protocols.grps.protobuf.upb import comparable

@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as arrays
 
 from gateway.core.datatypes import Datatype
 from gateway.core.protobuf.schema import Schema
-from gateway.core.types import Tensor, tensor
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS
 from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.gmap import MAPS

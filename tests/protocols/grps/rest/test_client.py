@@ -5,15 +5,10 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
+from gateway.core.models import ModelEntry, Signature
 from gateway.core.operations import Operation
-from gateway.core.types import (
-    Answer,
-    Message,
-    ModelEntry,
-    Request,
-    Response,
-    Signature,
-)
+from gateway.core.requests import Answer, Request, Response
 from gateway.protocols.grps import GRPS_REST
 from tests.protocols.grps.rest.wire import JSON, OCTETS, OK_STATUS, PREDICT, TARGET, reply
 from tests.protocols.grps.values import inference, numbers, texts

@@ -6,8 +6,10 @@ import re
 import pytest
 
 from gateway.core.errors import GatewayError
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.types import DEFAULT_TRANSLATE, Measurements, Message, Metric, Series
+from gateway.core.requests import DEFAULT_TRANSLATE
+from gateway.core.statistics import Measurements, Metric, Series
 from gateway.protocols.grps import GRPS_REST
 from tests.protocols.grps.rest.wire import LISTENER
 

@@ -2,9 +2,10 @@
 
 from gateway.core.errors import Reason, refusal
 from gateway.core.exchange import decoded
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import DEFAULT_TRANSLATE, Headers, Message, Response
+from gateway.core.requests import DEFAULT_TRANSLATE, Response
 from gateway.protocols.grps import GRPS_REST, PASSTHROUGH
 from tests.protocols.grps.rest.wire import LISTENER, TARGET
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import unread
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Relay
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.grps import GRPS_REST
 from gateway.protocols.grps.errors import ModelFailure
 from tests.limits import examples

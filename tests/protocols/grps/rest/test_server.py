@@ -6,17 +6,11 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import (
-    DEFAULT_TRANSLATE,
-    Headers,
-    Message,
-    Request,
-    Response,
-    Translate,
-    tensor,
-)
+from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response, Translate
+from gateway.core.tensors import tensor
 from gateway.protocols.grps import GRPS_REST
 from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, OK_STATUS, TABLE, TARGET, call, reply
 from tests.protocols.grps.values import numbers, texts

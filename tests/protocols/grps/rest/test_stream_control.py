@@ -10,9 +10,10 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, SettingError
-from gateway.core.types import DEFAULT_TRANSLATE, Headers, Message, Response
+from gateway.core.requests import DEFAULT_TRANSLATE, Response
 from gateway.protocols.grps import GRPS_REST
 from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, PREDICT, TARGET, call
 from tests.protocols.grps.values import inference, numbers, texts

@@ -1,8 +1,8 @@
 """Messages of grps-rest as its transport hands them over, and the values around them."""
 
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Buffer, Headers, Message
 from gateway.protocols.grps import GRPS_REST
 
 LISTENER = ListenerSettings("http")

@@ -9,7 +9,7 @@ import numpy as np
 
 from gateway.core.datatypes import DATATYPES
 from gateway.core.errors import Reason
-from gateway.core.types import ParameterValue, Tensor, tensor
+from gateway.core.tensors import ParameterValue, Tensor, tensor
 
 Plain: TypeAlias = tuple[str, str, Any]
 """A tensor: its name, datatype and nested lists."""

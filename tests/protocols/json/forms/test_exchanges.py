@@ -10,10 +10,11 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.http_status import REASONS_BY_NUMBER
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.patterns import Match, PathTable, rows
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import Headers, Message, Request, Response, Translate
+from gateway.core.requests import Request, Response, Translate
 from gateway.protocols.json.compiled import FormMessage
 from gateway.protocols.json.form import parse_form
 from gateway.protocols.json.protocol import protocol_of

@@ -5,9 +5,11 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.frozen import replace
+from gateway.core.models import ServerInfo
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Parameters, ParameterValue, Request, RequestedOutput, ServerInfo, Tensor
+from gateway.core.requests import Request, RequestedOutput
+from gateway.core.tensors import Parameters, ParameterValue, Tensor
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc import metadata
 from tests.protocols.v2.grpc.wire import (

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.errors import REASONS, GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import INFER, SERVICE, TARGET, exchanged, message, reply
 

@@ -10,7 +10,8 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
 from tests.protocols.v2.grpc.wire import LISTENER, RECORDED, TRITON, field, infer, large, message, reply

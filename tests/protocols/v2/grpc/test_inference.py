@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, WrongReplyError
 from gateway.core.frozen import replace
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc import schema
 from tests.protocols.v2.grpc.wire import AS_IS, RAW, TRITON, decode, infer, reply_body, request_body

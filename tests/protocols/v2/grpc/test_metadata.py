@@ -3,8 +3,9 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.exchange import decoded
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, ModelEntry, Request, ServerInfo, Signature, TensorSpec
+from gateway.core.requests import Answer, Request
 from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import AS_IS, LISTENER, SERVICE, TARGET, exchanged, field, message, reply
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core.exchange import decoded
-from gateway.core.types import Response
+from gateway.core.requests import Response
 from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import (
     AS_IS,

@@ -5,8 +5,10 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.exchange import decoded
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.types import Message, Request, RequestedOutput, Response, Tensor
+from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import (
     AS_IS,

@@ -3,7 +3,8 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, not_found
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import (
     AS_IS,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, Response, Tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_GRPC
 from tests.limits import examples
 from tests.protocols.v2.grpc.wire import AS_IS, KSERVE, MLSERVER, TARGET, decode, infer

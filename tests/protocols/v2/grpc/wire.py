@@ -7,8 +7,10 @@ from typing import Any
 
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc import schema
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Request, RequestedOutput, Tensor, Translate
+from gateway.core.requests import Request, RequestedOutput, Translate
+from gateway.core.tensors import Tensor
 
 WIRE = Path(__file__).parents[3] / "wire" / "v2-rest"
 

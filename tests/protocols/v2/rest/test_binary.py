@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.protocols.v2.rest.binary import BinaryTensors, split_body
 from tests.protocols.v2.rest.wire import headers
 

@@ -6,7 +6,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, RequestedOutput, Tensor, Translate
+from gateway.core.requests import Request, RequestedOutput, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.wire import TARGET, Y, decode, reply, values
 

@@ -1,8 +1,9 @@
 import pytest
 
 from gateway.core.errors import REASONS, GatewayError, Reason, Status, refusal
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Request
+from gateway.core.requests import Request
 from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.wire import TARGET, reply
 

@@ -1,4 +1,4 @@
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from gateway.protocols.v2.rest.events import first_event
 
 

@@ -9,19 +9,11 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import (
-    Headers,
-    Message,
-    MissingNumbers,
-    Request,
-    RequestedOutput,
-    Response,
-    Tensor,
-    Translate,
-    tensor,
-)
+from gateway.core.requests import MissingNumbers, Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.wire import AS_IS, LISTENER, values
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, json_size
 
 DATA = bytes(1000)

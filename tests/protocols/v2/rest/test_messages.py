@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.json import typed
+from gateway.core.messages import Buffer
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import Buffer, Request, Response, Translate, tensor
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import tensor
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest.messages import REQUESTS, RESPONSES
 from tests.limits import examples

@@ -3,8 +3,10 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
+from gateway.core.messages import Message
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Message, ModelEntry, Request, ServerInfo, Signature, TensorSpec
+from gateway.core.requests import Answer, Request
 from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.wire import AS_IS, LISTENER, TARGET, reply
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.errors import DecodeError
 from gateway.core.json import write_message
-from gateway.core.types import NestedJson
+from gateway.core.requests import NestedJson
 from gateway.protocols.v2.rest.parameters import json_parameters, nested_parameter, read_parameters
 
 

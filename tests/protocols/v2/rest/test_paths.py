@@ -3,7 +3,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request
+from gateway.core.requests import Request
 from gateway.protocols.v2.rest.paths import backend_path
 
 TRITON = Target("models", "127.0.0.1:8000", flavor="triton")

@@ -6,8 +6,9 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, ModelEntry, Request, RequestedOutput, Response, ServerInfo, Signature, TensorSpec
+from gateway.core.requests import Answer, Request, RequestedOutput, Response
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.flavors import REST_FLAVORS
 from tests.protocols.v2.rest.recorded import REQUESTS, SINGLE, SORTS, infer, recorded, reply, target, tensor

@@ -13,9 +13,11 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor, Translate
+from gateway.core.requests import Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest.server import BinaryOutputMessage
 from tests.protocols.v2.rest.wire import AS_IS, LISTENER, Y, decode, infer, infer_message, received, values

@@ -5,9 +5,11 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Request, Response, tensor
+from gateway.core.requests import Request, Response
+from gateway.core.tensors import tensor
 from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.test_generate import decode_body, message
 from tests.protocols.v2.rest.wire import AS_IS, LISTENER, reply, values

@@ -11,7 +11,8 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Request, RequestedOutput, Response, Tensor, Translate
+from gateway.core.requests import Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON
 from tests.protocols.v2.rest.wire import LISTENER, TARGET, decode, infer, one_input, received, values

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import INFER
 from gateway.core.protocol import Target
-from gateway.core.types import Message, Request, RequestedOutput, Response, Tensor, Translate, tensor
+from gateway.core.requests import Request, RequestedOutput, Response, Translate
+from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest.server import BinaryOutputMessage
 

@@ -5,9 +5,11 @@ from typing import Any
 from gateway.core.datatypes import Datatype
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
+from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Buffer, Headers, Message, Request, Response, Tensor, Translate
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.protocols.v2 import V2_REST
 
 LISTENER = ListenerSettings("http")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.http2.client import WINDOW
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
 from gateway.transports.grpc import Connector

@@ -6,8 +6,8 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.messages import Headers, Message, Metadata
 from gateway.core.protocol import Limits
-from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.grpc.client.connector import GrpcConnector
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import ECHO, SMALL, Server, ask, connected, connector_to

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
 from tests.core.http2.by_hand import CONTENT_TYPE, Peer, data, endpoint, go_away, head, reset, serving

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.http2.hpack import Field, read
-from gateway.core.types import NO_HEADERS, Headers, Metadata
+from gateway.core.messages import NO_HEADERS, Headers, Metadata
 from gateway.transports.grpc.client.request_heads import RequestHeadWriter
 
 BEGINNING = (

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.core.errors import DecodeError
 from gateway.core.http2.hpack import Field, HeadersTooLargeError, write
-from gateway.core.types import Headers
+from gateway.core.messages import Headers
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.client.response_heads import ResponseHead
 

@@ -7,8 +7,8 @@ import grpc
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Headers, Message
 from gateway.transports.grpc import Connector
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS

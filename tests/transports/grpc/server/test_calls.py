@@ -5,8 +5,8 @@ import grpc
 import pytest
 
 from gateway.core.errors import Status
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.types import Headers, Message
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import ECHO, SMALL, Held, channel, client, code, failed, failure, listening
 from tests.transports.grpc.toy import LOOPS as LOOPS

@@ -18,9 +18,9 @@ from gateway.core.frozen import replace
 from gateway.core.http2.connection import Stream
 from gateway.core.http2.hpack import read
 from gateway.core.http2.server import MAX_STREAMS, WINDOW
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
-from gateway.core.types import Message
 from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.memory import PROCESS_MEMORY

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.core.errors import Status
 from gateway.core.http2 import hpack
 from gateway.core.http2.heads import HeadReader
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import CallHead, request_heads

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.errors import Status
+from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
-from gateway.core.types import Message
 from gateway.transports.grpc import Listener
 from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 
 from gateway.core.errors import Status
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Protocol
-from gateway.core.types import Headers, Message
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import CHAT, ECHO, SMALL, channel, client, code, failed, failure, listening
 from tests.transports.grpc.toy import LOOPS as LOOPS

@@ -8,8 +8,8 @@ from typing import Any
 
 import uvloop
 
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Headers, Message
 from gateway.transports.http.client.connector import HttpConnector
 from tests.limits import GENEROUS
 

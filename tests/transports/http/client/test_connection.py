@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
-from gateway.core.types import Message
 from gateway.transports.http.client.connection import SCRATCH_BYTES
 from gateway.transports.http.client.reply import ReplyReader
 from tests.traced import traced

@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 from gateway.core.errors import TransportError
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.transports.http.client import connection, pool
 from gateway.transports.http.client.connection import HttpClientConnection
 from gateway.transports.http.client.connector import HttpConnector

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.transports.http.client.reply import ReplyReader
 from gateway.transports.http.client.reply_heads import LARGEST_HEAD, MOST_HEADS, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY

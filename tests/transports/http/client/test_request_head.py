@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.core.types import Headers, Message
+from gateway.core.messages import Headers, Message
 from gateway.transports.http.address import parse_address
 from gateway.transports.http.client.request_head import HeadWriter
 

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
 from gateway.transports.http.client.connection import HttpClientConnection
 from gateway.transports.http.client.connector import HttpConnector
 from tests.transports.http.client.endpoint import GET, JSON, OK, Endpoint, connecting, post, read_request, serving

@@ -7,8 +7,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from gateway.core.errors import Reason, refusal
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.types import Headers, Message
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS

@@ -7,8 +7,8 @@ from http import HTTPStatus
 
 import pytest
 
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.types import Message
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import connected, listening, read_reply, reply, send_whole
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
+from gateway.core.messages import Message
 from gateway.core.protocol import Protocol
 from gateway.core.transport import EventualReply
-from gateway.core.types import Message
 from tests.limits import GENEROUS
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (

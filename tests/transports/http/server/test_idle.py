@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.core.types import Message
+from gateway.core.messages import Message
 from tests.skipping_loop import LOOPS as LOOPS
 from tests.skipping_loop import skip
 from tests.transports.http.server.test_connection import HELLO, SAID, post, within_bound

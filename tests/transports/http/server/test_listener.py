@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 from gateway.core.address import Address
+from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings, Protocol
-from gateway.core.types import Message
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.http.server.test_connection import HELLO, SAID, SAID_LAST, PausedExchange, within_bound

@@ -9,9 +9,9 @@ from http import HTTPStatus
 import pytest
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import ExchangeStream
-from gateway.core.types import Headers, Message
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS

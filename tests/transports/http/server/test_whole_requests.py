@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.types import Message
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY
 from tests.transports.http.server.test_connection import PausedExchange, echo, post, within_bound
 from tests.transports.http.server.test_requests import GOODBYE, HELLO, LAST, SERVED, TOO_LARGE, bad, malformed, ok

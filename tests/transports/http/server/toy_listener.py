@@ -10,9 +10,10 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
+from gateway.core.messages import Headers, Message
 from gateway.core.protocol import HttpBinding, Limits, ListenerSettings, Protocol
+from gateway.core.requests import Request
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
-from gateway.core.types import Headers, Message, Request
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS

@@ -13,9 +13,11 @@ import pytest
 from gateway.assembly.registry import protocols
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, StreamBinding, Target
-from gateway.core.types import Message, Request, tensor
+from gateway.core.requests import Request
+from gateway.core.tensors import tensor
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client.connection import MAX_UNREQUESTED, TcpClientConnection
 from gateway.transports.tcp.client.connector import TcpConnector

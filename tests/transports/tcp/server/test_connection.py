@@ -8,9 +8,9 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Exchange
-from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.server.listener import MAX_IN_FLIGHT, TcpListener
 from gateway.transports.timeouts import Timeouts

@@ -10,9 +10,9 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import HttpBinding, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
-from gateway.core.types import Message
 from gateway.transports.tcp.server.connection import MESSAGES_PER_TURN
 from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts

@@ -1,0 +1,292 @@
+"""The keys of `backends`, except `load`, `placement` and `servers`, which have modules of their own.
+
+An attribute is a key, and its docstring is the key's description in `docs/configuration`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from gateway.config.fields import (
+    VALUE,
+    EachHeaderOnce,
+    Flag,
+    HeaderName,
+    Keys,
+    Name,
+    Period,
+    Seconds,
+    Secret,
+    SecretHeaderValue,
+    Share,
+    Size,
+    distinct,
+    refusal,
+)
+from gateway.config.forms import JSON
+from gateway.config.limits import LimitsKey
+from gateway.config.load import LoadConfig, PageUrl
+from gateway.config.placement import PlacementConfig
+from gateway.config.policies import Policies
+from gateway.config.servers import ServersConfig
+from gateway.config.tls import BackendTlsConfig
+from gateway.core.protocol import Limits
+from gateway.core.record import ID_HEADER
+from gateway.core.spans import TRACE_HEADERS
+from gateway.core.transport import HOST, FixedFields
+from gateway.protocols.json.form import PREFIX
+
+# RFC 9110, section 7.6.1, and the headers that the gateway sets in its own requests to backends.
+_NEVER_FORWARDED = frozenset(
+    {
+        "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
+        "gateway-hops", "gateway-reason", "host", "inference-header-content-length", "keep-alive", "proxy-connection",
+        "request-timeout", "te", "trailer", "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+
+
+def _forwardable(name: str) -> str:
+    if name in _NEVER_FORWARDED:
+        raise refusal("{value} is set by the gateway for each connection and cannot be forwarded")
+    return name
+
+
+# The gateway writes the headers of its request ids and traces for each request.
+_NEVER_FIXED = (_NEVER_FORWARDED - {HOST}) | {ID_HEADER, *TRACE_HEADERS}
+
+
+_HOST_VALUE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{1,5})?")
+
+
+def _server_headers(given: Any) -> Any:
+    """Check the `headers` of a backend as written, before the names are changed to lower case."""
+    for name, text in given.items() if isinstance(given, dict) else ():
+        lower = str(name).lower()
+        if lower in _NEVER_FIXED or lower.startswith("grpc-"):
+            raise refusal(f"{name!r} is set by the gateway for each request and cannot be in `headers`", name)
+        if lower.endswith("-bin"):
+            raise refusal(f"{name!r}: headers that end in -bin are bytes over gRPC; choose another name", name)
+        if lower == HOST and isinstance(text, str) and not _HOST_VALUE.fullmatch(text):
+            raise refusal("expected a host name, with or without :PORT", name)
+    return given
+
+
+class EjectionConfig(Keys):
+    """Settings for ejection, which takes an endpoint out of service for some time if calls fail."""
+
+    failures: Size = 5
+    """Number of consecutive calls that time out or get a malformed response, after which the gateway ejects the
+    endpoint. An unreachable endpoint is ejected immediately, for 1 s."""
+    seconds: Period = 10
+    """Duration of the first ejection, in seconds. If the endpoint has returned no response since its previous ejection,
+    the next ejection lasts twice as long, up to 60 s (or up to this value, if it is larger)."""
+    max_ejected_share: Share = 0.5
+    """Maximum fraction of the backend's endpoints that get no calls because they are down, rounded up. The last
+    endpoint always gets calls, unless this value is 1. In that case, calls fail immediately while all endpoints are
+    down."""
+
+
+class BackendHealthConfig(Keys):
+    """Settings for probes and for ejection of failing endpoints. If this key is absent, the gateway does not probe
+    endpoints."""
+
+    probe: Literal["live", "ready", "none"] | None = None
+    """Type of probe in the backend's protocol: `live` checks whether the server is live, and `ready` whether it is
+    ready. `none`: no probes. Default: `live` for grps, `ready` for all other protocols."""
+    interval: Period = 5
+    """Seconds between two probes of an endpoint."""
+    timeout: Period = 2
+    """Timeout of a probe, in seconds."""
+    unhealthy: Size = 3
+    """Number of consecutive failed probes after which an endpoint is down."""
+    healthy: Size = 1
+    """Number of consecutive passed probes after which an endpoint that is down gets calls again."""
+    jitter: Share = 0.1
+    """Fraction of `interval` by which each wait is randomly longer or shorter, so probes of different endpoints or from
+    different replicas do not all run at the same time."""
+    ejection: EjectionConfig = EjectionConfig()
+    """Ejection of endpoints whose calls fail. These settings apply even if `probe` is `none`."""
+
+
+class RegisterConfig(Keys):
+    """Servers that register themselves with `POST /register` on the admin port. Each server has a lease, which it
+    renews."""
+
+    token: Secret
+    """Token that a server must send as `Authorization: Bearer TOKEN`. Anyone with the token can redirect the backend's
+    requests to any address, so use a reference such as `${file:/path}`."""
+    seconds: Period = 60
+    """Maximum duration of a lease, in seconds, and the default for servers that do not request a duration. The gateway
+    removes a server that does not renew its lease in time."""
+
+
+class DiscoveryConfig(Keys):
+    """Methods to find endpoints while the gateway runs. You can combine several methods."""
+
+    dns: Literal["all"] | None = None
+    """`all`: every IP address of the host names in `endpoints` becomes a separate endpoint."""
+    srv: Name | None = None
+    """DNS name with SRV records, which contain the host and port of each server. Needs `pip install
+    "modelglot[discovery]"`."""
+    files: Name | None = None
+    """Absolute path of the files, which contain one address per line. The path can contain the wildcards `*`, `?`,
+    `[...]` and `**`."""
+    registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
+    """Servers that register themselves."""
+    interval: Period = 5
+    """Seconds between two checks of DNS names and files. The gateway queries SRV records when their TTL expires, but
+    not more often than this interval."""
+
+
+class EndpointConfig(Keys):
+    """A model server: its address, or a map with the address and other keys."""
+
+    address: Name
+    """Address of the server: `HOST:PORT`, or a URL if the protocol is over HTTP. With TLS: `https://HOST:PORT`,
+    `grpcs://HOST:PORT` or `tcps://HOST:PORT`."""
+    weight: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1
+    """Weight of the server in load balancing, relative to the weights of the backend's other servers."""
+    load_url: PageUrl | None = None
+    """URL of the page on which this server reports its load. This URL replaces the backend's `load.url`."""
+
+
+class _TextOrMap:
+    """Annotation for an EndpointConfig that can also be only its address in YAML."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        whole = handler(source)
+
+        def read(item: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
+            return validate(item if isinstance(item, (dict, EndpointConfig)) else {"address": item})
+
+        return core_schema.no_info_wrap_validator_function(read, whole)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"type": "string", "minLength": 1}]}
+
+
+def _distinct_addresses(endpoints: tuple[EndpointConfig, ...]) -> tuple[EndpointConfig, ...]:
+    seen: set[str] = set()
+    for at, each in enumerate(endpoints):
+        if each.address in seen:
+            raise refusal(f"{VALUE} is listed twice", at, "address")
+        seen.add(each.address)
+    return endpoints
+
+
+class QueueConfig(Keys):
+    """Settings for calls that wait because every endpoint has `max_in_flight` calls in flight."""
+
+    length: Size = 1000
+    """Maximum number of waiting calls. The gateway refuses calls above this limit. It also refuses a call if its client
+    already has as many waiting calls as the queue has free positions."""
+    timeout: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
+    """Maximum time that a call waits, in seconds. The gateway then refuses the call. Default: a call waits until its
+    deadline."""
+    wait_for_endpoints: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
+    """Maximum time that a call or a metadata request waits while `discovery` finds no endpoint, in seconds. This time
+    does not count toward `timeout`. Use this key if an autoscaler starts the servers on demand (`scaler`). If it is
+    set, a DNS name without addresses means that the backend has no endpoints. Default: calls fail immediately."""
+
+
+class BackendConfig(Keys):
+    """A group of model servers with the same models, or, with `placement`, with different models."""
+
+    protocol: Name
+    """Protocol of the servers; `json` for the form in `form`."""
+    form: Name = ""
+    """Form that describes the servers' JSON API: a name in `forms`, or a built-in form. `{protocol: json, form: NAME}`
+    is the same as `protocol: "json:NAME"`."""
+    endpoints: Annotated[tuple[Annotated[EndpointConfig, _TextOrMap()], ...], AfterValidator(_distinct_addresses)] = ()
+    """The servers, each as an address, or as a map such as `{address: ..., weight: ...}`. An address is `HOST:PORT`, or
+    a URL if the protocol is over HTTP. Required, unless `discovery` finds servers by `srv`, `files` or `register`, or
+    `servers` starts them."""
+    discovery: DiscoveryConfig | None = None
+    """Methods to find endpoints while the gateway runs: see `docs/discovery.md`. Default: the endpoints never
+    change."""
+    servers: ServersConfig | None = None
+    """Model servers that the gateway starts itself when calls wait, instead of `endpoints`: see `docs/servers.md`."""
+    placement: PlacementConfig | None = None
+    """Settings for servers with different models. The gateway sends each request to a server that has the requested
+    model, and can load models on demand. Default: all servers have the same models."""
+    balance: Literal["least_in_flight", "least_load", "round_robin", "power_of_two"] = "least_in_flight"
+    """Load balancing. `least_in_flight`: the endpoint with the fewest calls in flight (equally busy endpoints take
+    turns). `least_load`: the endpoint with the lowest reported load (`load`). `round_robin`: the next endpoint.
+    `power_of_two`: the less busy one of two random endpoints."""
+    load: LoadConfig | None = None
+    """Source of the servers' load for `balance: least_load`. Default for v2-rest and v2-grpc: Triton's metrics page at
+    port 8002."""
+    slow_start: Seconds = 0
+    """Time after an ejection in which the weight of the endpoint grows from 5% to 100%, in seconds. 0: full weight
+    immediately."""
+    policies: Policies = ()
+    """Policies for calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
+    safe: Flag = False
+    """Declares that calls are idempotent: the models have no side effects, and running a call twice is affordable. The
+    gateway can then repeat calls that a server might have received. Required by the policies `retry` and `hedge`."""
+    trust_metadata: Flag = False
+    """Trust the backend's metadata, although servers of its protocol usually report wrong types (graphpipe) or no
+    tensors (grps). The gateway converts requests with this metadata, and returns it to clients."""
+    max_in_flight: Size | None = None
+    """Maximum number of calls in flight per endpoint; additional calls wait in the queue. Default: 1 for umbridge and
+    mip, no limit for other protocols."""
+    queue: QueueConfig = QueueConfig()
+    """Settings for calls that wait for a free slot, if `max_in_flight` limits the calls."""
+    batch: Name = ""
+    """Batch format, if the protocol has several. For mip: `split`: all rows in one packet, each row as one example;
+    `whole`: the tensors unchanged, as one example in one packet; `each`: one packet per row."""
+    flavor: Name = ""
+    """Server type, because servers implement some protocols differently. For v2-rest: `triton`, `mlserver`, `kserve`,
+    `openvino`, `binary` (any other server with binary tensors) or `plain`. For v2-grpc, also `typed` (reads only typed
+    contents). For v1-rest: `kserve`, `tensorflow` or `gateway` (another gateway). Default: the gateway detects the type
+    of each server before its first call."""
+    settings: Mapping[Name, Name] = {}
+    """`{KEY: TEXT}`: [protocol-specific settings](protocols/grps.md#settings). For grps-rest, `ctrl_mode` and
+    `ctrl_key` set how the gateway requests a stream."""
+    limits: LimitsKey = Field(default_factory=Limits)
+    """Limits for the backend's responses."""
+    forward_headers: Annotated[
+        tuple[Annotated[HeaderName, AfterValidator(_forwardable)], ...], AfterValidator(distinct)
+    ] = ()
+    """Client headers that the gateway forwards to the backend. All other client headers are dropped."""
+    headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce, BeforeValidator(_server_headers)] = {}
+    """`{NAME: VALUE}`: headers (over gRPC, metadata) of every request to the servers, including probes and metadata
+    requests. They replace headers with the same names. `Host` sets the requested host name (over gRPC `:authority`),
+    instead of the address. The gateway never shows the values."""
+    health: BackendHealthConfig | None = None
+    """Probes, and ejection of failing endpoints. Default: no probes; the gateway detects failing endpoints only from
+    calls."""
+    tls: BackendTlsConfig | None = None
+    """TLS settings for connections to all backend servers. The gateway uses TLS for addresses that begin with
+    `https://`, `grpcs://` or `tcps://` even without this key."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_form(cls, given: Any) -> Any:
+        """Set the protocol to `json:FORM` if the backend has the form in the key `form`."""
+        if isinstance(given, dict) and given.get("protocol") == JSON and isinstance(given.get("form"), str):
+            return {**given, "protocol": PREFIX + given["form"]}
+        return given
+
+    @property
+    def sent_headers(self) -> FixedFields:
+        """The backend's `headers` in the format of requests."""
+        return tuple((name.encode(), each.get_secret_value().encode()) for name, each in self.headers.items())
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of the backend's endpoints, as written in the configuration."""
+        return tuple(each.address for each in self.endpoints)

@@ -1,0 +1,134 @@
+"""The keys of `listeners`.
+
+An attribute is a key, and its docstring is the key's description in `docs/configuration`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, Strict
+
+from gateway.config.access import ListenerAuthConfig
+from gateway.config.address import Bind
+from gateway.config.fields import VALUE, Flag, HeaderName, Keys, Name, SomeNames, distinct, refusal
+from gateway.config.limits import ListenerLimitsKey
+from gateway.config.tls import ListenerTlsConfig
+from gateway.core.protocol import ANY_ORIGIN, CrossOrigin, Limits
+
+
+def _prefix(path: str) -> str:
+    if not path.startswith("/") or path.endswith("/") or not set(path).isdisjoint("{}?# %"):
+        raise refusal("expected a path such as /science, without a slash at its end and without { } ? # %, got {value}")
+    return path
+
+
+class ErrorsConfig(Keys):
+    """Level of detail in the error messages that clients get."""
+
+    detail: Literal["full", "brief"] = "full"
+    """`brief` hides backend names, backend addresses, and the reason why a backend is unreachable. The log always
+    contains these details."""
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{1,5})?")
+
+
+_USUAL_PORTS = {"http": ":80", "https": ":443"}
+
+
+def _origin(origin: str) -> str:
+    if origin == ANY_ORIGIN:
+        return origin
+    if not _ORIGIN.fullmatch(origin):
+        raise refusal(f"expected an origin as browsers send it, such as https://app.example.com, or *, got {VALUE}")
+    port = _USUAL_PORTS.get(origin.partition(":")[0])
+    if port and origin.endswith(port):
+        raise refusal(f"browsers leave out the default port; expected {origin.removesuffix(port)}, got {VALUE}")
+    return origin
+
+
+def _named_header(name: str) -> str:
+    if name == "*":
+        raise refusal(f"expected the names of headers, such as authorization, got {VALUE}")
+    return name
+
+
+class CorsConfig(Keys):
+    """CORS settings. Web pages of the allowed origins can call the listener over HTTP and read its responses."""
+
+    origins: Annotated[
+        tuple[Annotated[Name, AfterValidator(_origin)], ...], Field(min_length=1), AfterValidator(distinct)
+    ]
+    """Allowed origins of web pages, such as `https://app.example.com`. `"*"` allows any origin, and requires a listener
+    without client authentication."""
+    headers: Annotated[tuple[Annotated[HeaderName, AfterValidator(_named_header)], ...], AfterValidator(distinct)] = (
+        "authorization",
+        "content-type",
+    )
+    """Request headers that web pages can send."""
+    max_age: Annotated[int, Strict(), Field(ge=0, le=86_400)] = 600
+    """How long browsers cache these permissions, in seconds."""
+
+
+class ListenerConfig(Keys):
+    """An address that accepts clients."""
+
+    name: Name
+    """Name of the listener in routes, logs and metrics."""
+    bind: Bind
+    """Address as `HOST:PORT`. If the port is 0, the system chooses a port. If all protocols are byte streams,
+    `tcp://HOST:PORT` is also possible; for a single byte-stream protocol, also `unix:///PATH`."""
+    protocols: SomeNames
+    """Protocols of the listener. For a form, write `json:NAME`. The first bytes of each connection determine its
+    transport (HTTP, gRPC, byte streams). HTTP requests to unknown paths get an error in the format of the first
+    protocol over HTTP."""
+    model: Name = ""
+    """Model for requests without a model name."""
+    prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
+    """`{PROTOCOL: PATH}`: path prefix of the protocol's URLs."""
+    flavor: Mapping[Name, Name] = {}
+    """`{PROTOCOL: FLAVOR}`: server type that clients see, for protocols with several server types. For v1-rest:
+    `kserve` (the default) or `tensorflow`. For v2-grpc: `triton` (the default) or `mlserver`, which sends typed
+    responses to typed requests."""
+    settings: Mapping[Name, Mapping[Name, Name]] = {}
+    """`{PROTOCOL: {KEY: TEXT}}`: [protocol-specific settings](protocols/grps.md#settings). For grps-rest, `ctrl_mode`
+    and `ctrl_key` set how clients request a stream, and `res_content_type` sets the stream's content type."""
+    allow_offline: Flag = False
+    """Let clients take the listener offline and online (grps). An offline listener reports that it is not ready, but
+    still serves requests."""
+    allow_control: Flag = False
+    """Let clients load and unload models on the model servers, and read and change their trace and log settings
+    (V2)."""
+    allow_explain: Flag = False
+    """Let clients request explanations: for a request with the header `gateway-explain: 1`, the response has the header
+    `gateway-explanation`. The explanation contains the names of routes, backends and endpoints. If the listener has
+    `auth`, clients need the permission `explain`. If it has `errors: {detail: brief}`, they also need `details`."""
+    metrics_page: Flag = False
+    """Serve this listener's metrics page, if one of its protocols defines one (grps-rest: `/`)."""
+    limits: ListenerLimitsKey = Field(default_factory=Limits)
+    """Limits for client messages and client connections."""
+    errors: ErrorsConfig = ErrorsConfig()
+    """Level of detail in the error messages that clients of this listener get."""
+    reply_headers: Flag = False
+    """Add headers with details about the call to HTTP and gRPC responses: `gateway-route` (the route's name),
+    `gateway-backend`, `gateway-tries`, and, if a cache is configured, `gateway-cache`."""
+    auth: ListenerAuthConfig | None = None
+    """Client authentication. Each client has the permissions of its principal. Default: no authentication; every client
+    has all permissions."""
+    tls: ListenerTlsConfig | None = None
+    """TLS for connections from the listener's clients. Default: no TLS."""
+    cors: CorsConfig | None = None
+    """Origins of web pages that can call the listener from browsers. Default: browsers block web pages of other origins
+    from reading responses."""
+
+    @property
+    def has_credentials(self) -> bool:
+        """True if clients authenticate."""
+        return self.auth is not None or (self.tls is not None and self.tls.client != "none")
+
+    @property
+    def cross_origin(self) -> CrossOrigin | None:
+        """`cors` in the format of the transport. Pages can use certificates and cookies if clients have credentials."""
+        cors = self.cors
+        return None if cors is None else CrossOrigin(cors.origins, cors.headers, cors.max_age, self.has_credentials)

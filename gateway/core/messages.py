@@ -1,0 +1,143 @@
+"""Encoded messages of all transports: what arrived from a client or a server, or will be sent to one."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, TypeAlias
+
+from msgspec import Struct
+
+from gateway.core.frozen import equal_without, field
+from gateway.core.principal import Principal
+from gateway.core.record import UNRECORDED, Record
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+_OBSERVING = frozenset({"record", "further"})
+
+
+class Headers:
+    """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when they are
+    read."""
+
+    __slots__ = ("_first", "raw")
+
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        self.raw = raw
+        self._first: Mapping[bytes, bytes] | None = None
+
+    @property
+    def first(self) -> Mapping[bytes, bytes]:
+        """The first value of each name, not decoded."""
+        if self._first is None:  # many Headers are never looked up
+            self._first = dict(reversed(self.raw))
+        return self._first
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return the first value of `name` (lower case)."""
+        text = self.first.get(name.encode("latin-1"))
+        return default if text is None else text.decode("latin-1")
+
+    def all(self, name: str) -> list[str]:
+        """Return all values of `name`, in order."""
+        wanted = name.encode("latin-1")
+        return [text.decode("latin-1") for key, text in self.raw if key == wanted]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return ((key.decode("latin-1"), text.decode("latin-1")) for key, text in self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Headers) and list(self.raw) == list(other.raw)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.raw))
+
+    def __repr__(self) -> str:
+        return f"Headers({list(self)})"
+
+
+NO_HEADERS = Headers()
+
+
+JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
+
+
+class Metadata(Headers):
+    """gRPC metadata. If a name ends in `-bin`, its values are raw bytes, already decoded from base64."""
+
+    __slots__ = ()
+
+
+class Message(Struct, frozen=True):
+    """One HTTP or gRPC message, or one packet of a byte stream, with its addressing.
+
+    - `parts`: The body, as buffers to write one after the other, without joining them.
+    - `path`: The raw path, without the `query`.
+    - `pattern`, `captures`: The pattern of the Protocol that matches the path, and the decoded values of its
+      `{captures}`.
+    - `status`: The status code of a reply.
+    - `peer`: `host:port` of the client; empty over unix sockets.
+    - `received`, `deadline`: Seconds on the event loop's clock. `deadline` is None without a deadline.
+    - `identity`: The name in the client's verified TLS certificate (`core.certificates.identity`); empty without a
+      certificate.
+    - `record`: Records the progress of the request; UNRECORDED if nothing observes the request.
+    - `principal`: The authenticated client; None if the listener has no authentication, and before authentication.
+    - `joinable`: True if the request in this message can be part of a batch; False if the message contains call options
+      that the batch would lose.
+    - `further`: Additional headers for a backend that differ in each request: the request id and the trace context.
+      These headers are separate because connectors cache the encoded `headers`, which many requests share.
+    """
+
+    method: str = ""
+    path: str = ""
+    headers: Headers = NO_HEADERS
+    parts: tuple[Buffer, ...] = ()
+    status: int = 0
+    query: str = ""
+    pattern: str = ""
+    captures: Mapping[str, str] = field(default_factory=dict)
+    peer: str = ""
+    received: float = 0.0
+    deadline: float | None = None
+    identity: str = ""
+    record: Record = UNRECORDED
+    principal: Principal | None = None
+    further: Sequence[tuple[bytes, bytes]] = ()
+    joinable: ClassVar[bool] = True
+
+    def __eq__(self, other: object) -> bool:
+        return equal_without(_OBSERVING, self, other)
+
+    @property
+    def body(self) -> Buffer:
+        """All parts as one buffer, copied only if there are several parts."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+def reply(headers: Headers, parts: tuple[Buffer, ...], status: int = 0) -> Message:
+    """Return the message of a reply."""
+    return Message("", "", headers, parts, status)
+
+
+def post(path: str, headers: Headers, parts: tuple[Buffer, ...], deadline: float | None) -> Message:
+    """Return the message of an HTTP request with a body."""
+    return Message("POST", path, headers, parts, deadline=deadline)
+
+
+def call(method: str, parts: tuple[Buffer, ...]) -> Message:
+    """Return the message of a call to a gRPC method."""
+    return Message(path=method, parts=parts, pattern=method)
+
+
+def bytes_of(message: Message) -> int:
+    """Return the size of the message's body, in bytes."""
+    parts = message.parts
+    if len(parts) == 1 and type(parts[0]) is bytes:  # true for most messages
+        return len(parts[0])
+    return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in parts])
+
+
+class ReplyMessage(Message, frozen=True):
+    """A reply from an endpoint. `close` closes the connection of the reply, or is None if the connection closes anyway,
+    or is shared with other exchanges."""
+
+    close: Callable[[], None] | None = None

@@ -1,0 +1,109 @@
+"""What servers report about themselves and their models: metadata, lists of models, and readiness."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from gateway.core.datatypes import BYTES, Datatype
+from gateway.core.frozen import frozen
+from gateway.core.html_tables import html_table
+from gateway.core.operations import Operation
+from gateway.core.tensors import Shape
+
+
+@frozen
+class TensorSpec:
+    """The name, datatype and shape of an input or output. -1 means a dimension of any size.
+
+    `content_type` has the same values as `Tensor.content_type`. If it is empty, each tensor keeps its own content type.
+    `description` is the server's text for users. Requests can omit an `optional` input. An `image` is an input of
+    numbers for which the server also accepts image files, one BYTES element per row."""
+
+    name: str
+    datatype: Datatype
+    shape: Shape
+    content_type: str = ""
+    description: str = ""
+    optional: bool = False
+    image: bool = False
+
+    def __str__(self) -> str:
+        """Return a text like `x FP64[-1,3]`."""
+        return f"{self.name} {self.datatype.value}[{','.join(map(str, self.shape))}]".strip()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+
+@frozen
+class Signature:
+    """A model's inputs, outputs and other metadata: the response to `metadata`.
+
+    Fields that were not requested, or that the server does not report, are empty. `operations` are the operations that
+    the model supports."""
+
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    operations: frozenset[Operation] = frozenset({Operation.INFER})
+    name: str = ""
+    versions: tuple[str, ...] = ()
+    platform: str = ""
+    description: str = ""
+    server_version: str = ""
+    """The version of the server software."""
+    further: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """Additional members in the metadata of a grps server (YAML)."""
+
+    def with_images(self) -> "Signature":
+        """Return the same signature for a server that decodes image files itself.
+
+        Each input whose rows have three dimensions (height, width and channels in some order) becomes an `image`."""
+        inputs = (
+            dataclasses.replace(each, image=len(each.shape) == 4 and each.datatype is not BYTES) for each in self.inputs
+        )
+        return dataclasses.replace(self, inputs=tuple(inputs))
+
+    def __str__(self) -> str:
+        """Return a text like `x FP64[-1,3] -> y FP64[-1,1]`, followed by the operations other than plain inference."""
+        inputs, outputs = (", ".join(map(str, each)) or "(unknown)" for each in (self.inputs, self.outputs))
+        further = ", ".join(sorted(each.value for each in self.operations - {Operation.INFER}))
+        return f"{inputs} -> {outputs}  ({further})" if further else f"{inputs} -> {outputs}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+    def _repr_html_(self) -> str:
+        """Return an HTML table for notebooks, with a row for each input and output."""
+        rows = [
+            [kind, each.name, each.datatype.value, ", ".join(map(str, each.shape)), each.description]
+            for kind, specs in (("input", self.inputs), ("output", self.outputs))
+            for each in specs
+        ]
+        told = [self.name, *(f"version {each}" for each in self.versions), self.platform]
+        told.append(", ".join(sorted(each.value for each in self.operations)))
+        return html_table(["", "name", "datatype", "shape", "description"], rows, "; ".join(filter(None, told)))
+
+
+@frozen
+class ServerInfo:
+    """The response to `server-metadata`."""
+
+    name: str
+    version: str
+    extensions: tuple[str, ...] = ()
+
+
+@frozen
+class ModelEntry:
+    """One model in the response to `models`."""
+
+    name: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+@frozen
+class NotReady:
+    """A negative response to `ready`, with the reason."""
+
+    text: str

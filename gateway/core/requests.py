@@ -1,0 +1,326 @@
+"""Canonical requests and responses. Codecs decode messages to them; routes and policies act on them."""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from gateway.core.frozen import equal_without, field, frozen
+from gateway.core.messages import NO_HEADERS, Headers, Message
+from gateway.core.models import ModelEntry, NotReady, ServerInfo, Signature
+from gateway.core.operations import Operation
+from gateway.core.principal import Principal
+from gateway.core.record import UNRECORDED, Record
+from gateway.core.spans import Span
+from gateway.core.statistics import Measurements, Statistics
+from gateway.core.tensors import Parameters, Tensor
+
+_OBSERVING = frozenset({"record", "span", "calls_left"})
+
+
+CLASSIFICATION = "classification"
+"""The parameter of a RequestedOutput that asks for only the n largest values, as BYTES elements `value:index[:label]`
+(the V2 classification extension)."""
+
+
+ATTACHMENT = "brpc attachment"
+"""The parameter of a request or response for the bytes that baidu_std sends next to a message, as a string with one
+character per byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
+
+
+@frozen
+class RequestedOutput:
+    """An output that the client selects by name."""
+
+    name: str
+    parameters: Parameters = dataclasses.field(default_factory=dict)
+
+
+Nan: TypeAlias = Literal["error", "literal", "null", "string"]
+
+
+BytesForm: TypeAlias = Literal["text", "base64"]
+
+
+@frozen
+class Translate:
+    """The keys in a route's `translate` section that codecs read.
+
+    The YAML keys have the same names, types, defaults and docstrings."""
+
+    nan: Nan | None = None
+    """Representation of NaN and infinities in JSON: an error (`error`), the literals NaN and Infinity (`literal`),
+    `null`, or a `string`. With `null`, v2-rest, v1-rest, grps-rest and forms also accept null among numbers and read it
+    as NaN. umbridge does the same, but only in requests. Default: the default of the target protocol (see the
+    protocol's page)."""
+    bytes: BytesForm = "text"
+    """Encoding of BYTES elements in JSON: as `text`, which must be UTF-8, or in `base64`."""
+    payload: str = ""
+    """Encoding of the tensors in messages to the backend, if its protocol has several. For grps: `gtensors`,
+    `str_data`, `bin_data`, `gmap` or `ndarray`. For v1: `rows`, `named_rows`, `columns` or `named_columns`. For
+    tfs-grpc, the method: `predict`, `classify` or `regress`. Default: the encoding that a client of the same protocol
+    sent, otherwise the first in this list."""
+
+
+DEFAULT_TRANSLATE = Translate()
+
+
+@frozen
+class Tries:
+    """The rules for a call's attempts. An attempt sends the call to one endpoint.
+
+    Policies set the rules; the Backend follows them."""
+
+    seconds: float | None = None
+    """Maximum time of one attempt at its endpoint, in seconds. It includes connecting, but not waiting in a queue."""
+    avoided: frozenset[str] = frozenset()
+    """The addresses of endpoints at which earlier attempts of the call failed or still run. The backend prefers other
+    endpoints."""
+    elsewhere: bool = False
+    """Never use an `avoided` endpoint and never wait in a queue. Refuse the call instead."""
+    places: list[str] | None = None
+    """The addresses of endpoints with a running or failed attempt."""
+
+    def began(self, address: str) -> None:
+        """Record the start of an attempt at an endpoint."""
+        if self.places is not None:
+            self.places.append(address)
+
+    def answered(self, address: str) -> None:
+        """Record that the endpoint responded without an error."""
+        if self.places is not None:
+            self.places.remove(address)
+
+
+class CallsLeft:
+    """The remaining number of calls that graph steps can make for one client request. `has_run` is True after the first
+    call.
+
+    All steps share it."""
+
+    __slots__ = ("has_run", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.has_run = False
+
+
+class Head(Struct, frozen=True):
+    """The fields that a Relay finds in a client's message that the gateway relays without decoding.
+
+    The fields have the same meaning as in Request.
+
+    `found` contains additional results for the Relay's own use."""
+
+    operation: Operation
+    model: str
+    version: str = ""
+    found: Any = None
+    deadline: float | None = None
+    origin: Message | None = None
+    schemaless: bool = False
+
+
+class Unread(Struct, frozen=True):
+    """A client's message that the gateway sends to a server without decoding, because both use the same protocol.
+
+    - `message`: the client's message.
+    - `found`: the `found` of its Head.
+    - `read`: decodes the message after all, for a server that cannot accept the message unchanged. It raises the errors
+      of `decode_request`.
+    - `write`: encodes the response to a decoded message for the client's listener (`encode_response`).
+    """
+
+    message: Message
+    found: Any
+    read: Callable[[], "Request"]
+    write: "Callable[[Answer, Request, Translate], Message]"
+
+
+class _NotRead:
+    """Stands for the content of a message that was not decoded. Any use is an error in the gateway's code."""
+
+    def _refuse(self, *_: object) -> typing.NoReturn:
+        raise AssertionError(
+            "the content of this message is still encoded: its route must decode it (config/relaying.py)"
+        )
+
+    __iter__ = __len__ = __bool__ = __contains__ = __getitem__ = __getattr__ = __eq__ = __hash__ = _refuse
+
+
+NOT_READ: Any = _NotRead()
+"""The value of `inputs`, `outputs` and `parameters` in an `unread` Request, and in its Response."""
+
+
+class MissingNumbers(str):
+    """The `flaw` of a request with null among its numbers.
+
+    The decoded request contains NaN instead. A route with `translate: {nan: null}` accepts the request."""
+
+    __slots__ = ()
+
+
+class NestedJson(str):
+    """The JSON text of a parameter whose value is an object or a list. Only protocols with `Wire.nested_parameters`
+    write such values."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"NestedJson({super().__repr__()})"  # so cache keys differ from those for a string
+
+
+class NestedParameters(str):
+    """The `flaw` of a request with a NestedJson among its parameters, or among the parameters of its tensors. Backends
+    with `Wire.nested_parameters` accept the request."""
+
+    __slots__ = ()
+
+
+class UnequalRows(str):
+    """The `flaw` of a request without `inputs`, in which the rows of an input differ in length.
+
+    A backend with one row per call (`Rows.ONE`) can accept these rows. For each input, `columns` contains either a
+    single tensor, or one tensor per row with a first dimension of 1."""
+
+    __slots__ = ("columns",)
+
+    def __new__(cls, text: str, columns: "tuple[tuple[Tensor, ...], ...]") -> "UnequalRows":
+        flaw = super().__new__(cls, text)
+        flaw.columns = columns
+        return flaw
+
+    columns: "tuple[tuple[Tensor, ...], ...]"
+
+
+class Request(Struct, frozen=True):
+    """One client request, independent of its protocol.
+
+    There are three groups of fields. The codec reads the fields up to `flaw` from the message. `exchange.decoded` sets
+    the fields from `listener` to `peer`, which describe the request's origin, for all protocols. The route and its
+    policies set the fields from `translate` on."""
+
+    operation: Operation
+    model: str = ""
+    """The model's name; empty if the client sent no model name. `version` works in the same way."""
+    version: str = ""
+    id: str | None = None
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[RequestedOutput, ...] = ()
+    parameters: Parameters = field(default_factory=dict)
+    part: str = ""
+    """The requested part of the metadata, in protocols that request metadata in parts (UM-Bridge)."""
+    deadline: float | None = None
+    """The earlier of the deadline in the body and the transport's deadline, in seconds on the event loop's clock."""
+    origin: Message | None = None
+    """The data that the codec needs to encode the response: the message, a subclass with more fields, a part of the
+    message, or None. Only the protocol that set `origin` reads it."""
+    schemaless: bool = False
+    """True if inputs and parameters are members of the same JSON object, so only the model's signature can tell which
+    is which. Until the signature is known, `parameters` contains all scalars, and `inputs` contains all lists, as flat
+    tensors."""
+    flaw: str = ""
+    """An error in the message (a string, MissingNumbers or NestedParameters) that the gateway reports later, in
+    protocols whose servers check the model's name first (UM-Bridge). So if the model is also unknown, the client gets
+    the error about the model. The gateway never sends a request with a flaw to a backend."""
+    listener: str = ""
+    """The name of the listener that received the request."""
+    protocol: str = ""
+    """The name of the client protocol."""
+    path: str = ""
+    """The raw path of the request, without the query; empty on byte streams. Routes can match the path."""
+    headers: Headers = NO_HEADERS
+    """All of the client's headers or metadata."""
+    peer: str = ""
+    """The client's address, `host:port`; empty over unix sockets."""
+    translate: Translate = DEFAULT_TRANSLATE
+    time_limit: float | None = None
+    """The shortest of the `timeout` policies around the call, in seconds; None if no policy sets one."""
+    tries: Tries | None = None
+    """The rules for attempts; None for the defaults."""
+    record: Record = UNRECORDED
+    """Records the progress of the request; UNRECORDED if nothing observes it. All attempts share it."""
+    span: Span | None = None
+    """The span that the request belongs to, if the record has spans: the attempt or, before the first attempt, the
+    graph step."""
+    principal: Principal | None = None
+    """The authenticated client; None if its listener has no authentication."""
+    calls_left: CallsLeft | None = None
+    """Set for graph steps; None for the client's own request."""
+    unread: Unread | None = None
+    """The client's message, if the gateway sends it to the server without decoding.
+
+    In this case, `inputs`, `outputs` and `parameters` are NOT_READ."""
+
+    def __eq__(self, other: object) -> bool:
+        return equal_without(_OBSERVING, self, other)
+
+    @property
+    def client(self) -> str:
+        """Return the key that identifies the client for fair sharing: the principal or, without one, the host (not the
+        port, because UM-Bridge clients use a new port for every call).
+        """
+        return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
+
+
+SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
+
+
+class ControlRequest(Request, frozen=True):
+    """A request for one of CONTROL_OPERATIONS.
+
+    `settings` contains the parameters of `load` and `unload` (`config` as JSON text, `file:PATH` as bytes, and
+    `unload_dependents`), or the trace or log settings to change. The value None resets a trace setting. A request
+    without settings queries the current settings."""
+
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+
+
+class Response(Struct, frozen=True):
+    """The response to `infer` and to the derivatives.
+
+    `origin` and `schemaless` have the same meaning as in Request, with outputs instead of inputs.
+
+    `unread` is the whole reply to the client of an `unread` Request. In this case, all other fields are unknown.
+    """
+
+    outputs: tuple[Tensor, ...] = ()
+    model: str = ""
+    version: str = ""
+    id: str | None = None
+    parameters: Parameters = field(default_factory=dict)
+    origin: Message | None = None
+    schemaless: bool = False
+    unread: Message | None = None
+
+
+def unread_response(reply: Message) -> Response:
+    """Return the Response for a `reply` that goes to the client unread."""
+    return Response(NOT_READ, parameters=NOT_READ, unread=reply)
+
+
+Answer: TypeAlias = (
+    Response
+    | Signature
+    | ServerInfo
+    | tuple[ModelEntry, ...]
+    | Measurements
+    | Statistics
+    | Mapping[str, object]
+    | NotReady
+    | bool
+)
+"""The result of an operation, which a Handler returns:
+
+- `infer`, `explain` and the derivatives: Response
+- `metadata`: Signature
+- `server-metadata`: ServerInfo
+- `models`: ModelEntry values
+- `statistics`: Measurements
+- `model-statistics` and `all-statistics`: Statistics
+- `config`, `trace-settings` and `log-settings`: a mapping
+- `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool, or NotReady, which counts as False
+  and contains a reason
+"""
