@@ -37,7 +37,8 @@ ConnectOverTls = Callable[[BackendTlsConfig], Connect]
 
 @dataclass(frozen=True)
 class Connections:
-    """Creates Connectors for addresses. Without `over_tls`, connections to backends with `tls` do not use TLS."""
+    """Creates Connectors for addresses. If `over_tls` is None, connections do not use TLS, even to
+    backends with `tls`."""
 
     parse_address: ParseAddress
     connect: Connect

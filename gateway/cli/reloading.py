@@ -35,7 +35,7 @@ class Reloadable(typing.Protocol):
 
     @property
     def state(self) -> GatewayState:
-        """The configuration in use, and the error of the last reload."""
+        """The configuration in use, and the error from the last reload, if there was one."""
 
     def reopen_logs(self) -> None:
         """Same as `Gateway.reopen_logs`."""

@@ -25,7 +25,7 @@ Began: TypeAlias = Callable[[Request, Endpoint], Callable[[bool], None]]
 
 
 class Sender:
-    """Sends attempts to the endpoints of one backend.
+    """Makes the call attempts to the endpoints of one backend.
 
     It determines their Targets if necessary. A Sender does not manage slots.
 

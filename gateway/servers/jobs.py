@@ -40,7 +40,7 @@ class JobObserver(Protocol):
         """Handle the engine's report that this server's job has ended. The server is in its last phase."""
 
     def job_is_being_ended(self, server: StartedServer) -> None:
-        """Handle the job of a server in use that was cancelled at the engine, or that has reached its time limit."""
+        """Handle a job that the engine cancelled, or that reached its time limit, while its server was in use."""
 
     def job_is_refused(self, server: StartedServer, why: str) -> None:
         """Handle a job whose submission failed, and for which an immediate retry is pointless."""

@@ -78,7 +78,7 @@ _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 
 
 class HeadersReceived(NamedTuple):
-    """A header block of a reply has arrived: the reply's head or, if `ends` is True, its trailers."""
+    """A header block of a response has arrived: the headers or, if `ends` is True, the trailers."""
 
     stream: Stream
     block: bytes

@@ -32,7 +32,7 @@ class RowMemory:
     comma: int = 0
 
     def check(self, text: bytes, limits: Limits) -> None:
-        """Raise GatewayError (RESOURCE_EXHAUSTED) if the rows in `text` would take more than `limits.message`."""
+        """Raise GatewayError (RESOURCE_EXHAUSTED) if the rows in `text` would need more than `limits.message`."""
         if len(text) * max(self.brace, self.bracket, self.comma, _MEMBER) <= limits.message:
             return
         size = text.count(b":") * _MEMBER

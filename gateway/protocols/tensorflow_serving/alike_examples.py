@@ -117,8 +117,7 @@ def _values(row: Buffer, name: str, start: int, end: int) -> Iterator[ValuePlace
 
 
 def _are_alike(rows: Rows, places: Sequence[ValuePlace]) -> bool:
-    """Return whether all rows equal the first row except for their values, and all integers have the same number of
-    bytes."""
+    """Return whether all rows have the structure of the first row, and all integers have the same number of bytes."""
     is_fixed = np.ones(rows.shape[1], np.bool_)
     for place in places:
         is_fixed[place.start : place.end] = False

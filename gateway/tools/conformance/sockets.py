@@ -51,7 +51,7 @@ class Bytes:
         self._socket.close()
 
     def send(self, data: bytes, requests: int = 1) -> None:
-        """Send bytes that contain this number of `requests`."""
+        """Send raw bytes. `requests` is the number of requests that they contain."""
         self._transcript.send("", data.hex() if len(data) < 200 else readable(data[:200]))
         self._transcript.requests += requests - 1
         self._socket.sendall(data)

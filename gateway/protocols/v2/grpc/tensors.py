@@ -275,7 +275,7 @@ _NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY, _CONTENTS_KEY = map(key, (1, 2, 3, _CONTEN
 
 
 class InferenceHead(Struct, frozen=True):
-    """The fields of an inference except its tensors.
+    """The fields of an inference request or response, without its tensors.
 
     `outputs` are the outputs that a request asks for. `reader` is the server that gets the message; None for a client,
     because clients support all parameter types."""

@@ -130,8 +130,7 @@ def check_length(head: RequestHead, limit: int) -> None:
 
 
 def worth_receiving(head: RequestHead) -> bool:
-    """Return whether receiving the body of a refused request costs less than a new connection, because the body is
-    small."""
+    """Return whether the body of a refused request is so small that receiving it costs less than a new connection."""
     return not head.expects_continue and head.length is not None and head.length <= _RECEIVED_WHEN_REFUSED
 
 
