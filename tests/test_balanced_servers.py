@@ -91,6 +91,7 @@ async def test_servers_get_calls_by_their_weight(servers: dict[str, list[str]], 
         assert counts == {1: 30, 2: 60, 3: 90}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("balance", ["least_in_flight", "round_robin", "power_of_two"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_the_calls_of_one_http2_connection_go_to_all_servers(

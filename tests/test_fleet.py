@@ -353,6 +353,7 @@ async def test_a_model_that_is_not_called_is_unloaded() -> None:
         assert here.loads("m0") == 2
 
 
+@pytest.mark.long
 async def test_a_model_that_many_call_gets_copies_up_to_the_limit() -> None:
     servers = [FleetModels(MODELS) for _ in range(3)]
     for each in servers:

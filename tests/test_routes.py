@@ -242,6 +242,7 @@ routes:
     assert await here.ask("v2-rest", "", operation=Operation.READY) is True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "mip"])
 async def test_the_fallback_answers_when_the_first_server_is_killed(
     here: Running, protocol: str, tmp_path: Path

@@ -72,6 +72,7 @@ async def umbridge_client(server: UmbridgeServer, **arguments: Any) -> AsyncIter
             yield client
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
 async def test_any_number_of_calls_waits(protocol: str) -> None:
     """More than a process may have connections."""

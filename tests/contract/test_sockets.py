@@ -109,6 +109,7 @@ async def test_a_tail_belongs_to_no_request(protocol: Protocol, tail: bytes) -> 
             assert await doubled(protocol, connector, 1.5, 2.5, 3.5) == [3.0, 5.0, 7.0]
 
 
+@pytest.mark.long
 @each_protocol
 async def test_a_reply_that_is_cut_is_none(protocol: Protocol) -> None:
     async with serving(protocol) as address:

@@ -71,6 +71,7 @@ def test_a_bomb_is_refused_and_told_which_key_allows_it() -> None:
         inflate(zlib.compress(bytes(1000)), "zlib", Limits(message=999))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 @pytest.mark.parametrize("level", [1, 6, 9])
 def test_a_tensor_of_equal_numbers_is_no_bomb(coding: str, level: int) -> None:

@@ -286,6 +286,7 @@ def pod(request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest
         yield pod
 
 
+@pytest.mark.long
 def test_its_probes_succeed(pod: Pod) -> None:
     assert len(pod.probes()) == 5
     assert [each for each in pod.probes() if not pod.probe(*each)] == []

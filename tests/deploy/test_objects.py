@@ -67,6 +67,7 @@ def validate(thing: Object, version: str) -> None:
         kubernetes_validate.validate(thing, version, strict=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", TESTED)
 @each_file
 def test_kubernetes_takes_every_object(release: Release, version: str) -> None:

@@ -59,6 +59,7 @@ def test_with_a_client_ca_clients_need_a_certificate(authority: Authority, files
             assert ready(b"", timeout=GENEROUS) == b"\x08\x01"
 
 
+@pytest.mark.long
 def test_a_certificate_that_changes_is_read_again(authority: Authority, files: Files, tmp_path: Path) -> None:
     def serial(port: int) -> bytes:
         pem = ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(files.ca), timeout=GENEROUS)

@@ -160,6 +160,7 @@ async def test_the_examples_work_and_are_answered_as_described(gateway: Gateway,
     assert lacking == (LACKING.get(model, set()) & set(RUNNING[listener]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("listener", RUNNING)
 @pytest.mark.parametrize("model", ["", "double"])
 async def test_requests_without_examples_and_wrong_ones_are_answered_as_described(

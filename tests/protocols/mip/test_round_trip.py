@@ -142,6 +142,7 @@ def compare(tensors: tuple[Tensor, ...], examples: list[tuple[int, bytes]], batc
 NAMES = sorted(path.name for path in RECORDED.glob("*.re*") if path.suffix in (".request", ".reply"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_cut_short_and_with_every_bit_flipped(name: str) -> None:
     whole = sent(recorded(name))

@@ -139,6 +139,7 @@ async def test_what_is_recorded_is_bounded_and_serving_goes_on(
     assert (tmp_path / FILE).stat().st_size <= bounds.size
 
 
+@pytest.mark.long
 async def test_a_reload_goes_on_recording_and_a_second_run_appends(tmp_path: Path) -> None:
     for _ in range(2):
         text = configuration()

@@ -294,6 +294,7 @@ def finding(found: Probed, protocol: str) -> FormFinding:
     return next(each for each in found.findings if each.candidate.protocol.name == protocol)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [name for name in WIRE_FORMS if name not in ("mip", "grps-brpc")])
 async def test_a_server_over_tls_is_found_without_saying_so(protocol: str, tmp_path: Path) -> None:
     files = Authority().issue(tmp_path, "localhost", "127.0.0.1")

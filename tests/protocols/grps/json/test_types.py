@@ -54,6 +54,7 @@ def test_what_clients_and_servers_write_is_read_by_its_type() -> None:
     assert_same(BODY)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [100, 1000, 30_000])
 @pytest.mark.parametrize("element", ["0.10", "7", "NaN", '"1"', "1e400", "[1]", "18446744073709551616"])
 def test_many_elements(count: int, element: str) -> None:

@@ -268,6 +268,7 @@ async def test_a_large_request_and_a_large_reply() -> None:
         assert (await read_packet(reader))[1] == text.upper()
 
 
+@pytest.mark.long
 async def test_a_client_that_does_not_read_is_not_read_from() -> None:
     """Neither requests nor replies pile up in the gateway."""
     asked = 0
