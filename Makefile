@@ -43,7 +43,7 @@ run: $(VENV)/.gateway  ## the gateway with bundled model servers behind it, on l
 test: setup  ## the tests that need nothing else on the machine, in some minutes
 	$(BIN)/python -m pytest $(OWN) $(QUICK) $(SUITE)
 
-test-long: setup  ## large messages, processes that start and end, each value of the chart, and many random examples
+test-long: setup  ## large messages, reloads, killed processes, each value of the chart, and many random examples
 	$(BIN)/python -m pytest $(OWN) $(LONG) $(SUITE)
 
 test-real: setup peers  ## the tests with real servers and clients, clusters, browsers and the image
