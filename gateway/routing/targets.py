@@ -27,9 +27,9 @@ from gateway.routing.endpoint import Endpoint
 SECONDS_WAITED = 10.0
 """Timeout for the metadata query, in seconds."""
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two queries of a server because of rejected calls, and the maximum time that a rejected call
-waits for the response, in seconds. Because of this minimum, clients that send invalid requests do not double the
-server's work."""
+"""Minimum time between two queries of a server because of rejected calls, and the maximum time that a rejected call, or
+the first call on a new connection, waits for the response, in seconds. Because of this minimum, clients that send
+invalid requests do not double the server's work."""
 
 SECONDS_TRUSTED = 60.0
 """How long a reported server type is valid even if every connection to the server closes, in seconds.
