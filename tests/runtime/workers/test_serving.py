@@ -12,8 +12,6 @@ import pytest
 from tests.interop.processes import free_port
 from tests.runtime.workers.served import Served, ended, get, post, serving
 
-pytestmark = pytest.mark.long
-
 CONFIG = """
 workers: 2
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
@@ -63,6 +61,7 @@ async def test_requests_of_all_workers_are_counted_together(tmp_path: Path) -> N
         assert [each["model"] for each in listed["requests"]] == ["nobody"] + ["identity"] * CALLS
 
 
+@pytest.mark.long
 async def test_counts_of_a_killed_worker_stay_and_it_is_started_again(tmp_path: Path) -> None:
     async with serving(config(), tmp_path) as gateway:
         await asyncio.gather(*(infer(gateway) for _ in range(CALLS)))
@@ -105,6 +104,7 @@ forms:
 """
 
 
+@pytest.mark.long
 async def test_all_workers_speak_a_form_and_what_a_reload_makes_of_it(tmp_path: Path) -> None:
     text = FORMS + config().replace("[v2-rest]", '["json:own"]')
 
@@ -120,6 +120,7 @@ async def test_all_workers_speak_a_form_and_what_a_reload_makes_of_it(tmp_path: 
         assert {status for status, _ in await answers(gateway, b'{"x":[2.5]}')} == {400}
 
 
+@pytest.mark.long
 async def test_a_reload_that_a_worker_cannot_follow_changes_nothing(tmp_path: Path) -> None:
     port = free_port()
     async with serving(config(port=port), tmp_path) as gateway:
@@ -133,6 +134,7 @@ async def test_a_reload_that_a_worker_cannot_follow_changes_nothing(tmp_path: Pa
         taken.close()
 
 
+@pytest.mark.long
 async def test_sigterm_lets_requests_end_in_all_workers(tmp_path: Path) -> None:
     async with serving(config(), tmp_path) as gateway:
         assert (await get(gateway.ports["health"], "/readyz")) == (200, b"ready")
