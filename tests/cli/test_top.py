@@ -132,7 +132,6 @@ def test_a_terminal_shows_what_the_gateway_does_and_that_it_restarts(place: Plac
         assert b"\x1b[?1049l" in shown.written[-40:]  # what was on the screen before is there again
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("traffic")
 def test_signals_end_it_and_elsewhere_than_on_a_terminal_it_prints_once(place: Place) -> None:
     with serving(place):
