@@ -198,9 +198,8 @@ class ModelMetadata:
         except GatewayError as error:
             # The server responds, but cannot report on its models. The route's `signature` declares this model. A
             # TransportError is not the server's response: a proxy without a route to a gRPC server responds with 404.
-            if error.status is not Status.UNIMPLEMENTED or isinstance(error, TransportError):
-                raise
-            if not self._signatures.are_declared:
+            cannot_report = error.status is Status.UNIMPLEMENTED and not isinstance(error, TransportError)
+            if not (cannot_report and self._signatures.are_declared):
                 raise
             return True
 

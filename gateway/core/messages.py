@@ -13,6 +13,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 _OBSERVING = frozenset({"record", "further"})
+"""The fields of a Message that a comparison ignores."""
 
 
 class Headers:

@@ -1,4 +1,4 @@
-"""What servers report about themselves and their models: metadata, lists of models, and readiness."""
+"""The data that servers report about themselves and their models: metadata, lists of models, and readiness."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ from gateway.core.statistics import Measurements, Statistics
 from gateway.core.tensors import Parameters, Tensor
 
 _OBSERVING = frozenset({"record", "span", "calls_left"})
-
+"""The fields of a Request that a comparison ignores."""
 
 CLASSIFICATION = "classification"
 """The parameter of a RequestedOutput that asks for only the n largest values, as BYTES elements `value:index[:label]`

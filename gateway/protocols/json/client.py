@@ -125,7 +125,7 @@ class FormClient:
         origin = request.origin
         own = self._own[choice].get(origin.asked) if isinstance(origin, FormMessage) else None
         others = self._of_bytes[choice] if _are_bytes(request.inputs) else self._asked[choice]
-        for each in others if own is None else (own, *others):
+        for each in others if own is None else (own, *[other for other in others if other is not own]):
             try:
                 return _written(each, request, is_own=each is own)
             except GatewayError as error:
