@@ -288,7 +288,7 @@ async def test_mlflow_gets_the_null_of_its_own_clients() -> None:
 
 CSV_FORM = """
 forms:
-  table: {infer: {path: /t, request_type: text/csv, request: $x, response_type: text/csv, response: $y}}
+  table: {infer: {path: /t, media_type: text/csv, request: $x, response_type: text/csv, response: $y}}
 """
 
 

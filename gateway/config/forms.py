@@ -51,7 +51,7 @@ class ExchangeConfig(Keys):
     """Additional request headers, as templates."""
     query: Mapping[Name, JsonValue] = {}
     """Query parameters of the request, as templates, which can contain tensors."""
-    request_type: Name = "application/json"
+    media_type: Name = "application/json"
     """Media type of the request body, which determines how the gateway serializes the body."""
     request: JsonValue = None
     """Template of the request body. Default: no body."""

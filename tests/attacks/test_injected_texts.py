@@ -112,16 +112,16 @@ def _multipart(sent: Message, text: str) -> bool:
 
 MEDIA: Mapping[str, tuple[str, Callable[[Message, str], bool]]] = {
     "JSON lines": (
-        "request_type: application/jsonlines, request: [{t: $x}, ...]",
+        "media_type: application/jsonlines, request: [{t: $x}, ...]",
         lambda sent, text: [json.loads(line) for line in body_of(sent).split(b"\n") if line] == [{"t": text}],
     ),
-    "CSV": ("request_type: text/csv, request: [[$x], ...]", _csv),
-    "CSV with a header": ("request_type: text/csv; header=present, request: [{t: $x}, ...]", _csv_with_header),
-    "a web form": ("request_type: application/x-www-form-urlencoded, request: {t: $x|text}", _web_form),
-    "form data": ("request_type: multipart/form-data, request: {t: $x|text}", _multipart),
-    "a file": ("request_type: multipart/form-data, request: {t: $x}", _multipart),
-    "a text": ("request_type: text/plain, request: $x", lambda sent, text: body_of(sent) == text.encode()),
-    "bytes": ('request_type: "*/*", request: $x', lambda sent, text: body_of(sent) == text.encode()),
+    "CSV": ("media_type: text/csv, request: [[$x], ...]", _csv),
+    "CSV with a header": ("media_type: text/csv; header=present, request: [{t: $x}, ...]", _csv_with_header),
+    "a web form": ("media_type: application/x-www-form-urlencoded, request: {t: $x|text}", _web_form),
+    "form data": ("media_type: multipart/form-data, request: {t: $x|text}", _multipart),
+    "a file": ("media_type: multipart/form-data, request: {t: $x}", _multipart),
+    "a text": ("media_type: text/plain, request: $x", lambda sent, text: body_of(sent) == text.encode()),
+    "bytes": ('media_type: "*/*", request: $x', lambda sent, text: body_of(sent) == text.encode()),
     "a query": (
         "method: GET, query: {t: $x|text}",
         lambda sent, text: parse_qsl(sent.query, keep_blank_values=True) == [("t", text)],

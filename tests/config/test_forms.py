@@ -216,7 +216,7 @@ WHOLE: dict[str, Any] = {
     "infer": [
         {
             "path": ["/a/{model}", "/a"], "method": ["PUT", "POST"], "headers": {"h?": "$id"}, "query": {"q?": "$id"},
-            "request_type": "application/json", "request": {"x": "$x"}, "response_type": "application/json",
+            "media_type": "application/json", "request": {"x": "$x"}, "response_type": "application/json",
             "response": {"y": "$y"}, "ignore_unknown": False, "client_path": "/clients/{model}", "columns": "n",
         }
     ],

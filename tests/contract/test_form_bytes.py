@@ -55,12 +55,12 @@ infer:
     "alternatives": """
 infer:
 - {path: /predict, request: {$any: [{x: $x|row, n: $n|text}, {x: $x, n: $n}]}, response: {$any: [{y: $y}, {"$*": $*}]}}
-- {path: /predict, request_type: text/csv, request: [[$x, $n], ...], response_type: text/csv, response: [[$y, $m], ...]}
+- {path: /predict, media_type: text/csv, request: [[$x, $n], ...], response_type: text/csv, response: [[$y, $m], ...]}
 """,
     "form data": """
 infer:
   path: /predict
-  request_type: multipart/form-data
+  media_type: multipart/form-data
   request: {x: $x|flat, n: $n, "id?": $id}
   response_type: application/jsonlines
   response: [{y: $y, m: $m}, ...]

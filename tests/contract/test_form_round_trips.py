@@ -65,7 +65,7 @@ def dialect(name: str) -> Dialect:
     media_type, body = CASES[name]
     response = body.replace("$x", "$y").replace("$z", "$w")
     text = (
-        f"infer: {{path: /predict, request_type: {media_type!r}, request: {body},"
+        f"infer: {{path: /predict, media_type: {media_type!r}, request: {body},"
         f" response_type: {media_type!r}, response: {response}}}"
     )
     document: Any = yaml.safe_load(text)

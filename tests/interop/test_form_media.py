@@ -22,7 +22,7 @@ from tests.limits import GENEROUS
 CROPPED = {
     "infer": {
         "path": "/upload",
-        "request_type": "multipart/form-data",
+        "media_type": "multipart/form-data",
         "request": {"image": "$image", "crop": "$crop", "caption": "$caption|text"},
         "response": {"size": "$size|scalar", "caption": "$said|text"},
     },
@@ -40,7 +40,7 @@ ROWS: dict[str, Any] = {
     "infer": [
         {"path": "/invocations", "request": {"instances": "$x"}, "response": {"predictions": "$y"}},
         *(
-            {"path": "/invocations", "request_type": each, "request": "$x", "response_type": each, "response": "$y"}
+            {"path": "/invocations", "media_type": each, "request": "$x", "response_type": each, "response": "$y"}
             for each in ("text/csv", "application/x-npy", "application/jsonlines")
         ),
     ],
@@ -49,7 +49,7 @@ ROWS: dict[str, Any] = {
 COLUMNS = {
     "infer": {
         "path": "/table",
-        "request_type": "text/csv; header=present",
+        "media_type": "text/csv; header=present",
         "request": [{"a": "$a", "b": "$b"}, "..."],
         "response_type": "text/csv; header=present",
         "response": [{"prediction": "$y"}, "..."],

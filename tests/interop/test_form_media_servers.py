@@ -19,7 +19,7 @@ from tests.interop.real_clients import Step, doubles, elements, infer, packed, s
 UPLOAD = {
     "infer": {
         "path": "/upload",
-        "request_type": "multipart/form-data",
+        "media_type": "multipart/form-data",
         "request": {"image": "$image", "crop": "$crop", "caption": "$caption|text"},
         "response": {"size": "$size|scalar", "caption": "$said|text"},
     },
@@ -34,7 +34,7 @@ UPLOAD = {
 FILES = {
     "infer": {
         "path": "/files",
-        "request_type": "multipart/form-data",
+        "media_type": "multipart/form-data",
         "request": {"one": "$one", "other": "$other"},
         "response": {"sizes": "$sizes"},
     },
@@ -43,7 +43,7 @@ FILES = {
 TABLE = {
     "infer": {
         "path": "/table",
-        "request_type": "text/csv; header=present",
+        "media_type": "text/csv; header=present",
         "request": [{"a": "$a", "b": "$b", "name": "$name"}, "..."],
         "response_type": "text/csv; header=present",
         "response": [{"prediction": "$y", "name": "$named"}, "..."],

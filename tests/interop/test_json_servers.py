@@ -36,7 +36,7 @@ FLASK = {
 IMAGES = {
     "infer": {
         "path": "/predict",
-        "request_type": "multipart/form-data",
+        "media_type": "multipart/form-data",
         "request": {"file": "$image"},
         "response": {"class_id": "$class|text", "class_name": "$name|text"},
     },

@@ -303,7 +303,7 @@ def _check_declared(form: CompiledForm) -> None:
 def _check_default_type(form: CompiledForm) -> None:
     default = form.default_type
     if default is not None and not any(fits(default, each.request_type) for each in form.exchanges):
-        known = ", ".join(dict.fromkeys(each.form.request_type for each in form.exchanges))
+        known = ", ".join(dict.fromkeys(each.form.media_type for each in form.exchanges))
         raise FormError(
             ("default_type",), f"no exchange has requests of {form.form.default_type}, expected one of {known}"
         )

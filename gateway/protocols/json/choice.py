@@ -99,7 +99,7 @@ def is_web_form(content_type: str) -> bool:
 
 def unknown_type(content_type: str, exchanges: Sequence[CompiledExchange]) -> GatewayError:
     """Return the error for a request whose Content-Type matches no exchange."""
-    names = dict.fromkeys(each.form.request_type for each in exchanges)
+    names = dict.fromkeys(each.form.media_type for each in exchanges)
     known = ", ".join("the type of your bytes, such as image/png" if name == "*/*" else name for name in names)
     text = f"Content-Type {content_type[:100]!r} is unknown to the form; expected {known}"
     return refusal(

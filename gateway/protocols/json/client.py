@@ -263,11 +263,11 @@ def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchan
 
 def _request(exchange: CompiledExchange) -> object:
     form = exchange.form
-    return form.methods, form.paths, form.query, form.headers, form.request_type, form.request
+    return form.methods, form.paths, form.query, form.headers, form.media_type, form.request
 
 
 def _replies_alike(exchange: CompiledExchange) -> bool:
-    return exchange.form.response_type == exchange.form.request_type
+    return exchange.form.response_type == exchange.form.media_type
 
 
 def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:

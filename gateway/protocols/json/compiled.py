@@ -164,10 +164,10 @@ def compile_form(name: str, form: Form) -> CompiledForm:
 
 
 def _exchange(form: Form, exchange: Exchange, specs: Mapping[str, TensorSpec], place: Place) -> CompiledExchange:
-    request_type = _media_type(exchange.request_type, (*place, "request_type"))
+    request_type = _media_type(exchange.media_type, (*place, "media_type"))
     response_type = _media_type(exchange.response_type, (*place, "response_type"))
     ignore = exchange.ignore_unknown
-    sent, accepted = exchange.request_type, exchange.response_type
+    sent, accepted = exchange.media_type, exchange.response_type
     told = STREAM_KINDS[exchange.stream].media_type if exchange.stream else accepted
     headers = [(b"accept", told.encode())]
     if exchange.request is not ABSENT:

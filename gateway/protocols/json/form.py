@@ -74,7 +74,7 @@ class Exchange:
     methods: tuple[str, ...] = ("POST",)
     headers: Mapping[str, Template] = field(default_factory=dict)
     query: Mapping[str, Template] = field(default_factory=dict)
-    request_type: str = JSON_TYPE
+    media_type: str = JSON_TYPE
     request: Template = ABSENT
     response_type: str = JSON_TYPE
     response: Template = ABSENT
@@ -173,7 +173,7 @@ _FORM_KEYS = (
     "default_type",
 )
 _EXCHANGE_KEYS = (
-    "path", "client_path", "method", "headers", "query", "request_type", "request", "response_type", "response",
+    "path", "client_path", "method", "headers", "query", "media_type", "request", "response_type", "response",
     "stream", "ignore_unknown", "columns",
 )  # fmt: skip
 _PROBE_KEYS = ("path", "status", "response", "ignore_unknown")
@@ -247,7 +247,7 @@ def _exchange(given: object, place: Place, ignore: bool) -> Exchange:
         methods=_methods(exchange, place),
         headers=_named_templates(exchange, "headers", place),
         query=_named_templates(exchange, "query", place),
-        request_type=_text(exchange, "request_type", place, JSON_TYPE),
+        media_type=_text(exchange, "media_type", place, JSON_TYPE),
         request=exchange.get("request", ABSENT),
         response_type=_text(exchange, "response_type", place, JSON_TYPE),
         response=exchange.get("response", ABSENT),

@@ -76,7 +76,7 @@ def describer(form: CompiledForm) -> DescribeOperation:
 
 
 def _inference(form: CompiledForm, exchanges: list[CompiledExchange]) -> HttpOperation:
-    requests = [(each.form.request_type, each.request.nodes) for each in exchanges if each.form.request is not ABSENT]
+    requests = [(each.form.media_type, each.request.nodes) for each in exchanges if each.form.request is not ABSENT]
     replies = [(_reply_type(each), each.response.nodes) for each in exchanges]
     return HttpOperation(
         "Run the model",

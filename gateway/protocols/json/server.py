@@ -42,7 +42,7 @@ class _Route:
         self._by_response = Choice(exchanges, lambda each: each.response_type)
         types = {each.form.response_type for each in exchanges}
         self._has_types = len(types) > 1
-        self._has_request_types = len({each.form.request_type for each in exchanges}) > 1
+        self._has_request_types = len({each.form.media_type for each in exchanges}) > 1
         streams = {bool(each.form.stream) for each in exchanges}
         self.streams, self.is_mixed = streams == {True}, len(streams) > 1
         self._only = exchanges[0] if len(exchanges) == 1 else None

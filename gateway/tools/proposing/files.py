@@ -39,7 +39,7 @@ def _read(path: Path) -> Any:
     except UnicodeDecodeError as error:
         media_type = guess_type(path.name)[0] or "application/octet-stream"
         raise ExampleError(
-            f"{path} is not JSON, so no form can be proposed; write a form with `request_type: {media_type}` and "
+            f"{path} is not JSON, so no form can be proposed; write a form with `media_type: {media_type}` and "
             "`request: $x` (docs/forms.md, media types)"
         ) from error
     except (ValueError, RecursionError) as error:

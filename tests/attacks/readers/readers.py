@@ -44,15 +44,15 @@ infer: {path: /p, request: [{x: $x, "l?": $l}, ...], response: {rows: [{x: $x, "
     "rows of lists": """
 infer: {path: /p, request: {instances: [[$x, $n], ...]}, response: {predictions: [[$x, $n], ...]}}
 """,
-    "csv": "infer: {path: /p, request_type: text/csv, request: $x, response_type: text/csv, response: $x}",
+    "csv": "infer: {path: /p, media_type: text/csv, request: $x, response_type: text/csv, response: $x}",
     "csv texts": """
-infer: {path: /p, request_type: text/csv, request: [[$n], ...], response_type: text/csv, response: [[$m], ...]}
+infer: {path: /p, media_type: text/csv, request: [[$n], ...], response_type: text/csv, response: [[$m], ...]}
 tensors: {n: "BYTES [-1]", m: "BYTES [-1]"}
 """,
     "csv header": """
 infer:
   path: /p
-  request_type: text/csv; header=present
+  media_type: text/csv; header=present
   request: [{x: $x, n: $n}, ...]
   response_type: text/csv; header=present
   response: [{x: $x, n: $n}, ...]
@@ -60,27 +60,27 @@ infer:
     "json lines": """
 infer:
   path: /p
-  request_type: application/jsonlines
+  media_type: application/jsonlines
   request: [{x: $x, "l?": $l}, ...]
   response_type: application/jsonlines
   response: [$x, ...]
 """,
     "npy": """
-infer: {path: /p, request_type: application/x-npy, request: $x, response_type: application/x-npy, response: $x}
+infer: {path: /p, media_type: application/x-npy, request: $x, response_type: application/x-npy, response: $x}
 """,
-    "text": "infer: {path: /p, request_type: text/plain, request: $x, response_type: text/plain, response: $x}",
+    "text": "infer: {path: /p, media_type: text/plain, request: $x, response_type: text/plain, response: $x}",
     "number texts": "infer: {path: /p, request: {x: $x|numbers}, response: {x: $x|numbers}}",
     "commas": """
-infer: {path: /p, request_type: text/plain, request: $x|commas, response_type: text/plain, response: $x|commas}
+infer: {path: /p, media_type: text/plain, request: $x|commas, response_type: text/plain, response: $x|commas}
 """,
     "web form": """
 infer:
   path: /p
-  request_type: application/x-www-form-urlencoded
+  media_type: application/x-www-form-urlencoded
   request: {x: $x|flat, n: $n|text}
   response: {y: $y, m: $m}
 """,
-    "image": "infer: {path: /p, request_type: image/jpeg, request: $x, response_type: image/jpeg, response: $x}",
+    "image": "infer: {path: /p, media_type: image/jpeg, request: $x, response_type: image/jpeg, response: $x}",
 }
 """Forms of each kind of body beside those of FORMS_OF_EACH_KIND."""
 

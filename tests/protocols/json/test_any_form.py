@@ -83,7 +83,7 @@ EXCHANGES = st.fixed_dictionaries(
         "response": TEMPLATES,
         "headers": st.dictionaries(st.sampled_from(["x-a", "x-b?", "é", "a b", ""]), TEMPLATES, max_size=2),
         "query": st.dictionaries(st.sampled_from(["a", "b?"]), TEMPLATES, max_size=2),
-        "request_type": TYPES,
+        "media_type": TYPES,
         "response_type": TYPES,
         "stream": st.sampled_from(["sse", "jsonl", "openai", "x"]),
         "ignore_unknown": st.sampled_from([True, False, 1]),

@@ -121,8 +121,8 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
         "messages of a stream are JSON",
     ),
     (
-        "infer: {path: /p, request_type: nonsense, request: $x, response: $y}",
-        ("infer", "request_type"),
+        "infer: {path: /p, media_type: nonsense, request: $x, response: $y}",
+        ("infer", "media_type"),
         "no media type",
     ),
     (

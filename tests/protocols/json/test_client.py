@@ -197,7 +197,7 @@ infer:
 BYTES_AND_JSON = """
 infer:
 - {path: /p, request: REQUEST, response: {y: $y}}
-- {path: /p, request_type: "*/*", request: $x, response: {y: $y}}
+- {path: /p, media_type: "*/*", request: $x, response: {y: $y}}
 """
 
 
@@ -205,8 +205,8 @@ def test_a_server_is_asked_for_the_type_of_the_request_where_it_has_two() -> Non
     form = declared("""
 infer:
 - {path: /p, request: {x: $x}, response: {y: $y}}
-- {path: /p, request_type: application/x-npy, request: $x, response: {y: $y}}
-- {path: /p, request_type: application/x-npy, request: $x, response_type: application/x-npy, response: $y}
+- {path: /p, media_type: application/x-npy, request: $x, response: {y: $y}}
+- {path: /p, media_type: application/x-npy, request: $x, response_type: application/x-npy, response: $y}
 """)
     sent = written(form, infer(tensor("x", np.array([np.nan]))))
     assert (sent.headers.get("content-type"), sent.headers.get("accept")) == ("application/x-npy", "application/x-npy")
@@ -289,7 +289,7 @@ error: {error: $message}
 
 def test_form_data_is_written_with_its_boundary() -> None:
     form = declared(
-        "infer: {path: /p, request_type: multipart/form-data, request: {image: $image, id: $id}, response: {y: $y}}"
+        "infer: {path: /p, media_type: multipart/form-data, request: {image: $image, id: $id}, response: {y: $y}}"
     )
     image = tensor("image", np.array([b"\x89PNG"], object))
     message = written(form, infer(image, id="7"))

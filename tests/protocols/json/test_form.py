@@ -24,7 +24,7 @@ infer:
   method: [put, post, PUT]
   headers: {x-key: $param.key}
   query: {"top?": $param.top}
-  request_type: text/csv
+  media_type: text/csv
   response_type: text/plain
   stream: jsonl
   ignore_unknown: true
@@ -80,7 +80,7 @@ tensors:
         ("infer: {path: [/p, 1]}", ("infer", "path", 1), "1 is no path"),
         ("infer: {path: /p, headers: [a]}", ("infer", "headers"), "mapping of names"),
         ("infer: {path: /p, ignore_unknown: 1}", ("infer", "ignore_unknown"), "true or false"),
-        ("infer: {path: /p, request_type: 1}", ("infer", "request_type"), "expected a text"),
+        ("infer: {path: /p, media_type: 1}", ("infer", "media_type"), "expected a text"),
         ("{infer: {path: /p}, ready: {path: /r, status: 700}}", ("ready", "status"), "no HTTP status"),
         ("{infer: {path: /p}, models: {path: /m}}", ("models",), "`response` is missing"),
         ('{infer: {path: /p}, models: {path: "/{model}", response: 1}}', ("models", "path"), "without variables"),

@@ -41,7 +41,7 @@ def shown(tensors: tuple[Tensor, ...]) -> list[tuple[str, str, list[int], list[A
 
 
 CSV = f"""
-infer: {{path: {PATH}, request_type: text/csv, request: $x, response_type: text/csv, response: $y}}
+infer: {{path: {PATH}, media_type: text/csv, request: $x, response_type: text/csv, response: $y}}
 tensors: {{x: "FP32 [-1, 2]", y: "FP32 [-1, 1]"}}
 """
 
@@ -69,7 +69,7 @@ def test_csv_without_a_header() -> None:
 def test_a_column_of_csv_is_a_tensor_of_one_dimension(response: str) -> None:
     form = protocol(
         f"""
-infer: {{path: {PATH}, request_type: text/csv, request: $x, response_type: text/csv, response: {response}}}
+infer: {{path: {PATH}, media_type: text/csv, request: $x, response_type: text/csv, response: {response}}}
 tensors: {{x: "FP64 [2]", y: "FP64 [-1]"}}
 """
     )
@@ -85,7 +85,7 @@ tensors: {{x: "FP64 [2]", y: "FP64 [-1]"}}
 NAMED = f"""
 infer:
   path: {PATH}
-  request_type: text/csv; header=present
+  media_type: text/csv; header=present
   request: [{{sepal: $sepal, "colour?": $colour}}, ...]
   response: {{predictions: $y}}
 tensors: {{sepal: "FP64 [-1]", colour: "BYTES [-1]", y: "INT64 [-1]"}}
@@ -125,7 +125,7 @@ def test_csv_that_is_not_as_the_form_is_refused(body: bytes, why: str) -> None:
 LINES = f"""
 infer:
   path: {PATH}
-  request_type: application/jsonlines
+  media_type: application/jsonlines
   request: [{{features: $x, "id?": $_}}, ...]
   response_type: application/jsonlines
   response: [{{score: $y}}, ...]
@@ -145,7 +145,7 @@ def test_json_lines() -> None:
         read(form, b'{"features":[1]},{"features":[2]}\n', "application/jsonlines")
 
 
-NPY = f"infer: {{path: {PATH}, request_type: application/x-npy, request: $x, response: $y}}"
+NPY = f"infer: {{path: {PATH}, media_type: application/x-npy, request: $x, response: $y}}"
 FILE = (
     b"\x93NUMPY\1\0v\0"
     + b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }".ljust(117)
@@ -166,7 +166,7 @@ def test_npy_files() -> None:
 
 def test_raw_bytes_and_texts() -> None:
     form = protocol(
-        f"infer: {{path: {PATH}, request_type: image/*, request: $x, response_type: text/plain, response: $y}}"
+        f"infer: {{path: {PATH}, media_type: image/*, request: $x, response_type: text/plain, response: $y}}"
     )
     request = read(form, b"\x89PNG\0", "image/png")
     assert shown(request.inputs) == [("", "BYTES", [1], [b"\x89PNG\0"])]
@@ -183,7 +183,7 @@ def test_raw_bytes_and_texts() -> None:
 FORM_DATA = f"""
 infer:
   path: {PATH}
-  request_type: multipart/form-data
+  media_type: multipart/form-data
   request: {{image: $image, "boxes?": $boxes, "prompt?": $prompt|text, kind: photo, "top_k?": $param.top_k}}
   response: {{y: $y}}
 tensors: {{image: "BYTES [1]", boxes: "INT64 [-1, 4]", prompt: "BYTES [1]", y: "FP64 [-1]"}}
@@ -252,14 +252,14 @@ def test_form_data_that_is_not_as_the_form_is_refused(body: bytes, why: str) -> 
 @pytest.mark.parametrize("request_", ["$x", "[$x]", '{"$*": $*}', "{$any: [{a: $x}, {b: $x}]}"])
 def test_form_data_is_an_object_of_parts(request_: str) -> None:
     with pytest.raises(FormError, match="form data is one object of named parts"):
-        protocol(f"infer: {{path: {PATH}, request_type: multipart/form-data, request: {request_}, response: $y}}")
+        protocol(f"infer: {{path: {PATH}, media_type: multipart/form-data, request: {request_}, response: $y}}")
 
 
 SEVERAL = f"""
 infer:
   - {{path: {PATH}, request: {{instances: $x}}, response: {{predictions: $y}}}}
-  - {{path: {PATH}, request_type: text/csv, request: $x, response_type: text/csv, response: $y}}
-  - {{path: {PATH}, request_type: application/x-npy, request: $x, response_type: application/x-npy, response: $y}}
+  - {{path: {PATH}, media_type: text/csv, request: $x, response_type: text/csv, response: $y}}
+  - {{path: {PATH}, media_type: application/x-npy, request: $x, response_type: application/x-npy, response: $y}}
 """
 
 

@@ -90,7 +90,7 @@ listeners: [{name: in, bind: "127.0.0.1:0", protocols: [v2-rest]}]
 forms:
   two:
     infer:
-      - {path: /bytes, request_type: "*/*", response_type: application/json, request: $x, response: {y: $y}}
+      - {path: /bytes, media_type: "*/*", response_type: application/json, request: $x, response: {y: $y}}
       - {path: /rows, request: {rows: [{"$*": $*}, ...]}, response: {y: $y}}
 backends: {lab: {protocol: json, form: two, endpoints: ["lab:1"]}}
 routes: [{match: {}, backend: lab}]

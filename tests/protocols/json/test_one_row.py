@@ -119,7 +119,7 @@ def test_one_element_is_declared_in_any_number_of_dimensions(tensors: str) -> No
 def test_a_whole_body_is_one_element_of_a_row(media_type: str) -> None:
     form = declared(f"""
 batch: each
-infer: {{path: /p, request_type: {media_type}, request: $x, response_type: text/plain, response: $y|numbers}}
+infer: {{path: /p, media_type: {media_type}, request: $x, response_type: text/plain, response: $y|numbers}}
 tensors: {{x: "BYTES [-1]", y: "FP64 [-1]"}}
 """)
     request = read(form, "POST /p", b"abc", content_type=media_type.replace("*", "png"))

@@ -543,11 +543,11 @@ TYPES = declared("""
 infer:
 - {path: /predict, request: {x: $x}, response: {y: $y}}
 - {path: /predict, request: {z: $x}, response: {z: $y}}
-- {path: /predict, request_type: text/csv, request: $x, response_type: text/csv, response: $y}
-- {path: /predict, request_type: "image/*", request: $x, response_type: text/plain, response: $y}
+- {path: /predict, media_type: text/csv, request: $x, response_type: text/csv, response: $y}
+- {path: /predict, media_type: "image/*", request: $x, response_type: text/plain, response: $y}
 """)
 ONE = declared("infer: {path: /predict, request: {x: $x}, response: {y: $y}}")
-PARTS = declared("infer: {path: /predict, request_type: multipart/form-data, request: {x: $x}, response: {y: $y}}")
+PARTS = declared("infer: {path: /predict, media_type: multipart/form-data, request: {x: $x}, response: {y: $y}}")
 
 
 @pytest.mark.parametrize(

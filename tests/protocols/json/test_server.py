@@ -157,9 +157,9 @@ def test_errors_are_in_the_template_of_the_form_and_else_an_object() -> None:
 TYPES = declared("""
 infer:
 - {path: /predict, request: {x: $x}, response: {y: $y}}
-- {path: /predict, request_type: text/csv, request: $x, response_type: text/csv, response: $y}
-- {path: /predict, request_type: "text/csv; header=present", request: [{"$*": $*}, ...], response: {y: $y}}
-- {path: /predict, request_type: "image/*", request: $x, response_type: text/plain, response: $y}
+- {path: /predict, media_type: text/csv, request: $x, response_type: text/csv, response: $y}
+- {path: /predict, media_type: "text/csv; header=present", request: [{"$*": $*}, ...], response: {y: $y}}
+- {path: /predict, media_type: "image/*", request: $x, response_type: text/plain, response: $y}
 """)
 
 
@@ -377,7 +377,7 @@ def test_a_list_among_the_parameters_comes_back_as_a_list() -> None:
 
 def test_form_data_is_a_file_a_text_and_a_document() -> None:
     form = declared(
-        "infer: {path: /predict, request_type: multipart/form-data,"
+        "infer: {path: /predict, media_type: multipart/form-data,"
         ' request: {image: $image, "prompt?": $prompt|text, "id?": $id}, response: {y: $y}}'
     )
     body = (
@@ -393,7 +393,7 @@ def test_form_data_is_a_file_a_text_and_a_document() -> None:
 
 def test_a_web_form_has_texts_and_documents() -> None:
     form = declared(
-        "infer: {path: /predict, request_type: application/x-www-form-urlencoded,"
+        "infer: {path: /predict, media_type: application/x-www-form-urlencoded,"
         ' request: {data: {x: $x}, "prompt?": $prompt|text, "id?": $id}, response: {y: $y}}'
     )
     fields = b"data=%7B%22x%22%3A+%5B1%2C2%5D%7D&prompt=a%26b+%C3%A4&id=7"

@@ -242,5 +242,5 @@ def test_a_file_of_bytes_is_told_what_to_write_for_it(tmp_path: Path, name: str,
     request, reply = tmp_path / name, tmp_path / "reply.json"
     request.write_bytes(b"\x89PNG\r\n\x1a\n\0")
     reply.write_text('{"label": "cat"}')
-    with pytest.raises(ExampleError, match=f"{name} is not JSON, .*`request_type: {media_type}`"):
+    with pytest.raises(ExampleError, match=f"{name} is not JSON, .*`media_type: {media_type}`"):
         read_examples([request, reply])
