@@ -22,9 +22,10 @@ class Headers:
 
     __slots__ = ("_first", "raw")
 
-    def __init__(self, raw: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]] = (), first: Mapping[bytes, bytes] | None = None) -> None:
+        """Create headers from `raw`. `first` is the result of the property `first`, if the caller already knows it."""
         self.raw = raw
-        self._first: Mapping[bytes, bytes] | None = None
+        self._first = first
 
     @property
     def first(self) -> Mapping[bytes, bytes]:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from gateway.core.messages import Headers
 
 _END_OF_HEAD = b"\r\n\r\n"
+_NAME = b"content-length"
 _LENGTH = re.compile(rb"(\r\ncontent-length: )[0-9]+\r\n", re.IGNORECASE)
 _MOST_DIGITS = 15
 
@@ -39,7 +40,8 @@ class ReplyHeads:
     result is the same."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, ReplyHead] = {}
+        self._known: dict[bytes, tuple[ReplyHead, int]] = {}
+        """The heads, each with the index of the Content-Length in its headers."""
         self._length_line = b"\r\nContent-Length: "
         """The beginning of the line with the Content-Length, in the endpoint's spelling."""
         # The head that was last found. The next head is often the same, and a comparison costs a third of a lookup.
@@ -61,11 +63,16 @@ class ReplyHeads:
         size, begin = end_of_fields + len(_END_OF_HEAD), line + len(self._length_line)
         end = data.find(b"\r", begin)
         digits = data[begin:end]
-        known = self._known.get(data[:begin] + data[end:size])
-        if known is None or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+        shape = self._known.get(data[:begin] + data[end:size])
+        if shape is None or not digits.isdigit() or len(digits) > _MOST_DIGITS:
             return None
-        headers = Headers([each if each[0] != b"content-length" else (each[0], digits) for each in known.headers.raw])
-        found = ReplyHead(headers, known.status, size, size + int(digits), known.coding, known.keep_alive)
+        known, place = shape
+        fields, first = list(known.headers.raw), dict(known.headers.first)
+        fields[place] = _NAME, digits
+        first[_NAME] = digits
+        found = ReplyHead(
+            Headers(fields, first), known.status, size, size + int(digits), known.coding, known.keep_alive
+        )
         self._last_bytes, self._last = data[:size], found
         return found
 
@@ -83,4 +90,5 @@ class ReplyHeads:
         if len(self._known) >= MOST_HEADS:
             del self._known[next(iter(self._known))]
         self._length_line = length[1]
-        self._known[data[: length.end(1)] + data[length.end() - 2 : size]] = head
+        place = [name for name, _ in head.headers.raw].index(_NAME)
+        self._known[data[: length.end(1)] + data[length.end() - 2 : size]] = head, place

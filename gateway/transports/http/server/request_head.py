@@ -241,13 +241,13 @@ class RequestHead:
         # all codings that they support, and would pay for a compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
-    def with_values(self, headers: list[tuple[bytes, bytes]], length: int) -> "RequestHead":
-        """Return a copy of this checked head with other values for fields that do not affect any decision."""
+    def with_values(self, headers: Headers, length: int) -> "RequestHead":
+        """Return a copy of this checked head with other values for fields that do not affect any decision. No name may
+        occur twice in `headers`."""
         head = RequestHead.__new__(RequestHead)
         head.target = self.target
         head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version
-        head.headers = Headers(headers)
-        head.fields = _fields(head.headers)
+        head.headers, head.fields = headers, headers.first
         head.length = length
         head.expects_continue, head.accepted_coding = self.expects_continue, self.accepted_coding
         head.keep_alive, head.keep_line = self.keep_alive, self.keep_line

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import httptools
 
 from gateway.core.errors import GatewayError
+from gateway.core.messages import Headers
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import Limits
 from gateway.transports.http.server.cross_origin import CrossOriginReplies
@@ -44,11 +45,12 @@ The last number is 0 unless the head `_is_simple`."""
 
 
 class _Shape(NamedTuple):
-    """A head without the values of the fields in _VARYING. `at` contains the indices of these fields in the headers."""
+    """A head without the values of the fields in _VARYING. `places` contains the index and the name of each of these
+    fields in the headers."""
 
     head: RequestHead
     dispatch: Dispatch
-    at: list[int]
+    places: list[tuple[int, bytes]]
 
 
 class WholeHeads:
@@ -87,26 +89,28 @@ class WholeHeads:
         found = self._read(raw)
         if found is not None and found[-1] and shape is None:
             head, dispatch, *_ = found
-            at = [place for place, (name, _) in enumerate(head.headers.raw) if name in _VARYING_NAMES]
-            if [head.headers.raw[place][1] for place in at] == values:
+            raw_headers = head.headers.raw
+            places = [(place, name) for place, (name, _) in enumerate(raw_headers) if name in _VARYING_NAMES]
+            is_usual = len(head.headers.first) == len(raw_headers)
+            if is_usual and [raw_headers[place][1] for place, _ in places] == values:
                 if len(shapes) >= _MOST_SHAPES:
                     shapes.clear()
-                shapes[key] = _Shape(head, dispatch, at)
+                shapes[key] = _Shape(head, dispatch, places)
         return found
 
     def _in_shape(self, raw: bytes, values: list[bytes], shape: _Shape) -> WholeHead | None:
         """Return the head with this shape and these values, or None if the Content-Length must be checked."""
-        fields, length = list(shape.head.headers.raw), b"0"
-        for place, value in zip(shape.at, values, strict=True):
-            name = fields[place][0]
+        known, dispatch, places = shape
+        fields, first, size = list(known.headers.raw), dict(known.headers.first), len(raw)
+        for (place, name), value in zip(places, values, strict=True):
             fields[place] = name, value
-            if name == _LENGTH:
-                length = value
-        if not length.isdigit():
+            first[name] = value
+        digits = first.get(_LENGTH, b"0")
+        if not digits.isdigit() or size > self._limits.headers:
             return None
-        head, size = shape.head.with_values(fields, int(length)), len(raw)
-        is_simple = size <= self._limits.headers and self._is_simple(head, shape.dispatch)
-        return (head, shape.dispatch, size, size + int(length)) if is_simple else None
+        length = int(digits)
+        head = known.with_values(Headers(fields, first), length)
+        return (head, dispatch, size, size + length) if self._is_simple(head, dispatch) else None
 
     def _read(self, raw: bytes) -> WholeHead | None:
         try:
