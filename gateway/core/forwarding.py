@@ -7,6 +7,7 @@ gateway.
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.frozen import set_field
@@ -15,6 +16,7 @@ from gateway.core.protocol import Target
 from gateway.core.record import ID_HEADER, TRACE_HEADER, Record
 from gateway.core.requests import Request
 from gateway.core.spans import TRACE_HEADERS
+from gateway.core.transport import FixedFields
 
 HOPS = "gateway-hops"
 MOST_HOPS = 8
@@ -39,10 +41,16 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     if target.forward_headers or _HOPS in received.first:
         headers = _with_forwarded(message.headers, request, target)
     else:
-        headers = Headers((*message.headers.raw, _FIRST, *target.own_headers))
+        headers = _with_first(tuple(message.headers.raw), target.own_headers)
     set_field(message, "headers", headers)
     if record.of_listener.forwards:
         set_field(message, "further", record.forwarded_fields(request.span))
+
+
+@lru_cache(256)
+def _with_first(own: FixedFields, added: FixedFields) -> Headers:
+    """Return a request's usual headers. The result is cached because codecs write few different headers (`own`)."""
+    return Headers((*own, _FIRST, *added))
 
 
 def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:

@@ -126,11 +126,6 @@ class Http2Client(Http2Connection):
 
     # Sending.
 
-    @property
-    def is_used_up(self) -> bool:
-        """True if the connection has used all stream numbers."""
-        return self._next > LAST_STREAM
-
     def request(self, head: bytes, data: tuple[Buffer, ...], handler: object = None) -> Stream:
         """Send a whole request, the header block `head` and then `data`, on a new stream."""
         number = self._next

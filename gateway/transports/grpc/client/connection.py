@@ -32,7 +32,7 @@ from gateway.core.http2.client import (
     SettingsReceived,
 )
 from gateway.core.http2.connection import DataReceived, StreamReset
-from gateway.core.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
+from gateway.core.http2.frames import LAST_STREAM, MAX_FRAME_SIZE, ErrorCode, error_name
 from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
 from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
@@ -135,7 +135,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._flush()
         else:
             self._flush_together()
-        if http2.is_used_up:
+        if call.stream.id == LAST_STREAM:
             self.retire()
 
     def give_up(self, call: ClientCall) -> None:
