@@ -25,11 +25,10 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Tensor
 from gateway.runtime.process.running import run as run_on_uvloop
-from gateway.tools.bench.load import Plan
+from gateway.tools.bench.load import Arrivals, Plan
 from gateway.tools.bench.measured import Measured
 from gateway.tools.bench.report import Result, as_json, text
 from gateway.tools.bench.running import LoadJob, Run, RunFailed, run_of
-from gateway.tools.bench.schedule import Arrivals
 from gateway.tools.bench.target import Question
 
 SECONDS = 10.0

@@ -26,8 +26,8 @@ from gateway.tools.conformance.flatbuffer import (
     read_inferred,
     read_metadata,
 )
-from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import InputSpec, Sample, same, sample
+from gateway.tools.conformance.transports import HttpReply, HttpServer
 
 MALFORMED = (ValueError, IndexError, TypeError, struct.error)
 

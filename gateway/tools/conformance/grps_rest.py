@@ -7,8 +7,8 @@ from urllib.parse import quote
 from gateway.tools.conformance import grps
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, require
 from gateway.tools.conformance.grps import DTYPES, FAILURE, FLAT, NAMES, SUCCESS, UNKNOWN
-from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import Sample, nest
+from gateway.tools.conformance.transports import HttpReply, HttpServer
 
 ROOT = "/grps/v1"
 PREDICT = f"{ROOT}/infer/predict"

@@ -7,7 +7,7 @@ import grpc
 
 from gateway.core.frozen import frozen
 from gateway.tools.conformance.check import Options, Transcript
-from gateway.tools.conformance.sockets import connect, target
+from gateway.tools.conformance.transports import connect, target
 
 CHANNEL = (
     ("grpc.enable_http_proxy", 0),

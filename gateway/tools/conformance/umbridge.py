@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
-from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import sample
+from gateway.tools.conformance.transports import HttpReply, HttpServer
 
 STEP = 1e-6
 """Step size of the finite differences, relative to the input."""

@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
-from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import InputSpec, Sample, flat, same, sample
+from gateway.tools.conformance.transports import HttpReply, HttpServer
 
 UNKNOWN = "no-such-model"
 DATATYPES = {

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
-from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import InputSpec, Sample, Values, flat, same, unpacked
+from gateway.tools.conformance.transports import HttpReply, HttpServer
 from gateway.tools.conformance.v2 import UNKNOWN, V2Answer, V2Inference, V2Output, add_checks, same_outputs, samples
 
 BINARY = "binary_tensor_data"
