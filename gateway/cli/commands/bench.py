@@ -14,8 +14,8 @@ import typer
 
 from gateway.cli import call_inputs, server_options
 from gateway.cli.call_inputs import BadArgument
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import ProgressStep, progress
 from gateway.client import ClientError, ConnectError, Timeout
 from gateway.client.settings import ServerArguments, ServerKind

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.command import grouped
 from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end, shows_colours
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
 from gateway.tools.conformance import MODULES, MissingPackageError, suite
 from gateway.tools.conformance.check import Options, Outcome, Transcript, Unreachable, run

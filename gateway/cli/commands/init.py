@@ -10,8 +10,8 @@ import typer
 
 from gateway.assembly.forms import PREFIX, FormError, form, known
 from gateway.cli import server_options
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import FAILED, USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.options import catalog
 from gateway.cli.probed_server import end_unspoken, is_unrecognized, probed
 from gateway.config import Config, ConfigError, loads_with_warnings

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli import server_options
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
 from gateway.client.settings import ServerKind
 from gateway.runtime.process.running import run

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
 from gateway.cli.server_options import AdminAccess, AdminUrl, AsJson, admin_exit_code, table
 from gateway.tools.admin_port import AdminPortError
