@@ -137,7 +137,7 @@ def replay(options: ReplayOptions) -> None:
 
 def _settings(options: ReplayOptions) -> "Settings":
     """Return the settings for sending requests and comparing responses."""
-    from gateway.policies.comparing.tolerance import Tolerance
+    from gateway.policies.comparing import Tolerance
     from gateway.tools.cassettes.replaying import Settings
 
     if options.wire and (options.models or options.renamed or options.version is not None):
