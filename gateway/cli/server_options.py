@@ -12,9 +12,8 @@ from gateway.assembly.forms import described_form
 from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, shows_colours
-from gateway.client.address import named_protocol
 from gateway.client.credentials import raw_headers
-from gateway.client.settings import Tls
+from gateway.client.settings import Tls, named_protocol
 from gateway.core.certificates import TlsFiles
 from gateway.tools.admin_port import AdminPort, AdminPortError, AdminTimeoutError, AdminUnreachableError
 from gateway.tools.printed import printable

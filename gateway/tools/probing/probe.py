@@ -8,8 +8,7 @@ from operator import attrgetter
 
 from gateway.assembly.forms import PREFIX
 from gateway.client import AsyncClient, ClientError
-from gateway.client.address import named_protocol
-from gateway.client.settings import DEFAULT_KIND, ServerKind
+from gateway.client.settings import DEFAULT_KIND, ServerKind, named_protocol
 from gateway.core.errors import TransportError
 from gateway.core.frozen import frozen
 from gateway.core.models import ServerInfo
