@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from gateway.core.frozen import frozen
-from gateway.tools.conformance.check import Options, Transcript
+from gateway.tools.conformance.check import Options, Transcript, fail
 from gateway.tools.conformance.transports import connect, target
 
 CHANNEL = (
@@ -71,6 +71,17 @@ class RpcServer:
     def note(self, message: Any) -> None:
         """Record a decoded reply."""
         self._transcript.receive("OK", str(message))
+
+    def parsed(self, method: str, reply: RpcReply, response: Any) -> Any:
+        """Return the message of a reply, whose status must be OK, in `response`, an empty message of its type."""
+        if reply.code != "OK":
+            fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
+        try:
+            response.ParseFromString(reply.messages[0])
+        except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
+            fail(f"{method}: the response is not a {response.DESCRIPTOR.name}: {error}")
+        self.note(response)
+        return response
 
     def _failed(self, error: Any) -> RpcReply:
         reply = RpcReply(error.code().name, error.details() or "")

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.core.frozen import frozen
-from gateway.tools.conformance.check import Options, Transcript, fail, readable
+from gateway.tools.conformance.check import Options, Transcript, deviate, fail, readable, require
 
 MAX_BODY = 64 << 20
 """Maximum size of a reply body, in bytes."""
@@ -114,6 +114,13 @@ class HttpServer:
             return first, self._exchanged(connection, method, path, body, headers)
         finally:
             connection.close()
+
+    def check_keeps_open(self, method: str, path: str, body: bytes | None = None) -> None:
+        """Check that two equal requests on one connection both succeed."""
+        first, second = self.kept_alive(method, path, body)
+        if second is None:
+            deviate("the server closes the connection after each reply")
+        require((first.status, second.status) == (200, 200), f"the second request on a connection: {second.status}")
 
     def _exchanged(
         self, connection: HTTPConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]

@@ -32,15 +32,7 @@ class V2GrpcServer(RpcServer):
 
     def decoded(self, method: str, reply: RpcReply) -> Any:
         """Return the message of a reply, whose status must be OK."""
-        if reply.code != "OK":
-            fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
-        response = message(V2, f"inference.{method}Response")()
-        try:
-            response.ParseFromString(reply.messages[0])
-        except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
-            fail(f"{method}: the response is not a {method}Response: {error}")
-        self.note(response)
-        return response
+        return self.parsed(method, reply, message(V2, f"inference.{method}Response")())
 
     @basis
     def model(self) -> str:
