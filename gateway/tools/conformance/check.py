@@ -188,8 +188,8 @@ class Suite(Generic[S]):
         self, name: str, section: str, rules: Mapping[str, tuple[str, str]], judge: Callable[[Any], object]
     ) -> None:
         """Add a check for each V2 datatype in `rules`, which contains the protocol's name of the datatype and the
-        rule. The check's id is `name`, a dot and the protocol's name. `judge` gets the server if the model has an input of
-        the datatype, among the server's `tensors`."""
+        rule. The check's id is `name`, a dot and the protocol's name. `judge` gets the server if the model has an input
+        of the datatype, among the server's `tensors`."""
 
         def add(datatype: str, own_name: str, rule: str) -> None:
             @self.check(f"{name}.{own_name}", section, rule)
