@@ -25,16 +25,20 @@ _METADATA = re.compile(r"(?!grpc-|user-agent$)[0-9a-z_.-]+")
 
 def backend_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """Yield all findings of these checks."""
-    for check in _CHECKS:
-        yield from check(parts, catalog)
+    for name, backend in parts.backends.items():
+        location, protocol = ("backends", name), catalog.protocols.get(backend.protocol)
+        yield from _discovery(location, backend, catalog)
+        yield from _servers(location, backend)
+        yield from _placement((*location, "placement"), backend)
+        if protocol is not None:  # another check reports an unknown protocol
+            for check in _OF_PROTOCOL:
+                yield from check(location, backend, protocol, catalog)
+    yield from _loaded_by_two(parts, catalog)
+    yield from _placed_without_decoding(parts)
 
 
-def _settings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        if backend.protocol in catalog.protocols:
-            yield from own_settings(
-                ("backends", key, "settings"), catalog.protocols[backend.protocol], backend.settings
-            )
+def _settings(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    return own_settings((*location, "settings"), protocol, backend.settings)
 
 
 def own_settings(location: Location, protocol: Protocol, values: Mapping[str, str]) -> Iterator[Finding]:
@@ -53,86 +57,75 @@ def own_settings(location: Location, protocol: Protocol, values: Mapping[str, st
         yield Finding((*location, error.key), str(error))
 
 
-def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        if backend.protocol in catalog.protocols:
-            transport = catalog.protocols[backend.protocol].transport
-            for i, endpoint in enumerate(backend.addresses):
-                yield from _endpoint(("backends", key, "endpoints", i, "address"), transport, endpoint, catalog)
+def _endpoints(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    for at, endpoint in enumerate(backend.addresses):
+        try:
+            catalog.parse_endpoint(protocol.transport, endpoint)
+        except ValueError as error:
+            # The message can contain the endpoint, and with it the value of a reference.
+            text = str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE)
+            yield Finding((*location, "endpoints", at, "address"), text)
 
 
-def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalog) -> Iterator[Finding]:
-    try:
-        catalog.parse_endpoint(transport, endpoint)
-    except ValueError as error:
-        # The message can contain the endpoint, and with it the value of a reference.
-        yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
-
-
-def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        found = backend.discovery
-        if found is None:
-            continue
-        location: Location = ("backends", key, "discovery")
-        if found.registration and "interval" in found.model_fields_set and not (found.dns or found.srv or found.files):
-            text = "has no effect on servers that register themselves; remove the key, or add dns, srv or files"
-            yield Finding((*location, "interval"), text, at_key=True)
-        if found.srv is not None and not _SRV_NAME.fullmatch(found.srv):
-            yield Finding((*location, "srv"), f"expected a DNS name such as _http._tcp.models.default.svc, got {VALUE}")
-        if found.srv is not None and not catalog.srv:
-            text = 'needs dnspython, which is not installed: pip install "modelglot[discovery]"'
-            yield Finding((*location, "srv"), text, at_key=True)
-        if found.files is not None and not found.files.startswith("/"):
-            yield Finding((*location, "files"), f"expected an absolute path such as /run/models/url-*.txt, got {VALUE}")
-        if found.dns is not None:
-            yield from _dns(key, backend, catalog)
-
-
-def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
-    """Find `discovery: {dns: all}` on backends without a host name."""
-    if backend.protocol not in catalog.protocols or not backend.endpoints:
+def _discovery(location: Location, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
+    found = backend.discovery
+    if found is None:
         return
-    transport = catalog.protocols[backend.protocol].transport
+    above: Location = (*location, "discovery")
+    if found.registration and "interval" in found.model_fields_set and not (found.dns or found.srv or found.files):
+        text = "has no effect on servers that register themselves; remove the key, or add dns, srv or files"
+        yield Finding((*above, "interval"), text, at_key=True)
+    if found.srv is not None and not _SRV_NAME.fullmatch(found.srv):
+        yield Finding((*above, "srv"), f"expected a DNS name such as _http._tcp.models.default.svc, got {VALUE}")
+    if found.srv is not None and not catalog.srv:
+        text = 'needs dnspython, which is not installed: pip install "modelglot[discovery]"'
+        yield Finding((*above, "srv"), text, at_key=True)
+    if found.files is not None and not found.files.startswith("/"):
+        yield Finding((*above, "files"), f"expected an absolute path such as /run/models/url-*.txt, got {VALUE}")
+
+
+def _dns(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    """Find `discovery: {dns: all}` on backends without a host name."""
+    if backend.discovery is None or backend.discovery.dns is None or not backend.endpoints:
+        return
     try:
-        places = [catalog.parse_endpoint(transport, endpoint) for endpoint in backend.addresses]
+        places = [catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.addresses]
     except ValueError:
         return  # another check reports it
     if not any(place.has_name for place in places):
         text = "no endpoint has a host name that the gateway could look up; remove the key"
-        yield Finding(("backends", key, "discovery", "dns"), text, at_key=True)
+        yield Finding((*location, "discovery", "dns"), text, at_key=True)
 
 
-def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+def _servers(location: Location, backend: BackendConfig) -> Iterator[Finding]:
     """Find inconsistent keys in `servers`, and files that do not exist."""
-    for key, backend in parts.backends.items():
-        found = backend.servers
-        if found is None:
-            continue
-        above: Location = ("backends", key, "servers")
-        if backend.endpoints:
-            yield Finding((*above[:2], "endpoints"), "a backend with `servers` has no `endpoints`; remove one of them")
-        if backend.discovery is not None:
-            text = "a backend with `servers` cannot use `discovery`; remove one of the keys"
-            yield Finding((*above[:2], "discovery"), text, at_key=True)
-        if backend.queue.wait_for_endpoints is not None:
-            text = "calls wait for servers anyway, for at most `servers.start_timeout`; remove the key"
-            yield Finding((*above[:2], "queue", "wait_for_endpoints"), text, at_key=True)
-        if (found.script is None) == (found.command is None):
-            yield Finding(above, "expected either `script` or `command`", at_key=True)
-        if found.max < found.min:
-            yield Finding((*above, "max"), f"expected at least `min`, which is {found.min}, got {VALUE}")
-        if found.script is not None:
-            yield from _script((*above, "script"), found.script)
-        if found.state is not None and not found.state.startswith("/"):
-            yield Finding((*above, "state"), f"expected an absolute path, got {VALUE}")
-        if found.directory is not None and found.engine != "hyperqueue":
-            yield Finding((*above, "directory"), f"the engine {found.engine} has no directory; remove the key")
-        if found.engine == "process":
-            for name in ("cpus", "gpus", "options"):
-                if name in found.resources.model_fields_set:
-                    text = "the engine process cannot limit this resource; remove the key"
-                    yield Finding((*above, "resources", name), text, at_key=True)
+    found = backend.servers
+    if found is None:
+        return
+    above: Location = (*location, "servers")
+    if backend.endpoints:
+        yield Finding((*location, "endpoints"), "a backend with `servers` has no `endpoints`; remove one of them")
+    if backend.discovery is not None:
+        text = "a backend with `servers` cannot use `discovery`; remove one of the keys"
+        yield Finding((*location, "discovery"), text, at_key=True)
+    if backend.queue.wait_for_endpoints is not None:
+        text = "calls wait for servers anyway, for at most `servers.start_timeout`; remove the key"
+        yield Finding((*location, "queue", "wait_for_endpoints"), text, at_key=True)
+    if (found.script is None) == (found.command is None):
+        yield Finding(above, "expected either `script` or `command`", at_key=True)
+    if found.max < found.min:
+        yield Finding((*above, "max"), f"expected at least `min`, which is {found.min}, got {VALUE}")
+    if found.script is not None:
+        yield from _script((*above, "script"), found.script)
+    if found.state is not None and not found.state.startswith("/"):
+        yield Finding((*above, "state"), f"expected an absolute path, got {VALUE}")
+    if found.directory is not None and found.engine != "hyperqueue":
+        yield Finding((*above, "directory"), f"the engine {found.engine} has no directory; remove the key")
+    if found.engine == "process":
+        for name in ("cpus", "gpus", "options"):
+            if name in found.resources.model_fields_set:
+                text = "the engine process cannot limit this resource; remove the key"
+                yield Finding((*above, "resources", name), text, at_key=True)
 
 
 def _script(location: Location, script: str) -> Iterator[Finding]:
@@ -145,58 +138,45 @@ def _script(location: Location, script: str) -> Iterator[Finding]:
         yield Finding(location, f"{VALUE} cannot be read", files=(script,))
 
 
-def _trust_metadata(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        protocol = catalog.protocols.get(backend.protocol)
-        if not backend.trust_metadata or protocol is None:
-            continue
-        location = ("backends", key, "trust_metadata")
-        if not protocol.traits.models.metadata_parts:
-            yield Finding(location, f"{protocol.name} has no metadata; remove the key", at_key=True)
-        elif protocol.traits.models.trusted_metadata:
-            yield Finding(location, f"the gateway always trusts {protocol.name} metadata; remove the key", at_key=True)
+def _trust_metadata(
+    location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog
+) -> Iterator[Finding]:
+    above: Location = (*location, "trust_metadata")
+    if backend.trust_metadata and not protocol.traits.models.metadata_parts:
+        yield Finding(above, f"{protocol.name} has no metadata; remove the key", at_key=True)
+    elif backend.trust_metadata and protocol.traits.models.trusted_metadata:
+        yield Finding(above, f"the gateway always trusts {protocol.name} metadata; remove the key", at_key=True)
 
 
-def _flavors(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        if backend.flavor and backend.protocol in catalog.protocols:
-            location = ("backends", key, "flavor")
-            flavors = catalog.protocols[backend.protocol].traits.servers.flavors
-            if flavors is None:
-                yield Finding(location, f"{backend.protocol} has no flavors; remove the key", at_key=True)
-            else:
-                yield from unknown(location, f"flavor of {backend.protocol}", backend.flavor, flavors.names)
+def _flavor(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    flavors = protocol.traits.servers.flavors
+    if backend.flavor and flavors is None:
+        yield Finding((*location, "flavor"), f"{protocol.name} has no flavors; remove the key", at_key=True)
+    elif backend.flavor and flavors is not None:
+        yield from unknown((*location, "flavor"), f"flavor of {protocol.name}", backend.flavor, flavors.names)
 
 
-def _batches(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        if backend.batch and backend.protocol in catalog.protocols:
-            location = ("backends", key, "batch")
-            words = catalog.protocols[backend.protocol].batches
-            if words:
-                yield from unknown(location, f"batch of {backend.protocol}", backend.batch, words)
-            else:
-                text = f"{backend.protocol} has one way to send a batch; remove the key"
-                yield Finding(location, text, at_key=True)
+def _batch(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
+    if backend.batch and protocol.batches:
+        yield from unknown((*location, "batch"), f"batch of {protocol.name}", backend.batch, protocol.batches)
+    elif backend.batch:
+        text = f"{protocol.name} has one way to send a batch; remove the key"
+        yield Finding((*location, "batch"), text, at_key=True)
 
 
-def _headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+def _headers(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
     """Find headers that the backend's protocol cannot transport, or that are also forwarded from clients."""
-    for key, backend in parts.backends.items():
-        protocol = catalog.protocols.get(backend.protocol)
-        if protocol is None or not backend.headers:
-            continue
-        location: Location = ("backends", key, "headers")
-        if isinstance(protocol.binding, StreamBinding):
-            yield Finding(location, f"messages of {protocol.name} have no headers; remove the key", at_key=True)
-            continue
-        for name in backend.headers:
-            if isinstance(protocol.binding, GrpcBinding) and name != HOST and not _METADATA.fullmatch(name):
-                yield Finding(location, f"gRPC cannot carry {name!r} as metadata; remove it", at_key=True)
-            if name in backend.forward_headers:
-                at = backend.forward_headers.index(name)
-                text = f"{VALUE} is also in `headers`, whose value is always sent; remove one of them"
-                yield Finding(("backends", key, "forward_headers", at), text)
+    above: Location = (*location, "headers")
+    if backend.headers and isinstance(protocol.binding, StreamBinding):
+        yield Finding(above, f"messages of {protocol.name} have no headers; remove the key", at_key=True)
+        return
+    for name in backend.headers:
+        if isinstance(protocol.binding, GrpcBinding) and name != HOST and not _METADATA.fullmatch(name):
+            yield Finding(above, f"gRPC cannot carry {name!r} as metadata; remove it", at_key=True)
+        if name in backend.forward_headers:
+            at = backend.forward_headers.index(name)
+            text = f"{VALUE} is also in `headers`, whose value is always sent; remove one of them"
+            yield Finding((*location, "forward_headers", at), text)
 
 
 _LEAST_LOAD = "least_load"
@@ -210,16 +190,13 @@ _UNUSED = {"triton": ("metric", "labels", "measures"), "prometheus": (), "orca":
 """The keys without effect, for each value of `from`."""
 
 
-def _load(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+def _load(location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Finding]:
     """Find missing keys, and unusable sources of load reports."""
-    for key, backend in parts.backends.items():
-        if backend.balance == _LEAST_LOAD and backend.protocol in catalog.protocols:
-            location: Location = ("backends", key)
-            yield from _missing_load(location, backend)
-            if backend.load is not None:
-                protocol = catalog.protocols[backend.protocol]
-                yield from _load_source((*location, "load"), backend.load, protocol)
-            yield from _load_sockets(location, backend)
+    if backend.balance == _LEAST_LOAD:
+        yield from _missing_load(location, backend)
+        if backend.load is not None:
+            yield from _load_source((*location, "load"), backend.load, protocol)
+        yield from _load_sockets(location, backend)
 
 
 def unused_load_keys(location: Location, backend: BackendConfig) -> Iterator[tuple[Location, str]]:
@@ -275,32 +252,14 @@ def _load_sockets(location: Location, backend: BackendConfig) -> Iterator[Findin
             yield Finding((*location, "endpoints", at, "address"), text)
 
 
-def _placement(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find keys of `placement` that conflict with each other, with the protocol, or with the routes to the backend."""
-    for key, backend in parts.backends.items():
-        if backend.placement is not None:
-            above: Location = ("backends", key, "placement")
-            if backend.servers is not None:
-                text = "all servers that the gateway starts have the same models; remove one of the keys"
-                yield Finding(above, f"{text}, `placement` or `servers`", at_key=True)
-            yield from _loading(above, backend)
-            if backend.protocol in catalog.protocols:
-                yield from _placing_protocol(above, backend, catalog.protocols[backend.protocol])
-    yield from _loaded_by_two(parts, catalog)
-    for at, route in parts.routes.items():
-        for place, name in zip(route.backend_places, route.backends, strict=True):
-            found = parts.backends.get(name)
-            if route.passthrough and found is not None and found.placement is not None:
-                text = (
-                    "`placement` of backend {value} needs the model, but passthrough does not decode messages; remove "
-                    "one of them"
-                )
-                yield Finding(("routes", at, *place), text)
-
-
-def _loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
+def _placement(above: Location, backend: BackendConfig) -> Iterator[Finding]:
+    """Find keys of `placement` that conflict with each other, or with `servers`."""
     placement = backend.placement
-    assert placement is not None
+    if placement is None:
+        return
+    if backend.servers is not None:
+        text = "all servers that the gateway starts have the same models; remove one of the keys"
+        yield Finding(above, f"{text}, `placement` or `servers`", at_key=True)
     if not placement.loads:
         for key in sorted(placement.model_fields_set.intersection(OF_LOADING)):
             yield Finding((*above, key), "has an effect only with `loading: on_demand`; remove the key", at_key=True)
@@ -309,11 +268,8 @@ def _loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
         text = 'this key needs `sizes`, such as `{"*": 2GiB}`: servers do not report model sizes'
         yield Finding((*above, "memory"), text, at_key=True)
     if placement.sizes and placement.memory is None:
-        yield Finding(
-            (*above, "sizes"),
-            "has an effect only with `memory`, the limit for the total size; add `memory`",
-            at_key=True,
-        )
+        text = "has an effect only with `memory`, the limit for the total size; add `memory`"
+        yield Finding((*above, "sizes"), text, at_key=True)
     for glob, size in placement.sizes.items():
         if placement.memory is not None and size > placement.memory:
             text = "no server can load models of this size, which exceeds `memory`; raise `memory`"
@@ -341,17 +297,31 @@ def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield Finding(("backends", key, "endpoints", at, "address"), f"{text}; use one backend for both")
 
 
-def _placing_protocol(above: Location, backend: BackendConfig, protocol: Protocol) -> Iterator[Finding]:
-    models = protocol.traits.models
+def _placed_without_decoding(parts: Parts) -> Iterator[Finding]:
+    """Find routes whose messages are not decoded, to backends that need the model's name."""
+    for at, route in parts.routes.items():
+        for place, name in zip(route.backend_places, route.backends, strict=True):
+            found = parts.backends.get(name)
+            if route.passthrough and found is not None and found.placement is not None:
+                text = f"`placement` of backend {VALUE} needs the model, but passthrough does not decode messages"
+                yield Finding(("routes", at, *place), f"{text}; remove one of them")
+
+
+def _placement_protocol(
+    location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog
+) -> Iterator[Finding]:
+    if backend.placement is None:
+        return
+    models, above = protocol.traits.models, (*location, "placement")
     if not (models.named or models.may_be_named or models.one_at is not None):
         text = f"{protocol.name} requests do not name a model, which placement needs; remove the key"
         yield Finding(above, text, at_key=True)
-    loads = backend.placement is not None and backend.placement.loads
-    if loads and Operation.LOAD not in protocol.traits.servers.extensions:
+    if backend.placement.loads and Operation.LOAD not in protocol.traits.servers.extensions:
         text = f"{protocol.name} servers cannot load models on demand; expected never, got on_demand"
         yield Finding((*above, "loading"), text)
 
 
-_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
-    _settings, _endpoints, _discovery, _servers, _load, _placement, _flavors, _batches, _headers, _trust_metadata,
+_OF_PROTOCOL: tuple[Callable[[Location, BackendConfig, Protocol, Catalog], Iterator[Finding]], ...] = (
+    _settings, _endpoints, _dns, _load, _placement_protocol, _flavor, _batch, _headers, _trust_metadata,
 )  # fmt: skip
+"""The checks of a backend against its protocol."""
