@@ -21,7 +21,7 @@ from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.tensors import Shape, Tensor, datatype_of, tensor
 from gateway.reference.arguments import fits
-from gateway.reference.declaration import Declaration, declaration
+from gateway.reference.declaration import declaration
 from gateway.reference.model import (
     DERIVATIVE_OUTPUTS,
     Arguments,
@@ -52,7 +52,7 @@ def from_callable(name: str, function: Callable[..., Any]) -> Model:
     declared = declaration(function)
     computed = {Operation.INFER: function, **dict(declared.derivatives)}
     for operation, callable_ in computed.items():
-        _check_parameters(callable_, _array_count(operation, declared), name)
+        _check_parameters(callable_, len(declared.inputs) + len(DERIVATIVES.get(operation, ())), name)
     signature = Signature(declared.inputs, declared.outputs, name=name)
     workers = ThreadPoolExecutor(declared.workers, thread_name_prefix=f"model-{name}")
     calls = {key: _Call(key, item, _takes_config(item), signature) for key, item in computed.items()}
@@ -190,10 +190,6 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
         return inspect.signature(function).parameters
     except ValueError:  # some built-in functions have no signature
         return {}
-
-
-def _array_count(operation: Operation, declared: Declaration) -> int:
-    return len(declared.inputs) + len(DERIVATIVES.get(operation, ()))
 
 
 def _check_parameters(function: Callable[..., Any], count: int, name: str) -> None:

@@ -19,14 +19,14 @@ from gateway.cli.command import grouped
 from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.progress import progress
-from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout, requests, translate
+from gateway.client import AsyncClient, ClientError, ConnectError, Timeout, requests, translate
 from gateway.client.outputs import Array
 from gateway.client.settings import TIMEOUT
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.requests import Request, RequestedOutput, Response, Translate
+from gateway.core.requests import Request, Response, Translate
 from gateway.core.tensors import Tensor
 from gateway.runtime.process.running import run
 
@@ -59,9 +59,7 @@ class CallOptions:
             help="Input: x=1,2,3 or x=[[1,2],[3,4]] or x=@FILE.npy; an empty NAME assigns by position. Repeatable.",
         ),
     ] = field(default_factory=list)
-    version: server_options.ModelVersion = ""
-    parameters: server_options.Parameters = field(default_factory=list)
-    select: server_options.Selected = field(default_factory=list)
+    request: server_options.RequestOptions = field(default_factory=server_options.RequestOptions)
     stream: Annotated[bool, typer.Option("--stream", help="Call a streaming model, and print each response.")] = False
     gradient: Annotated[bool, typer.Option("--gradient", help="Request the gradient; needs --set sens=...")] = False
     apply_jacobian: Annotated[
@@ -90,27 +88,12 @@ def call(options: CallOptions) -> None:
     operation = _operation(options)
     try:
         address, model, file = call_inputs.words(options.words, options.address, options.model)
-        form = server_options.declared_form(options.config, address, options.protocol)
-        client = AsyncClient(
-            address,
-            protocol=options.protocol or None,
-            timeout=options.timeout or None,
-            headers=call_inputs.headers(options.server.headers),
-            key=options.server.key,
-            tls=options.server.tls(),
-            kind=ServerKind(options.flavor, form=form),
-        )
+        server = options.server.arguments(address, options.protocol, options.flavor, options.config)
+        client = AsyncClient(**vars(server), timeout=options.timeout or None)
         given = call_inputs.assigned(options.assigned, operation)
         with progress(f"reading {file}") if file not in ("", "-") else nullcontext():
             request = call_inputs.request(file, model)
-        request = replace(
-            request,
-            operation=operation,
-            version=options.version,
-            inputs=call_inputs.combined(request.inputs, given),
-            outputs=(*request.outputs, *map(RequestedOutput, options.select)),
-            parameters={**request.parameters, **call_inputs.parameters(options.parameters)},
-        )
+        request = options.request.completed(replace(request, operation=operation), given)
         _check_output(options.output)
     except (BadArgument, DecodeError, GatewayError, ValueError) as error:
         _fail(USAGE, error)

@@ -14,7 +14,7 @@ from itertools import count
 from math import inf
 from typing import Literal, TypeAlias
 
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.tools.bench.clock import Clock
 from gateway.tools.bench.measured import Measured
 
@@ -62,17 +62,7 @@ class Plan:
         """Return the plan of one of several generators, which together generate the load of this plan."""
         requests = None if self.requests is None else _part(self.requests, share, shares)
         in_flight = _part(self.in_flight, share, shares)
-        return Plan(
-            rate=self.rate,
-            arrivals=self.arrivals,
-            in_flight=in_flight,
-            seconds=self.seconds,
-            requests=requests,
-            warmup=self.warmup,
-            seed=self.seed,
-            share=share,
-            shares=shares,
-        )
+        return replace(self, in_flight=in_flight, requests=requests, share=share, shares=shares)
 
 
 def _part(number: int, share: int, shares: int) -> int:

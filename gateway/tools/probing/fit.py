@@ -112,7 +112,8 @@ def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[
         place: Location = ("signature", what, at)
         other = named.pop(spec.name, None)
         if other is None:
-            yield Misfit((*place, "name"), f"the server's model has no {what[:-1]} {spec.name!r}; {_names(told)}")
+            has = ", ".join(repr(each.name) for each in told)
+            yield Misfit((*place, "name"), f"the server's model has no {what[:-1]} {spec.name!r}; it has {has}")
             continue
         if other.datatype is not spec.datatype:
             text = f"{what[:-1]} {spec.name!r} is declared as {spec.datatype}, but the server has {other.datatype}"
@@ -123,10 +124,6 @@ def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[
     for name in named:
         text = f"the server's model has the {what[:-1]} {name!r}, which the declared signature lacks"
         yield Misfit(("signature", what), text, is_warning=what == "outputs")
-
-
-def _names(specs: Sequence[TensorSpec]) -> str:
-    return f"it has {', '.join(repr(each.name) for each in specs)}"
 
 
 def _same_shape(ours: Sequence[int], theirs: Sequence[int]) -> bool:
