@@ -16,13 +16,12 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from gateway.client.asynchronous import AsyncClient
+from gateway.client.decorators import brief, brief_generator, taking
 from gateway.client.map import Window
 from gateway.client.map_arguments import MapArguments
 from gateway.client.model_function import AsyncModelFunction, FunctionArguments
 from gateway.client.results import Evaluation, Results
 from gateway.client.sending import Sending, SendingEnd, send
-from gateway.client.taking import taking
-from gateway.client.tracebacks import brief, brief_generator
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from gateway.tools.conformance import grps
 from gateway.tools.conformance.check import Options, Suite, basis, deviate, fail, require
 from gateway.tools.conformance.grps import DTYPE_RULES, DTYPES, FLAT, NAMES, UNKNOWN
 from gateway.tools.conformance.inputs import Sample, as_bytes
-from gateway.tools.conformance.messages import GRPS, message
+from gateway.tools.conformance.transports import GRPS, message
 
 MESSAGE = "grps.protos.v1.GrpsMessage"
 

@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 
 from gateway.core.frozen import frozen
-from gateway.tools.conformance.check import Options, Transcript, fail
-from gateway.tools.conformance.transports import connect, target
+from gateway.tools.conformance.check import Options, Transcript, fail, not_applicable, require
+from gateway.tools.conformance.transports import GRPC, connect, message, target
 
 CHANNEL = (
     ("grpc.enable_http_proxy", 0),
@@ -82,6 +82,15 @@ class RpcServer:
             fail(f"{method}: the response is not a {response.DESCRIPTOR.name}: {error}")
         self.note(response)
         return response
+
+    def check_health(self) -> None:
+        """Check that grpc.health.v1, if the server has it, reports SERVING."""
+        reply = self.send("/grpc.health.v1.Health/Check", message(GRPC, "grpc.health.v1.HealthCheckRequest")())
+        if reply.code == "UNIMPLEMENTED":
+            not_applicable("the server does not have grpc.health.v1")
+        require(reply.code == "OK", f"{reply.code}; expected OK")
+        found = message(GRPC, "grpc.health.v1.HealthCheckResponse").FromString(reply.messages[0]).status
+        require(found == 1, f"`status` is {found}; expected SERVING (1)")
 
     def _failed(self, error: Any) -> RpcReply:
         reply = RpcReply(error.code().name, error.details() or "")

@@ -7,8 +7,8 @@ from typing import Any
 
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
 from gateway.tools.conformance.inputs import DATATYPES, InputSpec, Sample, Values, as_bytes, same, unpacked
-from gateway.tools.conformance.messages import GRPC, TENSORFLOW, message
 from gateway.tools.conformance.rpc import RpcReply, RpcServer
+from gateway.tools.conformance.transports import TENSORFLOW, message
 from gateway.tools.conformance.v2 import UNKNOWN, UNKNOWN_VERSION, samples
 
 PREDICTION = "/tensorflow.serving.PredictionService/"
@@ -376,12 +376,7 @@ def long_name(server: TensorFlowServer) -> None:
 
 @check("service.health", "gRPC: grpc.health.v1", "Check reports whether the server is SERVING; off by default")
 def health_service(server: TensorFlowServer) -> None:
-    reply = server.send("/grpc.health.v1.Health/Check", message(GRPC, "grpc.health.v1.HealthCheckRequest")())
-    if reply.code == "UNIMPLEMENTED":
-        not_applicable("the server does not have grpc.health.v1")
-    require(reply.code == "OK", f"{reply.code}; expected OK")
-    found = message(GRPC, "grpc.health.v1.HealthCheckResponse").FromString(reply.messages[0]).status
-    require(found == 1, f"`status` is {found}; expected SERVING (1)")
+    server.check_health()
 
 
 def _is_refused(reply: RpcReply, what: str, *codes: str) -> None:

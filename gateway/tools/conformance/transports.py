@@ -1,10 +1,16 @@
-"""HTTP and raw connections for the checks, with the standard library, which shares no code with the gateway."""
+"""HTTP, raw connections and protobuf messages for the checks. They use the standard library, Google's protobuf package
+and descriptors compiled by protoc, and share no code with the gateway."""
 
 import json
 import socket
+from functools import cache
 from http.client import HTTPConnection, HTTPSConnection
+from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
+
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from gateway.core.frozen import frozen
 from gateway.tools.conformance.check import Options, Transcript, deviate, fail, readable, require
@@ -240,3 +246,23 @@ class SocketServer:
     def connection(self) -> Bytes:
         """Return a new connection."""
         return Bytes(self._place, self.options.timeout, self._transcript)
+
+
+V2 = "protocols/v2/grpc/descriptors.binpb"
+GRPS = "protocols/grps/descriptors.binpb"
+TENSORFLOW = "protocols/tensorflow_serving/descriptors.binpb"
+GRPC = "transports/grpc/descriptors.binpb"
+
+
+@cache
+def message(path: str, name: str) -> Any:
+    """Return the class of the message with this full name, from a descriptor file in the package."""
+    return message_factory.GetMessageClass(_pool(path).FindMessageTypeByName(name))
+
+
+@cache
+def _pool(path: str) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for each in FileDescriptorSet.FromString(files("gateway").joinpath(path).read_bytes()).file:
+        pool.Add(each)
+    return pool
