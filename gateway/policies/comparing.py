@@ -84,8 +84,9 @@ class Elements:
 
 
 def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, shown: int = 1) -> Elements:
-    """Return how `actual` differs in its elements from `expected`, which has the same datatype and shape. The
-    result contains the values of the first `shown` differing elements."""
+    """Return how `actual` differs in its elements from `expected`, which has the same datatype and shape. The result
+    contains the values of the first `shown` differing elements. The function reads the tensors in pieces, so the
+    additional memory is small for tensors of any size."""
     found = _Found(expected.shape, shown)
     if expected.datatype is Datatype.BYTES:
         _compare_bytes(expected.data, actual.data, found)

@@ -31,6 +31,12 @@ from gateway.tools.top.rows import (
 )
 from gateway.tools.top.watching import Seen
 
+END = "q"
+"""The key that ends the program, also returned when the terminal closes."""
+
+Pressed = Callable[[float], str]
+"""Returns the characters typed within this many seconds; empty if no key was pressed."""
+
 STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
 SORTED_STYLE = "not dim bold underline"
 NAME_WIDTH = 14
@@ -55,7 +61,7 @@ class View:
 
 def after_key(view: View, key: str) -> View | None:
     """Return the view after a key press, or None if the key ends the program. Unknown keys change nothing."""
-    if key == "q":
+    if key == END:
         return None
     if key == "s":
         return replace(view, sort=_next(view.sort, list(SORTS)))
@@ -158,13 +164,6 @@ def _cells(row: OverviewRow, width: int) -> list[Text]:
 def _cut(text: str, style: str = "") -> Text:
     """Return a one-line text that is truncated at the edge of the terminal. Markup in the text has no effect."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
-
-
-END = "q"
-"""The key that is returned when the terminal closes."""
-
-Pressed = Callable[[float], str]
-"""Returns the characters typed within this many seconds; empty if no key was pressed."""
 
 
 @contextmanager
