@@ -22,7 +22,7 @@ from gateway.assembly.part import ProcessLoad, Workers
 from gateway.assembly.server_info import INFO
 from gateway.bridge.graphs.calls import CALLS_COUNTED, CANCELLED, ERRORS, FALLBACKS, SECONDS
 from gateway.config.keys import Config
-from gateway.config.route_names import OF_GRAPHS
+from gateway.config.routes import OF_GRAPHS
 from gateway.core.globs import wildcards
 from gateway.core.messages import Headers, Message
 from gateway.core.transport import ListenerCounts

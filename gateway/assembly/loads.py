@@ -6,8 +6,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from gateway.assembly import registry
-from gateway.config.backends import BackendConfig
-from gateway.config.load import DEFAULT_LOAD, HOST, PORT
+from gateway.config.backends import DEFAULT_LOAD, URL_HOST, URL_PORT, BackendConfig
 from gateway.core.protocol import Limits, Protocol
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import LEAST_LOAD
@@ -75,7 +74,7 @@ def page_at(url: str) -> Page:
 def url_of(pattern: str, endpoint: str) -> str:
     """Return the URL of the load page of the server at the address `endpoint`."""
     host, port = _host_and_port(endpoint)
-    return pattern.replace(HOST, host).replace(PORT, port)
+    return pattern.replace(URL_HOST, host).replace(URL_PORT, port)
 
 
 def _host_and_port(address: str) -> tuple[str, str]:

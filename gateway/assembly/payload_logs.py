@@ -17,8 +17,8 @@ from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signatures import RouteSignatures
 from gateway.config.keys import Config
-from gateway.config.payload_log import PayloadLogConfig
-from gateway.config.route_names import OF_GRAPHS
+from gateway.config.observing import PayloadLogConfig
+from gateway.config.routes import OF_GRAPHS
 from gateway.core.operations import CALLS
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED

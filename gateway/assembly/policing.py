@@ -10,8 +10,7 @@ from gateway.assembly.forms import described_form
 from gateway.assembly.routes import policy_states, reach_of_messages, stream_with_policies, with_policies
 from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
-from gateway.config.route_names import OF_BACKENDS
-from gateway.config.routes import RouteConfig
+from gateway.config.routes import OF_BACKENDS, RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.surviving import all_surviving
 from gateway.core.transport import Handler, StreamHandler

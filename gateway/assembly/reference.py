@@ -21,9 +21,9 @@ from gateway.core.requests import Answer, Request
 from gateway.core.transport import Destination, Listener
 from gateway.reference.handler import check
 from gateway.reference.handler import handler as reference_handler
+from gateway.reference.handler import stream_handler as reference_stream_handler
 from gateway.reference.loading import find
 from gateway.reference.model import Model
-from gateway.reference.streams import stream_handler as reference_stream_handler
 from gateway.routing.conditions import Conditions
 from gateway.routing.readiness import Readiness
 from gateway.routing.router import Router

@@ -11,9 +11,8 @@ from gateway.assembly.registry import PolicyModule, StatefulPolicyModule, wants_
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
 from gateway.config.keys import Config
-from gateway.config.matching import ANY_VALUE, InputMatchConfig, MatchConfig
 from gateway.config.policies import PolicyConfig
-from gateway.config.routes import RouteConfig, SplitConfig
+from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig, RouteConfig, SplitConfig
 from gateway.core.frozen import extended, replace
 from gateway.core.globs import ModelRenaming, Rewritten, captures, wildcards
 from gateway.core.operations import DERIVATIVES, Operation

@@ -18,16 +18,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import ClassVar
 
-from gateway.bridge import derivatives, json_members, model_config, names, streams
-from gateway.bridge.backend import BackendSide
+from gateway.bridge import derivatives, json_members, names
+from gateway.bridge.backend import BackendSide, refusing_own_parameters
 from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.estimates import POINTS, EstimatedDerivatives
-from gateway.bridge.extensions import Extensions
+from gateway.bridge.extensions import Extensions, config_from_metadata
 from gateway.bridge.fitted_calls import FittedCalls
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
 from gateway.bridge.metadata import ModelMetadata
-from gateway.bridge.own_parameters import refusing_own_parameters
-from gateway.bridge.response import fit_response, reply
+from gateway.bridge.response import collected_stream, fit_response, last_of_stream, reply
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.rows import infer_unequal_rows, unequal_rows
 from gateway.bridge.settings import RouteSettings
@@ -269,9 +268,9 @@ class Bridge:
             raise not_found(f"model {request.model!r} is not ready; try again later")
         asked = replace(request, operation=Operation.METADATA, part="")
         if companion is None:
-            return model_config.written(request.model, await self._metadata.signature(asked), self._settings.max_rows)
+            return config_from_metadata(request.model, await self._metadata.signature(asked), self._settings.max_rows)
         signature = await self._metadata.companion(asked, companion)
-        return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
+        return config_from_metadata(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
         """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if it does
@@ -380,8 +379,8 @@ class Bridge:
         name = self._backend.name
         async with aclosing(self.stream(request)) as responses:
             if self._settings.stream == "last":
-                return await streams.last(responses, name)
-            return await streams.collect(responses, name, self._backend.limits.message)
+                return await last_of_stream(responses, name)
+            return await collected_stream(responses, name, self._backend.limits.message)
 
     async def _derive_or_estimate(self, request: Request) -> Response:
         """Return the model's own derivative if it has one, otherwise compute it by finite differences."""

@@ -1,12 +1,14 @@
-"""Adapts a backend's response back for the client. This module does no I/O."""
+"""Adapts a backend's response back for the client, and combines a stream into one response for clients that expect
+one. This module does no I/O."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from math import prod
 
 from gateway.bridge import datatypes, names, shapes
 from gateway.bridge.fitting import Expected, FittedRequest, Fitting
+from gateway.bridge.shapes import concatenate
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, invalid_output
+from gateway.core.errors import DecodeError, Reason, invalid_output, refusal
 from gateway.core.frozen import replace
 from gateway.core.requests import CLASSIFICATION, Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
@@ -163,3 +165,44 @@ def _without_signature(tensor: Tensor, fitting: Fitting) -> Tensor:
         tensor = datatypes.typed(tensor, numbers, f"output {tensor.name!r}")
     shape = (tensor.elements,) if fitting.client.traits.wire.points else tensor.shape
     return Tensor(tensor.name, tensor.datatype, shape, tensor.data, tensor.content_type, tensor.parameters)
+
+
+async def last_of_stream(responses: AsyncIterator[Response], backend: str) -> Response:
+    """Return the last response of a stream, for clients that expect one (`translate: {stream: last}`).
+
+    Raises:
+        GatewayError: INTERNAL (invalid-output) if the stream contains no response.
+    """
+    found: Response | None = None
+    async for response in responses:
+        found = response
+    if found is None:
+        raise invalid_output(f"backend {backend!r}: the stream ended without a response")
+    return found
+
+
+async def collected_stream(responses: AsyncIterator[Response], backend: str, limit: int) -> Response:
+    """Return one response that contains the outputs of all responses, concatenated on axis 0
+    (`translate: {stream: collect}`).
+
+    Raises:
+        GatewayError: INTERNAL (invalid-output) if the stream contains no response, or if its outputs differ in more
+            than axis 0; RESOURCE_EXHAUSTED if the outputs have more than `limit` bytes in total.
+    """
+    found: list[Response] = []
+    size = 0
+    async for response in responses:
+        found.append(response)
+        size += sum(len(tensor.data) for tensor in response.outputs)
+        if size > limit:
+            text = (
+                f"backend {backend!r}: the stream's responses exceed {limit} bytes; raise limits.message of the backend"
+            )
+            raise refusal(Reason.TOO_LARGE, text)
+    if not found:
+        raise invalid_output(f"backend {backend!r}: the stream ended without a response")
+    try:
+        columns: zip[tuple[Tensor, ...]] = zip(*(response.outputs for response in found), strict=True)
+        return replace(found[-1], outputs=tuple(map(concatenate, columns)), parameters={})
+    except (DecodeError, ValueError) as error:
+        raise invalid_output(f"backend {backend!r}: cannot concatenate the responses: {error}") from error

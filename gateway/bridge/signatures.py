@@ -12,11 +12,11 @@ signatures in this module use the backend's names.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from time import monotonic
 
 from gateway.bridge import names
 from gateway.bridge.derivatives import companion_signature
-from gateway.bridge.derived_signatures import DerivedSignatures
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.signature_cache import MOST_KEPT, SECONDS_KEPT, Key
 from gateway.core.datatypes import Kind
@@ -356,3 +356,27 @@ def _is_smooth(signature: Signature) -> bool:
     return all(
         any(spec.datatype.kind is Kind.FLOAT for spec in specs) for specs in (signature.inputs, signature.outputs)
     )
+
+
+MOST_DERIVED = 256
+
+
+class DerivedSignatures:
+    """A cache of the signatures that `derive` returns for signatures of a SignatureCache.
+
+    For the last MOST_DERIVED signatures, it returns the same object for the same one, because Fittings are looked up
+    by the signature's identity (`fitting`)."""
+
+    def __init__(self, derive: Callable[[Signature], Signature]) -> None:
+        self._derive = derive
+        self._kept: dict[int, tuple[Signature, Signature]] = {}
+        """Derived signatures, by the identity of the original, which the entry keeps alive."""
+
+    def of(self, signature: Signature) -> Signature:
+        """Return the result of `derive` for `signature`."""
+        kept = self._kept.get(id(signature))
+        if kept is None:
+            if len(self._kept) >= MOST_DERIVED:
+                del self._kept[next(iter(self._kept))]
+            kept = self._kept[id(signature)] = signature, self._derive(signature)
+        return kept[1]

@@ -1,11 +1,55 @@
-"""The base class of commands with options. It shows their help, and the errors for unknown options and arguments."""
+"""What commands with options have in common: `grouped`, which takes the options from the fields of a dataclass, and the
+base class Command, which shows their help, and suggests the right option for an unknown one, such as an option of
+another program."""
 
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from inspect import Parameter, Signature
+from typing import Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
-from gateway.cli.synonyms import meant
+T = TypeVar("T")
+
+
+def grouped(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+    """Turn a function that takes the dataclass `kind` into a command. Each field is an option or an argument, annotated
+    like a parameter of a Typer command. A field that is a dataclass itself is replaced by its fields."""
+
+    def decorated(command: Callable[[T], None]) -> Callable[..., None]:
+        def run(**values: Any) -> None:
+            command(_made(kind, values))
+
+        parameters = list(_parameters(kind))
+        run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorated
+
+
+def _parameters(kind: Any) -> Iterator[Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        hint = hints[each.name]
+        if is_dataclass(hint):
+            yield from _parameters(hint)
+        else:
+            made = each.default if each.default_factory is MISSING else each.default_factory()
+            default = Parameter.empty if made is MISSING else made
+            yield Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _made(kind: type[T], values: dict[str, Any]) -> T:
+    hints = get_type_hints(kind)
+    return kind(**{
+        each.name: _made(hints[each.name], values) if is_dataclass(hints[each.name]) else values[each.name]
+        for each in fields(kind)  # type: ignore[arg-type]
+    })  # fmt: skip
+
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 CommandError: Any = typer.BadParameter.__mro__[2]
@@ -27,7 +71,7 @@ class Command(TyperCommand):
             options = [name for each in self.params for name in each.opts]
             unknown = getattr(error, "option_name", None)
             if unknown is not None and error.message.startswith("No such option"):
-                instead = meant(unknown, options, takes_config="--config" in options)
+                instead = _meant(unknown, options, takes_config="--config" in options)
                 raise UsageError(f"No such option: {unknown}" + (f" ({instead})" if instead else ""), ctx) from None
             if error.message.startswith("Got unexpected extra argument"):
                 error.message += "".join(f" (use {each})" for each in _TAKES_OPTIONS if each in options)
@@ -54,3 +98,68 @@ class Command(TyperCommand):
 def _shown(argument: Any) -> str:
     metavar = str(argument.metavar)
     return metavar if argument.required or metavar.startswith("[") else f"[{metavar}]"
+
+
+_OPTIONS = {
+    "address": ("--bind", "--to"),
+    "api-key": ("--key",),
+    "cacert": ("--ca",),
+    "cert": ("--certificate",),
+    "clients": ("--in-flight",),
+    "concurrency": ("--in-flight",),
+    "config-file": ("--config",),
+    "data": ("--set", "--input"),
+    "duration": ("--seconds", "--timeout"),
+    "file": ("--config",),
+    "host": ("--bind",),
+    "iterations": ("--requests",),
+    "model-name": ("--model",),
+    "num-requests": ("--requests",),
+    "out": ("--output",),
+    "port": ("--bind",),
+    "qps": ("--rate",),
+    "request-rate": ("--rate",),
+    "rps": ("--rate",),
+    "skip-verify": ("--insecure",),
+    "time": ("--seconds", "--timeout"),
+    "token": ("--key",),
+    "url": ("--backend", "--to"),
+    "users": ("--in-flight",),
+    "verify": ("--insecure",),
+}
+"""Options of curl, wrk, hey, k6, Locust, perf_analyzer and similar programs, and the options of `gateway` with the same
+meaning."""
+
+_KEYS = {
+    "backend": "backends",
+    "concurrency": "backends.*.max_in_flight",
+    "grpc-port": "listeners[].bind",
+    "host": "listeners[].bind",
+    "http-port": "listeners[].bind",
+    "log-level": "log.level",
+    "max-instances": "backends.*.servers.max",
+    "min-instances": "backends.*.servers.min",
+    "port": "listeners[].bind",
+    "protocol": "listeners[].protocols",
+    "replicas": "workers",
+    "timeout": "backends.*.policies[].timeout",
+    "tls-cert": "listeners[].tls.certificate",
+    "workers": "workers",
+}
+"""Options of other model servers, and the configuration keys with the same meaning."""
+
+
+def _meant(option: str, options: Collection[str], *, takes_config: bool) -> str:
+    """Return advice for `option`, which is not one of the command's `options`, or an empty string if no option is
+    similar. If `takes_config` is set, the advice can be a configuration key."""
+    name = option.lstrip("-").partition("=")[0].replace("_", "-").lower()
+    close = get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
+    if close:
+        return f"did you mean {close[0]}?"
+    name = next(iter(get_close_matches(name, [*_OPTIONS, *_KEYS], n=1, cutoff=0.85)), name)
+    same = [each for each in _OPTIONS.get(name, ()) if each in options]
+    if same:
+        return f"use {same[0]}"
+    if takes_config and name in _KEYS:
+        return f"use the configuration key `{_KEYS[name]}`"
+    return ""

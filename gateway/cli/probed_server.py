@@ -1,13 +1,17 @@
-"""Functions that probe a server for a command, show the current step, and end the command if the probe fails."""
+"""A server that a command probes: the probe, which shows its current step and ends the command if it fails, and the
+server's models as table rows and as JSON."""
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gateway.assembly.forms import known
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.progress import progress
+from gateway.core.models import TensorSpec
 from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.listing import FoundModel, ServerModels
 from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
+from gateway.tools.probing.stanza import operations, signature_text
 
 _CODES = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
 
@@ -30,3 +34,47 @@ def end_unspoken(found: Probed, address: str, more: str = "") -> NoReturn:
 def is_unrecognized(found: Probed) -> bool:
     """Return whether a server responds at the address, but the probe found no protocol."""
     return not found.spoken and found.verdict not in _CODES
+
+
+def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:
+    """Return a row for each model, with name, versions, state and signature. Derivative models follow the models that
+    they belong to."""
+    own = models.own
+    rows = [_row(each) for each in own]
+    if models.left_out:
+        rows.append(("...", "", "", f"{models.left_out} more models, whose signatures were not queried"))
+    return rows
+
+
+def _row(model: FoundModel) -> tuple[str, str, str, str]:
+    state = f"{model.state} ({model.reason})" if model.reason else model.state
+    text = signature_text(model) or model.error
+    if model.signature is not None and any(each.value != "infer" for each in model.signature.operations):
+        text = f"{text}  ({operations(model.signature)})"
+    return model.name or "(any name)", ", ".join(model.versions) or "-", state or "-", text.strip() or "-"
+
+
+def models_json(models: ServerModels) -> dict[str, Any]:
+    """Return a JSON object with `server`, `models` and `error`."""
+    server = models.server
+    info = {"name": server.name, "version": server.version, "extensions": server.extensions} if server else None
+    return {"server": info, "models": [_model(each) for each in models.models], "error": models.error}
+
+
+def _model(model: FoundModel) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": model.name, "versions": model.versions, "state": model.state, "reason": model.reason
+    }  # fmt: skip
+    if model.signature is None:
+        return {**found, "error": model.error}
+    signature = model.signature
+    return {
+        **found,
+        "inputs": [_tensor(each) for each in signature.inputs],
+        "outputs": [_tensor(each) for each in signature.outputs],
+        "operations": sorted(each.value for each in signature.operations),
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype.value, "shape": spec.shape}

@@ -1,7 +1,7 @@
-"""Shared parts of commands that query servers: connection options and tables."""
+"""Shared parts of commands that query servers: options for connections, requests and reports, and tables."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +12,12 @@ from gateway.assembly.forms import described_form
 from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, shows_colours
-from gateway.client.address import named_protocol
 from gateway.client.credentials import raw_headers
-from gateway.client.settings import Tls
+from gateway.client.settings import ServerArguments, ServerKind, Tls, named_protocol
 from gateway.core.certificates import TlsFiles
+from gateway.core.frozen import replace
+from gateway.core.requests import Request, RequestedOutput
+from gateway.core.tensors import Tensor
 from gateway.tools.admin_port import AdminPort, AdminPortError, AdminTimeoutError, AdminUnreachableError
 from gateway.tools.printed import printable
 from gateway.tools.probing.asking import ServerAccess
@@ -69,6 +71,51 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also on a term
 
 
 @dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """Options of a command that sends inference requests: the parts of a request beside its inputs."""
+
+    version: ModelVersion = ""
+    parameters: Parameters = field(default_factory=list)
+    select: Selected = field(default_factory=list)
+
+    def completed(self, request: Request, given: Iterable[Tensor]) -> Request:
+        """Return `request` with these options, and with the inputs `given` by `--set`. Raise BadArgument if a parameter
+        is unsuitable."""
+        return replace(
+            request,
+            version=self.version,
+            inputs=call_inputs.combined(request.inputs, given),
+            outputs=(*request.outputs, *map(RequestedOutput, self.select)),
+            parameters={**request.parameters, **call_inputs.parameters(self.parameters)},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFiles:
+    """Options for the reports of a command that compares or checks responses."""
+
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
+    ] = None
+
+    @property
+    def json_is_printed(self) -> bool:
+        """True if standard output is for JSON only."""
+        return str(self.json_file) == "-"
+
+    def write(self, junit: Callable[[], str], json: str) -> None:
+        """Write the requested files. Exit with USAGE if a file cannot be written."""
+        try:
+            if self.junit is not None:
+                self.junit.write_text(junit(), "utf-8")
+            if self.json_file is not None and not self.json_is_printed:
+                self.json_file.write_text(json, "utf-8")
+        except OSError as error:
+            end(USAGE, f"{error.filename}: {error.strerror}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """Options of a command that queries one server: headers and TLS."""
 
@@ -84,6 +131,13 @@ class ServerOptions:
         """Return the TLS options, or None if all are unset."""
         asked = Tls(self.ca, self.certificate, self.certificate_key, self.server_name, verify=not self.insecure)
         return None if asked == Tls() else asked
+
+    def arguments(self, address: str, protocol: str, flavor: str, config: Path | None) -> ServerArguments:
+        """Return the client's arguments for the server at `address`. `config` declares the form in the address, if it
+        has one. Raise BadArgument if a header is malformed."""
+        kind = ServerKind(flavor, form=declared_form(config, address, protocol))
+        headers = call_inputs.headers(self.headers)
+        return ServerArguments(address, protocol or None, headers, self.key, self.tls(), kind=kind)
 
     def access(self) -> ServerAccess:
         """Return the options as a ServerAccess. Exit with USAGE if a header is malformed."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 from gateway.bridge.settings import Cast
 from gateway.client import requests
 from gateway.client.batches import Batched
+from gateway.client.decorators import brief_async_generator, brief_coroutine, forget_frames, taking
 from gateway.client.errors import ClientError, ConnectError, NotFound, ServerError, Timeout, as_client_error, timed_out
 from gateway.client.map import Window, evaluations
 from gateway.client.map_arguments import MapArguments
@@ -31,8 +32,6 @@ from gateway.client.settings import (
     Tls,
     Unset,
 )
-from gateway.client.taking import taking
-from gateway.client.tracebacks import brief_async_generator, brief_coroutine, forget_frames
 from gateway.core.errors import DecodeError, GatewayError, invalid_output
 from gateway.core.frozen import replace
 from gateway.core.html_tables import html_table

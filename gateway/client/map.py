@@ -11,8 +11,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from gateway.client.batch_size import TARGET, BatchSize
-from gateway.client.batches import Batched
+from gateway.client.batches import TARGET, Batched, BatchSize
 from gateway.client.map_arguments import MapArguments
 from gateway.client.progress import Noted, progress_bar
 from gateway.client.results import Evaluation

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from gateway.bridge.settings import Cast
-from gateway.client.batch_size import MOST_ROWS
+from gateway.client.batches import MOST_ROWS
 from gateway.client.progress import Progress
 from gateway.client.requests import Wanted, check_model
 from gateway.client.results import Point

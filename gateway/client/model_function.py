@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from gateway.bridge.settings import Cast
+from gateway.client.decorators import brief_coroutine
 from gateway.client.errors import InvalidInput, NotFound, Unsupported
 from gateway.client.outputs import Array, Outputs
 from gateway.client.settings import UNSET, Seconds
-from gateway.client.tracebacks import brief_coroutine
 from gateway.core.errors import Reason
 from gateway.core.tasks import spawn
 

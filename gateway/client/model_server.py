@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from http import HTTPStatus
+from types import TracebackType
 
 from gateway.assembly.connecting import connect
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
@@ -18,10 +19,9 @@ from gateway.bridge.settings import Cast, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.client.batches import Batched, can_join_rows
 from gateway.client.credentials import FixedHeaders
-from gateway.client.errors import SERVER
+from gateway.client.errors import SERVER, Refused
 from gateway.client.settings import MOST_AT_ONCE, ClientSettings
-from gateway.client.turns import Turns
-from gateway.core.errors import GatewayError, TransportError
+from gateway.core.errors import GatewayError, Reason, TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.independent_rows import are_rows_apart, max_batch_size
@@ -240,3 +240,44 @@ class ModelServer:
 
 
 _ON_THE_SERVER = frozenset({Operation.MODELS, Operation.SERVER_METADATA, Operation.LIVE, Operation.READY})
+
+
+class Turns:
+    """The client's limit on calls in flight: a context manager for calls, which enter it in the order of their arrival.
+
+    At most `most` calls run concurrently (0: no limit), and at most `most_waiting` calls wait (None: no limit).
+    `address` is the server's address, for the error message."""
+
+    def __init__(self, most: int, most_waiting: int | None, address: str) -> None:
+        self.most = most
+        self._address = address
+        self._free = asyncio.Semaphore(most) if most else None
+        self._most_waiting = most_waiting
+        self._waiting = 0
+
+    async def __aenter__(self) -> None:
+        """Wait for the call's turn.
+
+        Raises:
+            Refused: the maximum number of waiting calls is reached.
+        """
+        if self._free is None:
+            return
+        if not self._free.locked():
+            await self._free.acquire()  # does not wait: a slot is free
+            return
+        if self._most_waiting is not None and self._waiting >= self._most_waiting:
+            text = f"{self._waiting} calls of this client wait for their turn, the most that `max_waiting` allows"
+            text = f"{self._address}: {text}, while {self.most} are in flight (`max_in_flight`)"
+            raise Refused(text, Reason.OVERLOADED.status, Reason.OVERLOADED, self._address)
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._free is not None:
+            self._free.release()

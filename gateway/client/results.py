@@ -7,7 +7,7 @@ from typing import TypeAlias, overload
 
 import numpy as np
 
-from gateway.client import tracebacks
+from gateway.client import decorators
 from gateway.client.errors import ClientError
 from gateway.client.outputs import Array, Outputs, brief
 from gateway.core.html_tables import html_table
@@ -38,7 +38,7 @@ class Evaluation:
         return f"<{type(self).__name__} of point {self.index}: {end}>"
 
     @property
-    @tracebacks.brief
+    @decorators.brief
     def outputs(self) -> Outputs:
         """Return the outputs.
 
@@ -99,7 +99,7 @@ class Results(Sequence[Outputs]):
     def __getitem__(self, index: int) -> Outputs: ...
     @overload
     def __getitem__(self, index: slice) -> list[Outputs]: ...
-    @tracebacks.brief
+    @decorators.brief
     def __getitem__(self, index: int | slice) -> Outputs | list[Outputs]:
         """Return the outputs of one point, or of several.
 
@@ -111,11 +111,11 @@ class Results(Sequence[Outputs]):
             return [self._at(each) for each in range(*index.indices(self._length))]
         return self._at(range(self._length)[index])
 
-    @tracebacks.brief_generator
+    @decorators.brief_generator
     def __iter__(self) -> Generator[Outputs, None, None]:
         yield from map(self._at, range(self._length))
 
-    @tracebacks.brief
+    @decorators.brief
     def array(self, output: str = "", *, fill: float | None = None) -> Array:
         """Return one output of all points as one array, with a row for each point.
 

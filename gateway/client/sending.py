@@ -11,8 +11,18 @@ from time import monotonic
 from typing import TypeAlias, TypeVar
 
 from gateway.client import requests
-from gateway.client.batch_size import MOST_BYTES, PARTS
-from gateway.client.batches import NOT_A_ROW, AlikePoints, Batched, NotOfRows, alike, check_same, split, stacked
+from gateway.client.batches import (
+    MOST_BYTES,
+    NOT_A_ROW,
+    PARTS,
+    AlikePoints,
+    Batched,
+    NotOfRows,
+    alike,
+    check_same,
+    split,
+    stacked,
+)
 from gateway.client.errors import ClientError, ConnectError, Timeout
 from gateway.client.map_arguments import MapArguments
 from gateway.client.outputs import Outputs

@@ -10,7 +10,7 @@ from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
-from gateway.config.problems import Finding, suggestion
+from gateway.config.problems import Finding, suggestion, unknown
 from gateway.core.certificates import TlsFiles
 from gateway.core.protocol import StreamBinding
 
@@ -46,9 +46,7 @@ def _principals(config: Config) -> Iterator[Finding]:
     known = (*config.permissions, *BUILT_IN)
     for name, principal in config.principals.items():
         for at, each in enumerate(principal.permissions):
-            if each not in known:
-                text = f"unknown set of permissions {VALUE}{suggestion(each, known)}"
-                yield Finding(("principals", name, "permissions", at), text)
+            yield from unknown(("principals", name, "permissions", at), "set of permissions", each, known)
 
 
 def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:

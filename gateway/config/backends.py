@@ -1,4 +1,4 @@
-"""The keys of `backends`, except `load`, `placement` and `servers`, which have modules of their own.
+"""The keys of `backends`, except `placement` and `servers`, which have modules of their own.
 
 An attribute is a key, and its docstring is the key's description in `docs/configuration`.
 """
@@ -6,6 +6,7 @@ An attribute is a key, and its docstring is the key's description in `docs/confi
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -37,7 +38,6 @@ from gateway.config.fields import (
 )
 from gateway.config.forms import JSON
 from gateway.config.limits import LimitsKey
-from gateway.config.load import LoadConfig, PageUrl
 from gateway.config.placement import PlacementConfig
 from gateway.config.policies import Policies
 from gateway.config.servers import ServersConfig
@@ -47,6 +47,61 @@ from gateway.core.record import ID_HEADER
 from gateway.core.spans import TRACE_HEADERS
 from gateway.core.transport import HOST, FixedFields
 from gateway.protocols.json.form import PREFIX
+
+URL_HOST, URL_PORT = "{host}", "{port}"
+"""Placeholders for the endpoint's host and port in the URL of a page."""
+TRITON_PAGE = "http://{host}:8002/metrics"
+
+_BRACES = re.compile(r"\{[^}]*\}?|\}")
+
+
+def _page(url: str) -> str:
+    for found in _BRACES.findall(url):
+        if found not in (URL_HOST, URL_PORT):
+            raise refusal(f"{VALUE} has {found}; use only {URL_HOST} and {URL_PORT}, the endpoint's host and port")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise refusal(f"expected a URL such as {TRITON_PAGE}, got {VALUE}")
+    if "@" in parts.netloc:
+        raise refusal("the URL contains a password, which would not stay secret; remove it")
+    if parts.fragment:
+        raise refusal(f"expected the URL of a page without a fragment (#...), got {VALUE}")
+    return url
+
+
+PageUrl = Annotated[Name, AfterValidator(_page)]
+
+
+class LoadConfig(Keys):
+    """Source of the server loads that `balance: least_load` compares."""
+
+    kind: Literal["triton", "prometheus", "orca"] = Field("triton", alias="from")
+    """`triton`: Triton's metrics page. `prometheus`: the `metric` on any Prometheus page. `orca`: the load reports in
+    responses, in the header `endpoint-load-metrics` over HTTP and in trailing metadata over gRPC."""
+    url: PageUrl = TRITON_PAGE
+    """URL of each server's page, with the placeholders `{host}` and `{port}` for the endpoint's host and port. An
+    endpoint's `load_url` overrides this URL. The gateway ignores pages larger than 4 MiB."""
+    metric: Name | None = None
+    """Name of a gauge metric on the page. The load is the sum of the metric's samples. For `orca`: name in the report,
+    such as `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
+    `named_metrics.kv_cache_utilization`."""
+    measures: Literal["calls", "use"] | None = None
+    """What the metric measures. `calls` (default for `prometheus`): number of calls at the server. `use` (default for
+    `orca`): utilization of a processor, a GPU or a cache, on any scale."""
+    labels: Mapping[Name, str] = {}
+    """`{LABEL: VALUE}`: use only samples of the metric with these labels."""
+    interval: Period = 1
+    """Seconds between two requests for a server's page."""
+    timeout: Period = 1
+    """Timeout of a request for a page, in seconds."""
+    stale: Period = 5
+    """Age above which a load report is ignored, in seconds. Until the next report, the gateway uses the number of calls
+    in flight instead."""
+
+
+DEFAULT_LOAD = LoadConfig.model_validate({})
+"""The default source: Triton's metrics page."""
+
 
 # RFC 9110, section 7.6.1, and the headers that the gateway sets in its own requests to backends.
 _NEVER_FORWARDED = frozenset(

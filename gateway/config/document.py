@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 import yaml
 from yaml import events
 
-from gateway.config.references import Referenced, interpolate
-from gateway.config.scalars import Scalar, other_words, resolve
+from gateway.config.scalars import Referenced, Scalar, interpolate, other_words, resolve
 from gateway.config.syntax import explained, quoted
 from gateway.core.frozen import frozen
 

@@ -9,14 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field, PrivateAttr
 
 from gateway.config.access import AdminAuthConfig, AuthConfig, HealthAuthConfig, PermissionSets, PrincipalEntries
-from gateway.config.address import Bind
 from gateway.config.backends import BackendConfig
 from gateway.config.document import Location
 from gateway.config.fields import Flag, Keys, Name, Seconds, Size, SomeNames
 from gateway.config.forms import FormEntries
 from gateway.config.graphs import Graphs
 from gateway.config.limits import ProcessLimitsConfig
-from gateway.config.listeners import ListenerConfig
+from gateway.config.listeners import Bind, ListenerConfig
 from gateway.config.observing import LogConfig, MetricsConfig, RequestIdsConfig, TracingConfig
 from gateway.config.problems import Problem
 from gateway.config.routes import Check, RouteConfig

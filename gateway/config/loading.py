@@ -19,7 +19,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from gateway.config.access_checks import access_findings
-from gateway.config.boolean_keys import boolean_keys
 from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Location, Mark, Node, YamlFault, compose
 from gateway.config.fields import VALUE
@@ -32,11 +31,10 @@ from gateway.config.partial import Parts, all_parts, valid_parts
 from gateway.config.payload_log_checks import payload_log_findings
 from gateway.config.policy_checks import policy_findings
 from gateway.config.problems import MOST_PROBLEMS, ConfigError, Finding, Problem, first_of
-from gateway.config.references import Referenced
 from gateway.config.route_checks import route_findings
-from gateway.config.scalars import resolve
+from gateway.config.scalars import Referenced, resolve
 from gateway.config.schema import json_schema
-from gateway.config.warnings import find_warnings
+from gateway.config.warnings import boolean_keys, find_warnings
 from gateway.config.worker_checks import worker_findings
 from gateway.core.frozen import replace
 

@@ -8,8 +8,7 @@ from gateway.config.document import Location, Node
 from gateway.config.fields import NESTED, VALUE
 from gateway.config.policies import UNKNOWN_POLICY
 from gateway.config.problems import Finding, listed, suggestion
-from gateway.config.references import Referenced
-from gateway.config.scalars import other_words
+from gateway.config.scalars import Referenced, other_words
 from gateway.config.schema import keys_at
 from gateway.core.datatypes import DATATYPES, meant_by
 

@@ -1,30 +1,24 @@
 """Checks of single parts of a configuration: unknown names, invalid or clashing addresses, and keys that the protocol
-does not support. `loading` also runs them on the valid parts of an invalid configuration."""
+does not support. `backend_checks` has the checks of backends. `loading` also runs them on the valid parts of an invalid
+configuration."""
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import combinations
-from pathlib import Path
-from typing import Any
 
-from gateway.config.backends import BackendConfig
+from gateway.config.backend_checks import backend_findings, own_settings
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import forms_beside_protocols, protocol_names
-from gateway.config.header_checks import cross_origin, server_headers
 from gateway.config.listeners import ListenerConfig
-from gateway.config.load_checks import load_findings
 from gateway.config.partial import Parts
 from gateway.config.paths import open_paths, path_ties
-from gateway.config.placement_checks import placement_findings
-from gateway.config.problems import Finding, listed, suggestion
+from gateway.config.problems import Finding, listed, suggestion, unknown
 from gateway.config.tls_checks import tls_findings
 from gateway.core.address import Address
-from gateway.core.protocol import Protocol, SettingError, StreamBinding
+from gateway.core.protocol import ANY_ORIGIN, HttpBinding, StreamBinding
 
-_SRV_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -32,11 +26,6 @@ def name_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """Yield all findings of these checks."""
     for check in _NAME_CHECKS:
         yield from check(parts, catalog)
-
-
-def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[Finding]:
-    if name not in known:
-        yield Finding(location, f"unknown {what} {VALUE}{suggestion(name, known)}")
 
 
 def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
@@ -60,7 +49,7 @@ def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             if name in listener.protocols and name in catalog.protocols:
                 emulated = catalog.protocols[name].emulated_servers
                 if emulated:
-                    yield from _unknown(location, f"flavor of {name} for clients", flavor, emulated)
+                    yield from unknown(location, f"flavor of {name} for clients", flavor, emulated)
                 else:
                     yield Finding(location, f"clients of {name} see only one server type; remove the key", at_key=True)
 
@@ -72,27 +61,7 @@ def _settings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             location: Location = ("listeners", at, "settings", name)
             yield from _not_served(location, name, listener)
             if name in listener.protocols and name in catalog.protocols:
-                yield from _own_settings(location, catalog.protocols[name], values)
-    for key, backend in parts.backends.items():
-        if backend.protocol in catalog.protocols:
-            yield from _own_settings(
-                ("backends", key, "settings"), catalog.protocols[backend.protocol], backend.settings
-            )
-
-
-def _own_settings(location: Location, protocol: Protocol, values: Mapping[str, str]) -> Iterator[Finding]:
-    known = [] if protocol.settings is None else [each.name for each in protocol.settings.keys]
-    if values and not known:
-        yield Finding(location, f"{protocol.name} has no settings; remove the key", at_key=True)
-        return
-    for key in values:
-        if key not in known:
-            text = f"{protocol.name} has no setting {key!r}{suggestion(key, known)}"
-            yield Finding((*location, key), text, at_key=True)
-    try:
-        protocol.with_settings(values)
-    except SettingError as error:
-        yield Finding((*location, error.key), str(error))
+                yield from own_settings(location, catalog.protocols[name], values)
 
 
 def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -179,136 +148,26 @@ def _reference_models(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         for i, name in enumerate(reference.models):
             location = ("reference", at, "models", i)
             if ":" not in name:
-                yield from _unknown(location, "bundled model", name, catalog.reference_models)
+                yield from unknown(location, "bundled model", name, catalog.reference_models)
             elif not _ATTRIBUTE.fullmatch(name):
                 yield Finding(location, f"expected module:attribute, got {VALUE}")
 
 
-def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        if backend.protocol in catalog.protocols:
-            transport = catalog.protocols[backend.protocol].transport
-            for i, endpoint in enumerate(backend.addresses):
-                yield from _endpoint(("backends", key, "endpoints", i, "address"), transport, endpoint, catalog)
-
-
-def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        found = backend.discovery
-        if found is None:
+def _cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Find `cors` on listeners without HTTP protocols, and `cors` that lets any web page use a browser's
+    credentials."""
+    for at, listener in parts.listeners.items():
+        if listener.cors is None:
             continue
-        location: Location = ("backends", key, "discovery")
-        if found.registration and "interval" in found.model_fields_set and not (found.dns or found.srv or found.files):
-            text = "has no effect on servers that register themselves; remove the key, or add dns, srv or files"
-            yield Finding((*location, "interval"), text, at_key=True)
-        if found.srv is not None and not _SRV_NAME.fullmatch(found.srv):
-            yield Finding((*location, "srv"), f"expected a DNS name such as _http._tcp.models.default.svc, got {VALUE}")
-        if found.srv is not None and not catalog.srv:
-            text = 'needs dnspython, which is not installed: pip install "modelglot[discovery]"'
-            yield Finding((*location, "srv"), text, at_key=True)
-        if found.files is not None and not found.files.startswith("/"):
-            yield Finding((*location, "files"), f"expected an absolute path such as /run/models/url-*.txt, got {VALUE}")
-        if found.dns is not None:
-            yield from _dns(key, backend, catalog)
-
-
-def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find inconsistent keys in `servers`, and files that do not exist."""
-    for key, backend in parts.backends.items():
-        found = backend.servers
-        if found is None:
-            continue
-        above: Location = ("backends", key, "servers")
-        if backend.endpoints:
-            yield Finding((*above[:2], "endpoints"), "a backend with `servers` has no `endpoints`; remove one of them")
-        if backend.discovery is not None:
-            text = "a backend with `servers` cannot use `discovery`; remove one of the keys"
-            yield Finding((*above[:2], "discovery"), text, at_key=True)
-        if backend.queue.wait_for_endpoints is not None:
-            text = "calls wait for servers anyway, for at most `servers.start_timeout`; remove the key"
-            yield Finding((*above[:2], "queue", "wait_for_endpoints"), text, at_key=True)
-        if (found.script is None) == (found.command is None):
-            yield Finding(above, "expected either `script` or `command`", at_key=True)
-        if found.max < found.min:
-            yield Finding((*above, "max"), f"expected at least `min`, which is {found.min}, got {VALUE}")
-        if found.script is not None:
-            yield from _script((*above, "script"), found.script)
-        if found.state is not None and not found.state.startswith("/"):
-            yield Finding((*above, "state"), f"expected an absolute path, got {VALUE}")
-        if found.directory is not None and found.engine != "hyperqueue":
-            yield Finding((*above, "directory"), f"the engine {found.engine} has no directory; remove the key")
-        if found.engine == "process":
-            for name in ("cpus", "gpus", "options"):
-                if name in found.resources.model_fields_set:
-                    text = "the engine process cannot limit this resource; remove the key"
-                    yield Finding((*above, "resources", name), text, at_key=True)
-
-
-def _script(location: Location, script: str) -> Iterator[Finding]:
-    path = Path(script)
-    if not path.is_absolute():
-        yield Finding(location, f"expected the absolute path of a job script, got {VALUE}")
-    elif not path.is_file():
-        yield Finding(location, f"{VALUE} is not a file", files=(script,))
-    elif not os.access(path, os.R_OK):
-        yield Finding(location, f"{VALUE} cannot be read", files=(script,))
-
-
-def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
-    """Find `discovery: {dns: all}` on backends without a host name."""
-    if backend.protocol not in catalog.protocols or not backend.endpoints:
-        return
-    transport = catalog.protocols[backend.protocol].transport
-    try:
-        places = [catalog.parse_endpoint(transport, endpoint) for endpoint in backend.addresses]
-    except ValueError:
-        return  # another check reports it
-    if not any(place.has_name for place in places):
-        text = "no endpoint has a host name that the gateway could look up; remove the key"
-        yield Finding(("backends", key, "discovery", "dns"), text, at_key=True)
-
-
-def _trust_metadata(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        protocol = catalog.protocols.get(backend.protocol)
-        if not backend.trust_metadata or protocol is None:
-            continue
-        location = ("backends", key, "trust_metadata")
-        if not protocol.traits.models.metadata_parts:
-            yield Finding(location, f"{protocol.name} has no metadata; remove the key", at_key=True)
-        elif protocol.traits.models.trusted_metadata:
-            yield Finding(location, f"the gateway always trusts {protocol.name} metadata; remove the key", at_key=True)
-
-
-def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalog) -> Iterator[Finding]:
-    try:
-        catalog.parse_endpoint(transport, endpoint)
-    except ValueError as error:
-        # The message can contain the endpoint, and with it the value of a reference.
-        yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
-
-
-def _flavors(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        if backend.flavor and backend.protocol in catalog.protocols:
-            location = ("backends", key, "flavor")
-            flavors = catalog.protocols[backend.protocol].traits.servers.flavors
-            if flavors is None:
-                yield Finding(location, f"{backend.protocol} has no flavors; remove the key", at_key=True)
-            else:
-                yield from _unknown(location, f"flavor of {backend.protocol}", backend.flavor, flavors.names)
-
-
-def _batches(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for key, backend in parts.backends.items():
-        if backend.batch and backend.protocol in catalog.protocols:
-            location = ("backends", key, "batch")
-            words = catalog.protocols[backend.protocol].batches
-            if words:
-                yield from _unknown(location, f"batch of {backend.protocol}", backend.batch, words)
-            else:
-                text = f"{backend.protocol} has one way to send a batch; remove the key"
-                yield Finding(location, text, at_key=True)
+        location: Location = ("listeners", at, "cors")
+        spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
+        if spoken and not any(isinstance(each.binding, HttpBinding) for each in spoken):
+            yield Finding(
+                location, "`cors` is for HTTP, but no protocol of the listener uses HTTP; remove the key", at_key=True
+            )
+        if ANY_ORIGIN in listener.cors.origins and listener.has_credentials:
+            text = f"clients of this listener have credentials (`auth`, or `tls.client`): name the origins, got {VALUE}"
+            yield Finding((*location, "origins", listener.cors.origins.index(ANY_ORIGIN)), text)
 
 
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -327,14 +186,14 @@ def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 def _names_in_routes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, route in parts.routes.items():
         for place, name in zip(route.backend_places, route.backends, strict=True):
-            yield from _unknown(("routes", at, *place), "backend", name, parts.backend_names)
+            yield from unknown(("routes", at, *place), "backend", name, parts.backend_names)
         if route.match.listener is not None:
             location = ("routes", at, "match", "listener")
-            yield from _unknown(location, "listener", route.match.listener, parts.listener_names)
+            yield from unknown(location, "listener", route.match.listener, parts.listener_names)
         for number, policy in enumerate(route.policies):
             for key, name in policy.other_backends.items():
                 below: Location = ("routes", at, "policies", number, policy.name, key)
-                yield from _unknown(below, "backend", name, parts.backend_names)
+                yield from unknown(below, "backend", name, parts.backend_names)
 
 
 def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -365,16 +224,8 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _admin_bind,
     _scaler_bind,
     _reference_models,
-    _endpoints,
-    _discovery,
-    _servers,
-    load_findings,
-    placement_findings,
-    _flavors,
-    _batches,
-    server_headers,
-    cross_origin,
-    _trust_metadata,
+    backend_findings,
+    _cross_origin,
     _route_names,
     _names_in_routes,
     _images,

@@ -7,10 +7,9 @@ from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog
 from gateway.config.fields import VALUE
 from gateway.config.listeners import ListenerConfig
-from gateway.config.matching import MatchConfig
 from gateway.config.partial import Parts
 from gateway.config.problems import Finding, listed
-from gateway.config.routes import RouteConfig
+from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core import patterns
 from gateway.core.patterns import PathTable, Tie
 from gateway.core.protocol import HttpBinding, Protocol, SettingError

@@ -6,8 +6,8 @@ from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
-from gateway.config.payload_log import PayloadLogConfig
-from gateway.config.problems import Finding, suggestion
+from gateway.config.observing import PayloadLogConfig
+from gateway.config.problems import Finding, unknown
 from gateway.config.tls_checks import client_tls_findings
 
 _PLACE: Location = ("log", "payloads")
@@ -30,10 +30,8 @@ def _routes(settings: PayloadLogConfig, config: Config) -> Iterator[Finding]:
         known[route.name] = known.get(route.name, False) or not route.passthrough
     for at, name in enumerate(settings.routes or ()):
         location: Location = (*_PLACE, "routes", at)
-        if name not in known:
-            text = f"unknown route or graph {VALUE}"
-            yield Finding(location, f"{text}{suggestion(name, known)}")
-        elif not known[name]:
+        yield from unknown(location, "route or graph", name, known)
+        if not known.get(name, True):
             yield Finding(location, f"{VALUE} has passthrough, so the gateway does not decode its messages; remove it")
 
 

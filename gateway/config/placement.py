@@ -7,33 +7,38 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, Strict
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
-from gateway.config.fields import VALUE, Keys, Name, Names, Period, Seconds, Secret, Size, Written, refusal
+from gateway.config.fields import (
+    VALUE,
+    Bytes,
+    Keys,
+    Name,
+    Names,
+    OrText,
+    Period,
+    Seconds,
+    Secret,
+    Size,
+    Written,
+    refusal,
+)
 from gateway.core.frozen import frozen
 from gateway.core.redis import redis_url
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = {"B": 1, **{f"{letter}iB": 2 ** (10 * power) for power, letter in enumerate("KMGT", 1)}}
-_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]+)")
+_TIME_WRITTEN = re.compile(rf"([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?) ?({'|'.join(_SECONDS)})")
 _RANGE = re.compile(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?")
 
 
-def _quantity(text: str, units: Mapping[str, float], example: str) -> float:
-    found = _QUANTITY.fullmatch(text)
-    if found is None or found[2] not in units:
-        raise refusal(f"expected a number, or one with a unit ({', '.join(units)}) such as {example}, got {VALUE}")
-    return float(found[1]) * units[found[2]]
-
-
 def _seconds(given: Any) -> Any:
-    return _quantity(given, _SECONDS, "10m") if isinstance(given, str) else given
-
-
-def _bytes(given: Any) -> Any:
-    return int(_quantity(given, _BYTES, "20GiB")) if isinstance(given, str) else given
+    """Return a text such as `10m` as a number of seconds. Return other values unchanged; the type validates them."""
+    if not isinstance(given, str):
+        return given
+    found = _TIME_WRITTEN.fullmatch(given)
+    if found is None:
+        raise refusal(f"expected a number, or one with a unit ({', '.join(_SECONDS)}) such as 10m, got {VALUE}")
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 @frozen
@@ -56,25 +61,12 @@ def _copies(given: int | str) -> Copies:
     return copies
 
 
-class _OrText:
-    """The JSON Schema of a number that can also be a text with a unit."""
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [handler(schema), {"type": "string", "pattern": self._pattern}]}
-
-
-_TIME = _OrText(r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$")
-_AMOUNT = _OrText(r"^[0-9]+(\.[0-9]+)? ?([KMGT]i)?B$")
+_TIME = OrText(r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$")
 
 Time = Annotated[Period, BeforeValidator(_seconds), _TIME]
 """Seconds, more than 0, as a number or as a text such as `10m`."""
 TimeOrNever = Annotated[Seconds, BeforeValidator(_seconds), _TIME]
 """Seconds, 0 or more, as a number or as a text such as `10m`."""
-Bytes = Annotated[Size, BeforeValidator(_bytes), _AMOUNT]
-"""Bytes, at least 1, as a number or as a text such as `20GiB`."""
 CopiesKey = Annotated[Copies, Written(Annotated[int, Strict()] | str, _copies)]
 
 

@@ -2,12 +2,13 @@
 Problems."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import field
 from difflib import get_close_matches
 from pathlib import Path
 
 from gateway.config.document import Location
+from gateway.config.fields import VALUE
 from gateway.core.frozen import frozen
 
 MOST_PROBLEMS = 100
@@ -89,6 +90,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; expected {listed(options)}" if options else "; define one first"
+
+
+def unknown(location: Location, what: str, name: str, known: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding if `name`, the value at `location`, is not one of `known`."""
+    if name not in known:
+        yield Finding(location, f"unknown {what} {VALUE}{suggestion(name, known)}")
 
 
 def listed(options: Iterable[str]) -> str:

@@ -8,9 +8,8 @@ from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
 from gateway.config.listeners import ListenerConfig
-from gateway.config.matching import InputMatchConfig, MatchConfig
 from gateway.config.problems import Finding, listed, suggestion
-from gateway.config.routes import RouteConfig
+from gateway.config.routes import InputMatchConfig, MatchConfig, RouteConfig
 from gateway.config.unreachable import path_takes_all
 from gateway.core.globs import captures, wildcards
 from gateway.core.operations import CALLS

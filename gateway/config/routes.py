@@ -1,6 +1,9 @@
-"""The key `routes`: rules that assign requests to backends, and change requests and responses."""
+"""The key `routes`: rules that assign requests to backends, and change requests and responses; with the conditions of a
+route (`match`), and its name."""
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, Strict, model_validator
@@ -13,16 +16,137 @@ from gateway.bridge.settings import (
     Renaming,
     TranslateSettings,
 )
-from gateway.config.declared import Declared
-from gateway.config.fields import VALUE, Flag, Keys, Name, Names, NanKey, Size, Written, refusal
-from gateway.config.matching import MatchConfig, TextHeaderName
+from gateway.config.fields import VALUE, Declared, Flag, HeaderName, Keys, Name, Names, NanKey, Size, Written, refusal
 from gateway.config.policies import Policies
 from gateway.config.problems import listed
-from gateway.config.route_names import RouteName, name_of_match
-from gateway.config.tensors import Constant, RouteSignature
-from gateway.core.operations import Operation
+from gateway.config.tensors import Constant, FreeDimension, RouteSignature
+from gateway.core.datatypes import Datatype
+from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.requests import Nan
-from gateway.core.tensors import Tensor
+from gateway.core.tensors import MAX_RANK, Tensor
+
+_OF_A_MODEL = tuple(operation.value for operation in Operation if operation not in SERVER_OPERATIONS)
+ModelOperation = Annotated[Operation, Written(Literal[_OF_A_MODEL], Operation)]
+
+
+def _path(path: str) -> str:
+    if not path.startswith("/") or "*" in path[:-1]:
+        raise refusal("expected a path such as /v2/models/m/infer or, with one * at its end, /v2/*, got {value}")
+    return path
+
+
+ANY_VALUE = "*"
+"""The value that matches any header value in `match.header`."""
+
+
+def _text_header(name: str) -> str:
+    if name.endswith("-bin"):
+        raise refusal(f"headers that end in -bin are bytes over gRPC; choose another name, got {VALUE}")
+    return name
+
+
+TextHeaderName = Annotated[HeaderName, AfterValidator(_text_header)]
+
+
+class InputMatchConfig(Keys):
+    """Conditions that must all hold for the same input of the request."""
+
+    name: Name | None = None
+    """Name of the input in the client's request. Inputs without a name (UM-Bridge, MIP) do not match."""
+    datatype: Datatype | None = None
+    """V2 datatype of the input. JSON numbers without a datatype are FP64, or INT64 if all of them are integers."""
+    shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)] | None = None
+    """Dimensions of the input. The number of dimensions must match. -1 matches any size."""
+
+
+class MatchConfig(Keys):
+    """Conditions that a request must meet. Every request meets `{}`."""
+
+    listener: Name | None = None
+    """Listener that received the request."""
+    protocol: Name | None = None
+    """Protocol of the client."""
+    path: Annotated[Name, AfterValidator(_path)] | None = None
+    """Path of the request. If the value ends with `*`, the path must begin with the text before the `*`."""
+    model: Name | None = None
+    """Name of the model, or a glob with `*`, `?` and `[...]`. Routes with this key do not match requests without a
+    model name."""
+    version: Name | None = None
+    """Version of the model, as text: `"1"`."""
+    operation: ModelOperation | None = None
+    """Operation that the client requests."""
+    header: Mapping[TextHeaderName, str] = {}
+    """`{NAME: VALUE}`: headers or gRPC metadata that the request must have, with exactly these values. `"*"` means any
+    value. MIP and brpc have no headers."""
+    input: InputMatchConfig | None = None
+    """An input that the request must have. The condition applies to inference, explanation and derivatives; all other
+    operations on the model, such as metadata, always match."""
+
+
+OF_GRAPHS, OF_BACKENDS = "models.", "backends."
+"""Prefixes for the names of graphs and backends in lists that also contain route names."""
+LONGEST = 80
+"""Maximum length of a route's name, in characters."""
+EVERY_REQUEST = "any"
+"""The name for a route with `match: {}`."""
+
+_DIGITS = 6
+
+
+def _usable_name(name: str) -> str:
+    if name.startswith((OF_GRAPHS, OF_BACKENDS)):
+        raise refusal(
+            f"names that begin with {OF_GRAPHS} or {OF_BACKENDS} are reserved; choose another name, got {VALUE}"
+        )
+    if not name.isprintable() or name != name.strip():
+        raise refusal(f"expected printable characters, without spaces at the beginning and the end, got {VALUE}")
+    return name
+
+
+RouteName = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(_usable_name)]
+
+
+def name_of_match(match: MatchConfig) -> str:
+    """Return the default name of a route with this match. The name contains the model, then the other conditions:
+    `iris,protocol=v2-rest`.
+
+    The name depends only on the match, so it stays the same when routes are added before the route. Clients can see
+    names, so header values, which can be secrets, are replaced by digits of a hash. Names that are too long, or that
+    contain unprintable characters, also end with these digits."""
+    whole = ",".join(_name_parts(match)) or EVERY_REQUEST
+    if whole.startswith((OF_GRAPHS, OF_BACKENDS)):
+        whole = f"model={whole}"
+    values = {name: value for name, value in match.header.items() if value != ANY_VALUE}
+    text = "".join(each if each.isprintable() else "?" for each in whole)
+    if not values and text == whole and len(text) <= LONGEST:
+        return text
+    digits = sha256(json.dumps([whole, values], sort_keys=True).encode()).hexdigest()[:_DIGITS]
+    return f"{text[: LONGEST - _DIGITS - 1]}~{digits}"
+
+
+def _name_parts(match: MatchConfig) -> Iterator[str]:
+    operation = None if match.operation is None else match.operation.value
+    if match.model is not None:
+        yield match.model
+    for key, value in (
+        ("listener", match.listener),
+        ("protocol", match.protocol),
+        ("path", match.path),
+        ("version", match.version),
+        ("operation", operation),
+        ("header", "+".join(match.header) or None),
+        ("input", None if match.input is None else _name_of_input(match.input)),
+    ):
+        if value is not None:
+            yield f"{key}={value}"
+
+
+def _name_of_input(wanted: InputMatchConfig) -> str:
+    """Return a text such as `image:UINT8[-1,3]`, without the parts that are not set."""
+    datatype = "" if wanted.datatype is None else wanted.datatype.value
+    shape = "" if wanted.shape is None else f"[{','.join(map(str, wanted.shape))}]"
+    return ":".join(filter(None, (wanted.name, f"{datatype}{shape}")))
+
 
 Image = TypeVar("Image", ImageInput, ImageOutput)
 Check: TypeAlias = Literal["full", "none"]

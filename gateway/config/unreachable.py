@@ -12,9 +12,8 @@ from fnmatch import fnmatchcase
 
 from gateway.config.catalog import Catalog
 from gateway.config.keys import Config
-from gateway.config.matching import ANY_VALUE, InputMatchConfig, MatchConfig
 from gateway.config.problems import Finding
-from gateway.config.routes import RouteConfig
+from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig, RouteConfig
 from gateway.core.operations import CALLS
 from gateway.core.tensors import Shape
 

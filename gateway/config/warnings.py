@@ -1,13 +1,16 @@
-"""Warnings about valid settings that are probably a mistake, for `gateway check` and the log."""
+"""Warnings about valid settings that are probably a mistake, or have no effect, for `gateway check` and the log; and
+about keys that probably were another word before a program read them as YAML 1.1."""
 
 from collections.abc import Callable, Iterator
 from shutil import which
 from urllib.parse import urlsplit
 
+from gateway.config.access import HealthAuthConfig, ListenerAuthConfig
 from gateway.config.access_checks import access_warnings
+from gateway.config.backend_checks import unused_load_keys
 from gateway.config.backends import BackendConfig
 from gateway.config.catalog import Catalog, EndpointAddress
-from gateway.config.document import Location
+from gateway.config.document import Location, Node
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import form_warnings, with_forms
 from gateway.config.graph_checks import graph_warnings
@@ -16,9 +19,10 @@ from gateway.config.partial import all_parts
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
 from gateway.config.problems import Finding
 from gateway.config.relaying import relaying
+from gateway.config.scalars import other_words
+from gateway.config.tls import ListenerTlsConfig
 from gateway.config.tls_checks import tls_warnings
 from gateway.config.unreachable import unreachable_routes
-from gateway.config.unused_keys import unused_keys
 from gateway.core.address import Address
 from gateway.core.protocol import Protocol
 from gateway.protocols.json.form import PREFIX
@@ -183,6 +187,84 @@ def _places(backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Ite
     return (catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.addresses)
 
 
+def _unused_keys(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Yield one warning for each unused key."""
+    yield from _unused_in_metrics(config)
+    yield from _unused_in_log(config)
+    yield from _unused_in_certificates(config)
+    yield from _unused_in_permissions(config)
+    for name, backend in config.backends.items():
+        yield from _unused_in_backend(("backends", name), backend, catalog)
+
+
+def _unused(location: Location, why: str) -> Finding:
+    return Finding(location, f"{location[-1]!r} has no effect: {why}", at_key=True)
+
+
+def _unused_in_metrics(config: Config) -> Iterator[Finding]:
+    if "metrics" in config.model_fields_set and config.metrics.enabled and config.health is None:
+        yield _unused(("metrics",), "the metrics page is on the health port; add `health: {bind: HOST:PORT}`")
+    if not config.metrics.enabled:
+        for key in ("models", "buckets"):
+            if key in config.metrics.model_fields_set:
+                yield _unused(("metrics", key), "`enabled` is false")
+        if config.health is not None and config.health.auth is not None:
+            yield _unused(("health", "auth"), "it applies to /metrics, but `metrics.enabled` is false")
+
+
+def _unused_in_log(config: Config) -> Iterator[Finding]:
+    access = config.log.access
+    for key in ("sample", "path"):
+        if access.when == "never" and key in access.model_fields_set:
+            yield _unused(("log", "access", key), "`when` is never")
+
+
+def _unused_in_certificates(config: Config) -> Iterator[Finding]:
+    """Find entries for client certificates that no listener requests."""
+    places = [(each.auth, each.tls) for each in config.listeners]
+    asks = any(_asks(auth, tls) for auth, tls in places)
+    if config.health is not None:
+        asks = asks or _asks(config.health.auth, config.health.tls)
+    if config.auth is not None and config.auth.certificates and not asks:
+        text = "no listener with `auth` requests certificates; add `client_ca` and `client` to the listener's `tls`"
+        yield _unused(("auth", "certificates"), text)
+
+
+def _asks(auth: ListenerAuthConfig | HealthAuthConfig | None, tls: ListenerTlsConfig | None) -> bool:
+    accepts = auth is not None and (auth.accept is None or "certificates" in auth.accept)
+    return accepts and tls is not None and tls.client != "none"
+
+
+def _unused_in_permissions(config: Config) -> Iterator[Finding]:
+    given = {name for principal in config.principals.values() for name in principal.permissions}
+    claimed = config.auth is not None and any(each.permissions for each in config.auth.jwt)
+    for name in config.permissions:
+        if name not in given and not claimed:
+            yield _unused(("permissions", name), "no principal uses it; add it to a principal's `permissions`")
+    if config.principals and config.auth is None and all(each.auth is None for each in config.listeners):
+        yield _unused(("principals",), "authentication is off; add `auth` at the top level and to listeners")
+
+
+def _unused_in_backend(location: Location, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
+    has_queue = backend.max_in_flight or catalog.protocols[backend.protocol].traits.servers.max_in_flight
+    waits = backend.queue.wait_for_endpoints is not None
+    if waits and backend.discovery is None:
+        yield _unused(
+            (*location, "queue", "wait_for_endpoints"),
+            "endpoints never change, because `discovery` is missing; remove it",
+        )
+    if "queue" in backend.model_fields_set and not has_queue and not waits:
+        text = "calls wait only if `max_in_flight` limits them; add `max_in_flight`"
+        yield _unused((*location, "queue"), text)
+    for place, why in unused_load_keys(location, backend):
+        yield _unused(place, why)
+    health = backend.health
+    if health is not None and health.probe == "none":
+        for key in ("interval", "timeout", "unhealthy", "healthy", "jitter"):
+            if key in health.model_fields_set:
+                yield _unused((*location, "health", key), "`probe` is none")
+
+
 _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     _no_routes,
     form_warnings,
@@ -197,9 +279,29 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     unbounded_backends,
     retries_of_unsent_calls,
     access_warnings,
-    unused_keys,
+    _unused_keys,
     tls_warnings,
     _engines,
     _programs,
     _collector_of_grpc,
 )
+
+
+_WRITTEN = {"true": "y", "false": "n"}
+
+
+def boolean_keys(node: Node, above: Location = ()) -> Iterator[Finding]:
+    """Yield a finding for each key `true` or `false` in a document. Tensors and models rarely have these names, but
+    programs that read YAML 1.1, such as Helm, turn a key `y` or `n` into a boolean, and write the boolean as this
+    text."""
+    match node.value:
+        case dict(items):
+            for key, child in items.items():
+                if key in _WRITTEN:
+                    quoted = f'quote the original key, such as "{_WRITTEN[key]}"'
+                    text = f"the key {key!r} is probably another word: {other_words(key == 'true')}; {quoted}"
+                    yield Finding((*above, key), text, at_key=True)
+                yield from boolean_keys(child, (*above, key))
+        case list(items):
+            for at, child in enumerate(items):
+                yield from boolean_keys(child, (*above, at))

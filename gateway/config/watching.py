@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from gateway.config.document import MAX_BYTES
-from gateway.config.references import named_files
+from gateway.config.scalars import named_files
 
 Stamp: TypeAlias = tuple[str, int, int, int] | None
 """The state of a file: its real path, inode, modification time in nanoseconds, and size. None if the file does not

@@ -31,10 +31,9 @@ from gateway.core.redis import redis_url
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor_bytes
 from gateway.core.transport import Handler, StreamHandler
-from gateway.policies.cached_answers import AnswerStore, form_of_message, own_copy, request_key
+from gateway.policies.cached_answers import AnswerStore, SharedAnswers, form_of_message, own_copy, request_key
 from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState, ShownStates, StateMetric
-from gateway.policies.shared_answers import SharedAnswers
 from gateway.policies.shared_server import SharedServer
 
 METRICS = (

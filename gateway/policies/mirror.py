@@ -35,8 +35,7 @@ from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
 from gateway.core.tensors import Tensor, tensor_bytes
 from gateway.core.transport import Handler, StreamHandler
-from gateway.policies.comparing.answers import NO_ANSWER, Difference, Outcome, compare
-from gateway.policies.comparing.tolerance import Tolerance
+from gateway.policies.comparing import NO_ANSWER, Difference, Outcome, Tolerance, compare
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts, MirrorOutcome
 from gateway.policies.places import PolicyState, ShownStates, StateMetric

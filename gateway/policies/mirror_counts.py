@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
-from gateway.policies.comparing.answers import Difference, OutputDifference
-from gateway.policies.comparing.elements import Elements, Largest
+from gateway.policies.comparing import Difference, Elements, Largest, OutputDifference
 
 MOST_KEPT = 10
 """Maximum number of stored differences."""

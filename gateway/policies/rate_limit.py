@@ -2,13 +2,14 @@
 rate."""
 
 import re
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
 from time import monotonic
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -19,9 +20,7 @@ from gateway.core.operations import CALLS
 from gateway.core.redis import redis_url
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.transport import Handler, StreamHandler
-from gateway.policies.allowances import Allowances
 from gateway.policies.places import Shared, SharedState, ShownStates
-from gateway.policies.shared_allowances import SharedAllowances
 from gateway.policies.shared_server import SharedServer
 
 _LONGEST_KEY = 64
@@ -252,3 +251,89 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
         return limit.stream(handler, request)
 
     return with_limit
+
+
+MOST_CLIENTS = 65_536
+"""Maximum number of stored clients. Above this number, the clients with the oldest last requests are forgotten, and
+start again with a full bucket."""
+
+
+class Allowances:
+    """Token buckets that limit the requests of each client. Each bucket is stored as one number.
+
+    A bucket can hold `burst` tokens. Each request takes one token, and the bucket gains one token every `interval`
+    seconds. The class does not store the tokens but the time at which the bucket is full again (the generic cell rate
+    algorithm of ATM Forum's UNI 3.1, section 3.6.2.4). A full bucket therefore needs no memory."""
+
+    def __init__(self, interval: float, burst: int, most: int = MOST_CLIENTS) -> None:
+        self._interval = interval
+        self._spread = interval * burst
+        """Seconds after which an empty bucket is full."""
+        self._most = most
+        self._full_at: OrderedDict[str, float] = OrderedDict()
+        """The time at which each client's bucket is full. The client with the oldest last request is first."""
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def left(self, client: str, now: float) -> tuple[int, float]:
+        """Return the number of tokens in the bucket of `client`, and the seconds until it is full."""
+        missing = max(self._full_at.get(client, now) - now, 0.0)
+        # Number of whole tokens, with the same tolerance for rounding errors as in `take`.
+        return int((self._spread - missing) / self._interval + 1e-6), missing
+
+    def take(self, client: str, now: float) -> float:
+        """Take a token of `client` and return 0.0. If the bucket is empty, return the seconds until it contains a
+        token."""
+        known = self._full_at
+        full_at = max(known.get(client, now), now) + self._interval
+        # Tolerate a small deficit, because the sum of many intervals can have a rounding error.
+        wait = full_at - now - self._spread
+        if wait > self._interval * 1e-6:
+            if client in known:
+                known.move_to_end(client)
+            return wait
+        known[client] = full_at
+        known.move_to_end(client)
+        if len(known) > self._most:
+            known.popitem(last=False)
+        return 0.0
+
+
+# Stores a bucket like `Allowances`: the value is the time at which the bucket is full.
+_SCRIPT = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local interval, spread = tonumber(ARGV[1]), tonumber(ARGV[2])
+local full_at = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now) + interval
+local wait = full_at - now - spread
+if wait > interval * 0.001 then
+  return string.format('%.6f', wait)
+end
+redis.call('SET', KEYS[1], string.format('%.6f', full_at), 'PX', math.ceil((full_at - now) * 1000))
+return '0'
+"""
+
+
+class SharedAllowances:
+    """The buckets of all clients, like `Allowances`, but in Redis or Valkey, which several gateways share.
+
+    Each request runs one script on the server. The script is atomic and uses the server's clock, so the gateways'
+    clocks do not matter."""
+
+    def __init__(self, server: SharedServer, prefix: str, interval: float, burst: int) -> None:
+        self._server = server
+        self._prefix = prefix
+        self._arguments = (repr(interval), repr(interval * burst))
+        self._script: Any = None
+
+    async def take(self, client: str) -> float | None:
+        """Take a token of `client` and return 0.0. If the bucket is empty, return the seconds until it contains a
+        token. Return None if the server does not respond."""
+        return await self._server.ask(lambda redis: self._take(redis, client))
+
+    async def _take(self, redis: Any, client: str) -> float:
+        if self._script is None:
+            self._script = redis.register_script(_SCRIPT)
+        keys = [f"{self._prefix}{client}"]
+        return float(await self._script(keys=keys, args=self._arguments, client=redis))

@@ -3,9 +3,8 @@
 from gateway.reference.bundled import BUNDLED
 from gateway.reference.callables import from_callable
 from gateway.reference.declaration import signature
-from gateway.reference.handler import check, handler
+from gateway.reference.handler import check, handler, stream_handler
 from gateway.reference.loading import find, load
 from gateway.reference.model import Model
-from gateway.reference.streams import stream_handler
 
 __all__ = ["BUNDLED", "Model", "check", "find", "from_callable", "handler", "load", "signature", "stream_handler"]

@@ -1,6 +1,8 @@
-"""A Handler that answers requests with sample models. `gateway/assembly/reference.py` serves it."""
+"""A Handler and a StreamHandler that answer requests with sample models. `gateway/assembly/reference.py` serves
+them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 
 import orjson
 
@@ -10,10 +12,9 @@ from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.requests import Answer, Request, Response
-from gateway.core.transport import Handler
+from gateway.core.transport import Handler, StreamHandler
 from gateway.reference.arguments import arrange
-from gateway.reference.failures import model_error
-from gateway.reference.model import VERSION, Config, Function, Model, Outputs
+from gateway.reference.model import VERSION, Config, Function, Model, Outputs, Stream, model_error
 
 _NO_CONFIG: Config = {}
 
@@ -164,3 +165,39 @@ def _select(outputs: Outputs, request: Request, model: Model) -> Outputs:
 def _unsupported(model: Model, operation: Operation) -> GatewayError:
     offered = ", ".join(sorted(operation.value for operation in model.functions))
     return unsupported(f"model {model.name!r} offers no {operation.value}; it offers {offered}")
+
+
+def stream_handler(models: Sequence[Model], *, points: bool = False) -> StreamHandler:
+    """Return a StreamHandler that answers `stream` for `models`.
+
+    A streaming model yields each of its responses, and any other model yields its one response.
+
+    The StreamHandler raises the same errors as the Handler, also after some responses."""
+    served = by_name(models, points=points)
+    unary = handler(models, points=points)
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        model = find(served, request)
+        if model.stream is not None:
+            async with aclosing(_responses(model.stream, model, request)) as responses:
+                async for item in responses:
+                    yield item
+            return
+        answer = await unary(replace(request, operation=Operation.INFER))
+        assert isinstance(answer, Response)
+        yield answer
+
+    return stream
+
+
+async def _responses(stream: Stream, model: Model, request: Request) -> AsyncGenerator[Response, None]:
+    arguments = arrange(request, model.signature)
+    config = config_of(request, model)
+    try:
+        async with aclosing(stream(arguments, config)) as results:
+            async for outputs in results:
+                yield response(outputs, request, model)
+    except GatewayError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise model_error(model.name, error) from error

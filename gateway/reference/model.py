@@ -1,12 +1,13 @@
 """The Model of sample servers: a name, a Signature, and a function for each operation."""
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from gateway.core.datatypes import NUMBERS, Datatype
-from gateway.core.errors import unsupported
+from gateway.core.errors import GatewayError, Reason, refusal, unsupported, without_traceback
 from gateway.core.frozen import frozen
 from gateway.core.independent_rows import is_batch
 from gateway.core.models import Signature, TensorSpec
@@ -122,3 +123,17 @@ def on_arrays(function: Callable[..., Any], outputs: Specs, *, configurable: boo
         return tuple(tensor(spec.name, array, spec.datatype) for spec, array in zip(outputs, arrays_out, strict=True))
 
     return call
+
+
+log = logging.getLogger(__name__)
+
+
+def model_error(name: str, error: BaseException) -> GatewayError:
+    """Return the client error for an exception of model `name`, with a message such as `ValueError: message`. The
+    traceback goes to the log.
+
+    A MemoryError becomes RESOURCE_EXHAUSTED (overloaded), which MIP encodes as ERROR_MEMORY."""
+    log.error("model %r failed", name, exc_info=error)
+    message = without_traceback(str(error))
+    reason = Reason.OVERLOADED if isinstance(error, MemoryError) else Reason.MODEL_ERROR
+    return refusal(reason, f"{type(error).__name__}: {message}" if message else type(error).__name__)

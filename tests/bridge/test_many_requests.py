@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.bridge.bridge import Bridge
-from gateway.bridge.derived_signatures import MOST_KEPT as MOST_SIGNATURES
-from gateway.bridge.derived_signatures import DerivedSignatures
 from gateway.bridge.fitting import Fitting
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.bridge.signatures import MOST_DERIVED as MOST_SIGNATURES
+from gateway.bridge.signatures import DerivedSignatures
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace

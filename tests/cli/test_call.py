@@ -115,11 +115,11 @@ def test_on_a_terminal_it_prints_a_table(v2: str) -> None:
         return text.splitlines()
 
     assert printed("double", "--set", "x=1,2,3,4,5,6,7.5") == [
-        "output  datatype  shape  values",
+        "\x1b[1moutput  datatype  shape  values\x1b[0m",
         "y       FP64      [7]    2 4 6 8 10 12 ...",
     ]
     assert printed("upper", "--set", "text=a\nb") == [
-        "output  datatype  shape  values",
+        "\x1b[1moutput  datatype  shape  values\x1b[0m",
         r"upper   BYTES     [1]    A\nB",
     ]
     assert json.loads(printed("double", "--set", "x=1", "--json")[0])["outputs"][0]["data"] == [2.0]

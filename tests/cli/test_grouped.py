@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from gateway.cli.grouped import grouped
+from gateway.cli.command import grouped
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.assembly.registry import protocols
 from gateway.client import CallLimits, Client, ServerKind, Tls
-from gateway.client.address import split_address
+from gateway.client.settings import split_address
 
 TRANSPORTS = {name: each.transport for name, each in protocols().items()}
 

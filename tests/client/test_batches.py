@@ -21,8 +21,7 @@ from gateway.client import (
     ServerError,
     Timeout,
 )
-from gateway.client.batch_size import MOST_BYTES, MOST_ROWS, TARGET, BatchSize
-from gateway.client.batches import Batched
+from gateway.client.batches import MOST_BYTES, MOST_ROWS, TARGET, Batched, BatchSize
 from gateway.client.errors import ConnectError
 from gateway.client.map import Window, evaluations
 from gateway.client.map_arguments import MapArguments

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gateway.config.address import Bind, parse_address
+from gateway.config.listeners import Bind, parse_address
 from gateway.config.messages import flattened
 from gateway.core.address import Address
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
-from gateway.config.payload_log import PayloadLogConfig
+from gateway.config.observing import PayloadLogConfig
 
 TEXT = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [grps-rest, v2-rest]}]

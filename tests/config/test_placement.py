@@ -47,7 +47,7 @@ def test_units() -> None:
     [
         ("{interval: 10 minutes}", "7:27: .*expected a number, or one with a unit .ms, s, m, h, d. such as 10m"),
         ("{interval: 0s}", "7:27: must be above 0"),
-        ("{loading: on_demand, memory: 20GB, sizes: {'*': 1}}", "such as 20GiB, got '20GB'"),
+        ("{loading: on_demand, memory: 20GB, sizes: {'*': 1}}", "such as 64KiB, got '20GB'"),
         ("{loading: on_demand, copies: 3..1}", "7:45: .*the larger number last"),
         ("{loading: on_demand, copies: 0}", "expected at least 1"),
         ("{loading: on_demand, share: 0}", "must be above 0"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.references import MAX_FILE, Referenced, interpolate
+from gateway.config.scalars import MAX_FILE, Referenced, interpolate
 
 ENVIRON = {"HOST": "triton", "PORT": "8000", "EMPTY": "", "TRICK": "${HOST}: [1, 2] # no"}
 

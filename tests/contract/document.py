@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import Reason
-from gateway.reference.bundled.testing import KINDS
+from gateway.reference.bundled import KINDS
 from tests.contract import cases, ready_forms
 from tests.contract.flavors import DIALECTS
 from tests.contract.installed import INSTALLED, toys

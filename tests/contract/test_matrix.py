@@ -17,7 +17,7 @@ from gateway.core.operations import DERIVATIVES, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import Rows, merge
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import tensor
-from gateway.reference.bundled.testing import KINDS
+from gateway.reference.bundled import KINDS
 from tests.contract import expectations as expect
 from tests.contract.cases import Rules, each_pair
 from tests.contract.comparing import numbers

@@ -13,7 +13,7 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor
-from gateway.reference.bundled.testing import KINDS
+from gateway.reference.bundled import KINDS
 from tests.contract import expectations as expect
 from tests.contract.cases import each
 from tests.contract.comparing import numbers

@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from gateway.cli.options import catalog
 from gateway.config import json_schema, loads
 from gateway.config.document import compose
-from gateway.tools.top.cells import HEAD
+from gateway.tools.top.rows import HEAD
 from tests.deploy.rendered import render
 from tests.documents import examples as runnable
 from tests.documents.command_lines import Line, lines_not_run, problems

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.policies.allowances import MOST_CLIENTS, Allowances
+from gateway.policies.rate_limit import MOST_CLIENTS, Allowances
 
 
 def test_a_burst_passes_and_then_the_rate() -> None:

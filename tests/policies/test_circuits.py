@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.policies.circuits import (
+from gateway.policies.circuit_breaker import (
     LONGEST,
     MOST_CIRCUITS,
     TRIAL_SECONDS,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.policies.gradient import AT_REST, FIRST, TO_REST, WINDOW, Gradient
+from gateway.policies.concurrency_limit import AT_REST, FIRST, TO_REST, WINDOW, Gradient
 from tests.limits import examples
 
 

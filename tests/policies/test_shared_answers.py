@@ -15,8 +15,8 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
 from gateway.policies import shared_server
 from gateway.policies.cache import Cache, Settings, state, wrap
+from gateway.policies.cached_answers import VERSION, packed, unpacked
 from gateway.policies.context import PolicyContext
-from gateway.policies.shared_answers import VERSION, packed, unpacked
 from tests.policies.redis_server import RedisServer
 
 KEY = bytes(range(32))

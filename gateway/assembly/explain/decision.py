@@ -8,8 +8,7 @@ from gateway.bridge.graphs.calls import GRAPH
 from gateway.bridge.graphs.graph import Graph
 from gateway.bridge.rewrite import Rewrite
 from gateway.config.keys import Config
-from gateway.config.route_names import OF_GRAPHS
-from gateway.config.routes import RouteConfig
+from gateway.config.routes import OF_GRAPHS, RouteConfig
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CALLS, DERIVATIVES, SERVER_OPERATIONS

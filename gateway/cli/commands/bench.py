@@ -14,22 +14,19 @@ import typer
 
 from gateway.cli import call_inputs, server_options
 from gateway.cli.call_inputs import BadArgument
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import ProgressStep, progress
 from gateway.client import ClientError, ConnectError, Timeout
-from gateway.client.settings import ServerArguments, ServerKind
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.requests import Request, RequestedOutput
-from gateway.core.tensors import Tensor
+from gateway.core.requests import Request
 from gateway.runtime.process.running import run as run_on_uvloop
-from gateway.tools.bench.load import Plan
+from gateway.tools.bench.load import Arrivals, Plan
 from gateway.tools.bench.measured import Measured
 from gateway.tools.bench.report import Result, as_json, text
 from gateway.tools.bench.running import LoadJob, Run, RunFailed, run_of
-from gateway.tools.bench.schedule import Arrivals
 from gateway.tools.bench.target import Question
 
 SECONDS = 10.0
@@ -104,9 +101,7 @@ class BenchOptions:
         list[str],
         typer.Option("--set", metavar="NAME=VALUE", help="Input, in the format of `gateway call`. Repeatable."),
     ] = field(default_factory=list)
-    version: server_options.ModelVersion = ""
-    parameters: server_options.Parameters = field(default_factory=list)
-    select: server_options.Selected = field(default_factory=list)
+    request: server_options.RequestOptions = field(default_factory=server_options.RequestOptions)
     cast: server_options.Casting = "refuse"
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Timeout for each response, in seconds; 0: no timeout.")
@@ -145,22 +140,14 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
     if options.in_flight is not None and options.in_flight < options.processes:
         text = f"--in-flight is {options.in_flight}, expected at least one for each of {options.processes} processes"
         raise BadArgument(text)
-    return replace(
-        request,
-        version=options.version,
-        inputs=_kept(call_inputs.combined(request.inputs, call_inputs.assigned(options.assigned, Operation.INFER))),
-        outputs=(*request.outputs, *map(RequestedOutput, options.select)),
-        parameters={**request.parameters, **call_inputs.parameters(options.parameters)},
-    )
+    request = options.request.completed(request, call_inputs.assigned(options.assigned, Operation.INFER))
+    # another process can receive bytes, but no view of a buffer
+    return replace(request, inputs=tuple(replace(each, data=bytes(each.data)) for each in request.inputs))
 
 
 def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
     """Return the job for the server at `address`."""
-    form = server_options.declared_form(options.config, address, options.protocol)
-    server = ServerArguments(
-        address, options.protocol or None, call_inputs.headers(options.server.headers), options.server.key,
-        options.server.tls(), kind=ServerKind(options.flavor, form=form),
-    )  # fmt: skip
+    server = options.server.arguments(address, options.protocol, options.flavor, options.config)
     most = server.checked().protocol.traits.servers.max_in_flight or IN_FLIGHT[bool(options.rate)]
     seconds = SECONDS if options.seconds is None and options.requests is None else options.seconds
     plan = Plan(
@@ -168,11 +155,6 @@ def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
         options.warmup, options.seed,
     )  # fmt: skip
     return LoadJob(server, question, plan, options.timeout or None, options.connections)
-
-
-def _kept(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the inputs in a form that another process can receive."""
-    return tuple(replace(each, data=bytes(each.data)) for each in inputs)
 
 
 async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> None:

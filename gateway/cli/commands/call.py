@@ -9,21 +9,25 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
+import numpy as np
 import typer
 
 from gateway.bridge.settings import Cast
-from gateway.cli import call_inputs, call_outputs, server_options
-from gateway.cli.call_inputs import BadArgument
+from gateway.cli import call_inputs, server_options
+from gateway.cli.call_inputs import ARRAY_FILES, BadArgument
+from gateway.cli.command import grouped
 from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
-from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout, requests
+from gateway.client import AsyncClient, ClientError, ConnectError, Timeout, requests, translate
+from gateway.client.outputs import Array
 from gateway.client.settings import TIMEOUT
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.requests import Request, RequestedOutput, Response
+from gateway.core.requests import Request, Response, Translate
+from gateway.core.tensors import Tensor
 from gateway.runtime.process.running import run
 
 EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server is unreachable, 4 no response in time."
@@ -55,9 +59,7 @@ class CallOptions:
             help="Input: x=1,2,3 or x=[[1,2],[3,4]] or x=@FILE.npy; an empty NAME assigns by position. Repeatable.",
         ),
     ] = field(default_factory=list)
-    version: server_options.ModelVersion = ""
-    parameters: server_options.Parameters = field(default_factory=list)
-    select: server_options.Selected = field(default_factory=list)
+    request: server_options.RequestOptions = field(default_factory=server_options.RequestOptions)
     stream: Annotated[bool, typer.Option("--stream", help="Call a streaming model, and print each response.")] = False
     gradient: Annotated[bool, typer.Option("--gradient", help="Request the gradient; needs --set sens=...")] = False
     apply_jacobian: Annotated[
@@ -86,28 +88,13 @@ def call(options: CallOptions) -> None:
     operation = _operation(options)
     try:
         address, model, file = call_inputs.words(options.words, options.address, options.model)
-        form = server_options.declared_form(options.config, address, options.protocol)
-        client = AsyncClient(
-            address,
-            protocol=options.protocol or None,
-            timeout=options.timeout or None,
-            headers=call_inputs.headers(options.server.headers),
-            key=options.server.key,
-            tls=options.server.tls(),
-            kind=ServerKind(options.flavor, form=form),
-        )
+        server = options.server.arguments(address, options.protocol, options.flavor, options.config)
+        client = AsyncClient(**vars(server), timeout=options.timeout or None)
         given = call_inputs.assigned(options.assigned, operation)
         with progress(f"reading {file}") if file not in ("", "-") else nullcontext():
             request = call_inputs.request(file, model)
-        request = replace(
-            request,
-            operation=operation,
-            version=options.version,
-            inputs=call_inputs.combined(request.inputs, given),
-            outputs=(*request.outputs, *map(RequestedOutput, options.select)),
-            parameters={**request.parameters, **call_inputs.parameters(options.parameters)},
-        )
-        call_outputs.check(options.output)
+        request = options.request.completed(replace(request, operation=operation), given)
+        _check_output(options.output)
     except (BadArgument, DecodeError, GatewayError, ValueError) as error:
         _fail(USAGE, error)
     as_json = options.as_json or not sys.stdout.isatty()
@@ -129,7 +116,7 @@ def _operation(options: CallOptions) -> Operation:
 
 
 async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path | None, *, as_json: bool) -> None:
-    show = call_outputs.json_line if as_json else call_outputs.table
+    show = _json_line if as_json else _table
     try:
         with progress("waiting for the response") as line:
             async with client:
@@ -140,7 +127,7 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
                 async with aclosing(_responses(client, request, cast)) as responses:
                     async for response in responses:
                         if output is not None:
-                            call_outputs.save(output, response)
+                            _save(output, response)
                         else:
                             line.print(show(response, request))
     except ConnectError as error:
@@ -180,3 +167,71 @@ OPTIONS = {
     "add the argument `protocol`": "add --protocol NAME",
 }
 """Advice in error messages of the Python client, and the same advice with the command's options."""
+
+
+_AS_JSON = Translate(nan="literal")
+"""The settings of the JSON output: NaN and infinities are written as literals."""
+
+SHOWN = 6
+"""Maximum number of elements of a tensor in a table."""
+WIDEST = 60
+"""Maximum width of a value in a table, in characters."""
+
+
+def _json_line(response: Response, request: Request) -> str:
+    """Return the response as V2 JSON on one line. Raise GatewayError if BYTES elements are not UTF-8."""
+    return bytes(translate.encode_response("v2-rest", response, request, _AS_JSON).body).decode()
+
+
+def _table(response: Response, request: Request) -> str:
+    """Return the outputs as a table with name, datatype, shape and the first values."""
+    rows = [(each.name, each.datatype.value, str(list(each.shape)), _values(each)) for each in response.outputs]
+    return server_options.table(rows, ("output", "datatype", "shape", "values"))
+
+
+def _values(tensor: Tensor) -> str:
+    shown = [_value(each) for each in tensor.array.reshape(-1)[:SHOWN].tolist()]
+    return " ".join([*shown, "..."] if tensor.elements > SHOWN else shown)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    return text if len(text) <= WIDEST else f"{text[:WIDEST]}..."
+
+
+def _check_output(output: Path | None) -> None:
+    """Raise BadArgument if the suffix of this file name does not belong to an array format."""
+    if output is not None and output.suffix not in ARRAY_FILES:
+        raise BadArgument(f"--output is {str(output)!r}, expected a name that ends in {' or '.join(ARRAY_FILES)}")
+
+
+def _save(output: Path, response: Response) -> None:
+    """Write the outputs to a file: all outputs by name to an .npz file, or a single output to an .npy file. A later
+    response replaces an earlier one.
+
+    Raises:
+        BadArgument: the file is .npy and the response does not have exactly one output, or the file formats cannot
+            represent an output.
+        OSError: writing the file fails.
+    """
+    arrays = {each.name: _storable(each) for each in response.outputs}
+    if output.suffix == ".npz":
+        np.savez(output, allow_pickle=False, **arrays)
+    elif len(arrays) == 1:
+        np.save(output, next(iter(arrays.values())), allow_pickle=False)
+    else:
+        raise BadArgument(f"the response has {len(arrays)} outputs, but {output.suffix} files contain one; use .npz")
+    print(f"{output}: {', '.join(f'{name} {list(each.shape)}' for name, each in arrays.items())}", file=sys.stderr)
+
+
+def _storable(tensor: Tensor) -> Array:
+    if tensor.datatype is Datatype.BYTES:
+        raise BadArgument(
+            f"output {tensor.name!r} is BYTES, which array files cannot contain without pickling; use JSON"
+        )
+    if tensor.datatype is Datatype.BF16:
+        return tensor.array.astype(np.float32)  # numpy files do not support BF16; FP32 can represent its values
+    return tensor.array

@@ -1,15 +1,15 @@
 """`gateway conformance`: check a server against the specification of its protocol."""
 
 import sys
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
+from gateway.cli import server_options
+from gateway.cli.command import grouped
 from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end, shows_colours
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
 from gateway.tools.conformance import MODULES, MissingPackageError, suite
 from gateway.tools.conformance.check import Options, Outcome, Transcript, Unreachable, run
@@ -50,10 +50,7 @@ class ConformanceOptions:
     timeout: Annotated[
         float, typer.Option(min=0.001, metavar="SECONDS", help="Timeout for each response, in seconds.")
     ] = 10.0
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
-    ] = None
+    reports: server_options.ReportFiles = field(default_factory=server_options.ReportFiles)
 
 
 @grouped(ConformanceOptions)
@@ -79,7 +76,7 @@ def conformance(options: ConformanceOptions) -> None:
     if not options.address:
         end(USAGE, "no address; expected HOST:PORT or a URL")
     address = options.address.removeprefix(f"{protocol}://")  # in the format of the other commands
-    quiet = str(options.json_file) == "-"
+    quiet = options.reports.json_is_printed
     colours = shows_colours(sys.stdout)
     transcript, outcomes = Transcript(), list[Outcome]()
     try:
@@ -95,18 +92,8 @@ def conformance(options: ConformanceOptions) -> None:
     except ValueError as error:
         end(USAGE, error)
     report = Report(protocol, address, tuple(outcomes), transcript.requests)
-    _write(report, options)
-    print(as_json(report) if quiet else summary(report))
+    json = as_json(report)
+    options.reports.write(lambda: as_junit(report), f"{json}\n")
+    print(json if quiet else summary(report))
     if report.failed:
         raise SystemExit(FAILED)
-
-
-def _write(report: Report, options: ConformanceOptions) -> None:
-    """Write the requested report files."""
-    try:
-        if options.junit is not None:
-            options.junit.write_text(as_junit(report), "utf-8")
-        if options.json_file is not None and str(options.json_file) != "-":
-            options.json_file.write_text(as_json(report) + "\n", "utf-8")
-    except OSError as error:
-        end(USAGE, f"{error.filename}: {error.strerror}")

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, end
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
 from gateway.cli.server_options import AdminAccess, AdminUrl, admin_exit_code
 from gateway.tools.admin_port import AdminPort, AdminPortError

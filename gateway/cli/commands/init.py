@@ -10,20 +10,18 @@ import typer
 
 from gateway.assembly.forms import PREFIX, FormError, form, known
 from gateway.cli import server_options
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import FAILED, USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.options import catalog
 from gateway.cli.probed_server import end_unspoken, is_unrecognized, probed
 from gateway.config import Config, ConfigError, loads_with_warnings
 from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
 from gateway.tools.probing.asking import ServerAccess
-from gateway.tools.probing.file import WrittenListener, configuration, listeners_of
 from gateway.tools.probing.probe import SECONDS, Probed, stated
-from gateway.tools.probing.stanza import WrittenBackend, backend_name
+from gateway.tools.probing.stanza import WrittenBackend, WrittenListener, backend_name, configuration, listeners_of
 from gateway.tools.proposing import text as proposed_text
-from gateway.tools.proposing.checking import check
-from gateway.tools.proposing.files import ExampleError, read_examples, server_at
+from gateway.tools.proposing.examples import ExampleError, check, read_examples, server_at
 from gateway.tools.proposing.form import NoProposalError, propose
 
 EPILOG = (

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from gateway.cli import server_options
-from gateway.cli.grouped import grouped
-from gateway.cli.probed_server import end_unspoken, probed
+from gateway.cli.command import grouped
+from gateway.cli.probed_server import end_unspoken, model_rows, models_json, probed
 from gateway.cli.server_options import table
-from gateway.cli.server_output import model_rows, models_json
 from gateway.runtime.process.running import run
 from gateway.tools.printed import indented_json, printable_lines
 from gateway.tools.probing.asking import ServerAccess

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli import server_options
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
 from gateway.client.settings import ServerKind
 from gateway.runtime.process.running import run
@@ -96,10 +96,7 @@ class ReplayOptions:
             dir_okay=False,
         ),
     ] = None
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - is standard output.")
-    ] = None
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None
+    reports: server_options.ReportFiles = field(default_factory=server_options.ReportFiles)
 
 
 @grouped(ReplayOptions)
@@ -130,14 +127,14 @@ def replay(options: ReplayOptions) -> None:
         end(UNREACHABLE, error)
     except (CassetteError, ValueError) as error:
         end(USAGE, error)
-    _report(options, results)
+    _report(options.reports, results)
     if any(each.verdict != EQUAL for each in results):
         raise SystemExit(FAILED)
 
 
 def _settings(options: ReplayOptions) -> "Settings":
     """Return the settings for sending requests and comparing responses."""
-    from gateway.policies.comparing.tolerance import Tolerance
+    from gateway.policies.comparing import Tolerance
     from gateway.tools.cassettes.replaying import Settings
 
     if options.wire and (options.models or options.renamed or options.version is not None):
@@ -188,19 +185,13 @@ def _results(file: Path, server: "ClientSettings", settings: "Settings", total: 
     return results
 
 
-def _report(options: ReplayOptions, results: "list[Replayed]") -> None:
+def _report(reports: server_options.ReportFiles, results: "list[Replayed]") -> None:
     """Write the requested report files, and print the table or JSON."""
     from gateway.tools.cassettes.report import as_json, as_junit, table
 
-    is_printed = str(options.json_file) == "-"
-    try:
-        if options.junit is not None:
-            options.junit.write_text(as_junit(results), "utf-8")
-        if options.json_file is not None and not is_printed:
-            options.json_file.write_bytes(as_json(results))
-    except OSError as error:
-        end(USAGE, f"{error.filename}: {error.strerror}")
-    print(as_json(results).decode() if is_printed else table(results))
+    json = as_json(results).decode()
+    reports.write(lambda: as_junit(results), json)
+    print(json if reports.json_is_printed else table(results))
 
 
 def _names(option: str, texts: list[str]) -> dict[str, str]:

@@ -12,14 +12,13 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.command import grouped
 from gateway.cli.exit_codes import USAGE, end
-from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
 from gateway.cli.server_options import AdminAccess, AdminUrl, AsJson, admin_exit_code, table
 from gateway.tools.admin_port import AdminPortError
 from gateway.tools.printed import indented_json
-from gateway.tools.top.cells import HEAD, as_json, cells, condition, sums
-from gateway.tools.top.rows import KINDS, SORTS, GatewayOverview, ordered
+from gateway.tools.top.rows import HEAD, KINDS, SORTS, GatewayOverview, as_json, cells, condition, ordered, sums
 from gateway.tools.top.watching import GatewayWatch, Seen, WatchedGateway
 
 EPILOG = (
@@ -90,8 +89,7 @@ def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) 
     from rich.console import Console
     from rich.live import Live
 
-    from gateway.tools.top.keyboard import keyboard
-    from gateway.tools.top.screen import View, after_key, drawn
+    from gateway.tools.top.screen import View, after_key, drawn, keyboard
 
     console, view = Console(highlight=False), View(sort=options.sort)
     last = Seen(first, datetime.now())

@@ -7,19 +7,22 @@ next request after the response to the previous one. If a server stalls, only `i
 """
 
 import asyncio
+import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from math import inf
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.tools.bench.clock import Clock
 from gateway.tools.bench.measured import Measured
-from gateway.tools.bench.schedule import Arrivals, arrivals
+
+Arrivals: TypeAlias = Literal["poisson", "constant"]
+"""`poisson`: random times, like requests from many independent clients. `constant`: equal intervals."""
 
 Send: TypeAlias = Callable[[], Awaitable[int]]
 """Sends a request and waits for the response. Returns the size of the response in bytes. Raises CallFailed."""
-
 
 GRACE = 0.05
 """Seconds after the end during which the generator still sends requests that were due before the end, because it can
@@ -59,17 +62,7 @@ class Plan:
         """Return the plan of one of several generators, which together generate the load of this plan."""
         requests = None if self.requests is None else _part(self.requests, share, shares)
         in_flight = _part(self.in_flight, share, shares)
-        return Plan(
-            rate=self.rate,
-            arrivals=self.arrivals,
-            in_flight=in_flight,
-            seconds=self.seconds,
-            requests=requests,
-            warmup=self.warmup,
-            seed=self.seed,
-            share=share,
-            shares=shares,
-        )
+        return replace(self, in_flight=in_flight, requests=requests, share=share, shares=shares)
 
 
 def _part(number: int, share: int, shares: int) -> int:
@@ -230,3 +223,20 @@ class Load:
                 self._left -= 1
                 measured.unsent += 1
                 self._next = self._from + next(self._times)
+
+
+def arrivals(kind: Arrivals, rate: float, *, seed: int = 0, share: int = 0, shares: int = 1) -> Iterator[float]:
+    """Yield the send times, in seconds from the start, of one of `shares` generators, which together send `rate`
+    requests per second. The iterator never ends."""
+    if kind == "constant":
+        return (each / rate for each in count(share, shares))
+    return _poisson(rate / shares, random.Random(f"{seed} {share}"))
+
+
+def _poisson(rate: float, chance: random.Random) -> Iterator[float]:
+    """Yield times of a Poisson process. The sum of independent Poisson processes is a Poisson process with the summed
+    rate, so each share draws its own times."""
+    now = 0.0
+    while True:
+        now += chance.expovariate(rate)
+        yield now

@@ -5,9 +5,8 @@ from math import log
 from typing import Any
 
 from gateway.core.frozen import frozen
-from gateway.tools.bench.histogram import RELATIVE_ERROR, LatencyHistogram
 from gateway.tools.bench.load import Plan
-from gateway.tools.bench.measured import Measured
+from gateway.tools.bench.measured import RELATIVE_ERROR, LatencyHistogram, Measured
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 ROWS = 16

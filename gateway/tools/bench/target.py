@@ -6,25 +6,31 @@ other responses, so it detects errors in every protocol.
 """
 
 import asyncio
-from collections.abc import Callable
+import random
+import string
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import cycle
+from typing import Any
+
+import numpy as np
 
 from gateway.bridge.settings import Cast
 from gateway.client import requests
 from gateway.client.errors import as_client_error, timed_out
 from gateway.client.model_server import ModelServer, connected
 from gateway.client.settings import ClientSettings
+from gateway.core.datatypes import Datatype, Kind
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.messages import Message, bytes_of
-from gateway.core.models import Signature
+from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.requests import Request
+from gateway.core.tensors import Tensor, tensor
 from gateway.core.transport import Connector
-from gateway.tools.bench.inputs import random_inputs
 from gateway.tools.bench.load import CallFailed
 
 
@@ -147,3 +153,40 @@ class BenchSender:
             self._protocol.decode_response(reply, self._encoded.request, self._encoded.target)
         except DecodeError as error:
             raise CallFailed("BAD_REPLY", f"{self._address}: {error}") from None
+
+
+LARGEST_INTEGER = 9
+LETTERS = 8
+"""The length of each BYTES element."""
+
+
+def random_inputs(specs: Iterable[TensorSpec], batch: int | None, seed: int) -> tuple[Tensor, ...]:
+    """Return inputs with these names, datatypes and shapes. If the first dimension is -1, it becomes `batch` (1 if
+    None); any other -1 becomes 1. Floats are from 0 to 1, integers from 0 to LARGEST_INTEGER, and BYTES are lower-case
+    letters.
+
+    Raises:
+        ValueError: `batch` is set, but the first dimension of an input is not -1.
+    """
+    specs = tuple(specs)
+    chance = np.random.default_rng(seed)
+    for each in specs:
+        if batch is not None and each.shape[:1] != (-1,):
+            raise ValueError(f"input {each.name!r} has the shape {list(each.shape)}, without a -1 first for --batch")
+    return tuple(_random_tensor(each, batch or 1, chance) for each in specs)
+
+
+def _random_tensor(spec: TensorSpec, batch: int, chance: np.random.Generator) -> Tensor:
+    shape = tuple((1 if place else batch) if size < 0 else size for place, size in enumerate(spec.shape))
+    return tensor(spec.name, _values(spec.datatype, shape, chance), spec.datatype)
+
+
+def _values(datatype: Datatype, shape: tuple[int, ...], chance: np.random.Generator) -> "np.ndarray[Any, Any]":
+    if datatype.kind is Kind.BYTES:
+        letters = random.Random(int(chance.integers(2**32)))
+        texts = np.empty(shape, object)
+        texts.reshape(-1)[:] = ["".join(letters.choices(string.ascii_lowercase, k=LETTERS)) for _ in range(texts.size)]
+        return texts
+    if datatype.kind is Kind.FLOAT:
+        return chance.random(shape).astype(datatype.dtype)
+    return chance.integers(2 if datatype.kind is Kind.BOOL else LARGEST_INTEGER + 1, size=shape).astype(datatype.dtype)

@@ -22,7 +22,7 @@ from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.operations import CALLS, Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import MAX_RANK, Parameters, Tensor
-from gateway.policies.comparing.answers import Outcome
+from gateway.policies.comparing import Outcome
 
 FORMAT = "gateway-cassette"
 VERSION = 1

@@ -28,7 +28,7 @@ from gateway.core.protocol import ListenerSettings, Protocol, StreamBinding
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor_bytes
 from gateway.core.transport import Destination, EventualReply, Exchange, Handler, Select
-from gateway.policies.comparing.answers import NO_ANSWER, Outcome
+from gateway.policies.comparing import NO_ANSWER, Outcome
 from gateway.tools.cassettes.entries import RECORDED, Entry
 from gateway.tools.cassettes.files import LARGEST_ENTRY, CassetteFile
 

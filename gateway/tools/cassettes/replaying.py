@@ -21,9 +21,7 @@ from gateway.core.offload import are_large
 from gateway.core.protocol import GrpcBinding, Protocol, StreamBinding, Target
 from gateway.core.requests import Request, Response
 from gateway.core.tensors import tensor
-from gateway.policies.comparing.answers import NO_ANSWER, Difference, Outcome, compare
-from gateway.policies.comparing.elements import Elements
-from gateway.policies.comparing.tolerance import EXACT, Tolerance
+from gateway.policies.comparing import EXACT, NO_ANSWER, Difference, Elements, Outcome, Tolerance, compare
 from gateway.tools.cassettes.entries import Entry
 
 EQUAL, DIFFERENT, FAILED = "equal", "different", "failed"

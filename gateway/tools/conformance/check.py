@@ -7,7 +7,7 @@ Otherwise it calls `fail`, `deviate`, `not_applicable` or `not_tested` with a re
 
 import fnmatch
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from http.client import HTTPException
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -183,6 +183,23 @@ class Suite(Generic[S]):
             return function
 
         return add
+
+    def check_datatypes(
+        self, name: str, section: str, rules: Mapping[str, tuple[str, str]], judge: Callable[[Any], object]
+    ) -> None:
+        """Add a check for each V2 datatype in `rules`, which contains the protocol's name of the datatype and the
+        rule. The check's id is `name`, a dot and the protocol's name. `judge` gets the server if the model has an input
+        of the datatype, among the server's `tensors`."""
+
+        def add(datatype: str, own_name: str, rule: str) -> None:
+            @self.check(f"{name}.{own_name}", section, rule)
+            def _(server: Any) -> None:
+                if not any(each.datatype == datatype for each in server.tensors):
+                    not_applicable(f"the model has no {own_name} input")
+                judge(server)
+
+        for datatype, (own_name, rule) in rules.items():
+            add(datatype, own_name, rule)
 
     def selected(self, pattern: str) -> list[Check[S]]:
         """Return the checks whose id matches the glob `pattern` or contains it as a part between dots. An empty pattern

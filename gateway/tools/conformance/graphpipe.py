@@ -26,8 +26,8 @@ from gateway.tools.conformance.flatbuffer import (
     read_inferred,
     read_metadata,
 )
-from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import InputSpec, Sample, same, sample
+from gateway.tools.conformance.transports import HttpReply, HttpServer
 
 MALFORMED = (ValueError, IndexError, TypeError, struct.error)
 
@@ -167,16 +167,12 @@ def requested_output(server: GraphpipeServer) -> None:
     _same_outputs(found, backwards[:1], "the request for all outputs in reverse order")
 
 
-def _check_datatype(datatype: str) -> None:
-    @check(f"infer.type.{datatype}", "3.1.1", f"type {TYPES[datatype]} is a supported tensor type")
-    def _(server: GraphpipeServer) -> None:
-        if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no {datatype} input")
-        require(server.answer, "there are no outputs")
-
-
-for _datatype in TYPES:
-    _check_datatype(_datatype)
+SUITE.check_datatypes(
+    "infer.type",
+    "3.1.1",
+    {each: (each, f"type {number} is a supported tensor type") for each, number in TYPES.items()},
+    lambda server: require(server.answer, "there are no outputs"),
+)
 
 
 @check("infer.content-type", "4", "the body contains only the request; no Content-Type is specified")
@@ -253,10 +249,7 @@ def long_name(server: GraphpipeServer) -> None:
 
 @check("http.keep-alive", "4", "over HTTP/1.1, a connection stays open until client or server closes it")
 def keep_alive(server: GraphpipeServer) -> None:
-    first, second = server.kept_alive("POST", server.path, metadata_request())
-    if second is None:
-        deviate("the server closes the connection after each reply")
-    require((first.status, second.status) == (200, 200), f"the second request on a connection: {second.status}")
+    server.check_keeps_open("POST", server.path, metadata_request())
 
 
 @check("http.chunked", "4", "over HTTP/1.1, requests may be chunked")

@@ -19,6 +19,8 @@ DTYPES = {
     "UINT8": "DT_UINT8", "INT8": "DT_INT8", "INT16": "DT_INT16", "INT32": "DT_INT32", "INT64": "DT_INT64",
     "FP16": "DT_FLOAT16", "FP32": "DT_FLOAT32", "FP64": "DT_FLOAT64", "BYTES": "DT_STRING",
 }  # fmt: skip
+DTYPE_RULES = {datatype: (name, f"{name} in {FLAT[datatype]}") for datatype, name in DTYPES.items()}
+"""The name of each datatype, and the rule for its check."""
 NAMES = {name: datatype for datatype, name in DTYPES.items()}
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from gateway.core.frozen import frozen
 from gateway.tools.conformance.check import Suite, deviate, fail, require
 from gateway.tools.conformance.grps_rpc import GrpsRpcServer, add_checks, decode, grps_message, outputs, succeeded
-from gateway.tools.conformance.messages import GRPS, message
-from gateway.tools.conformance.sockets import Bytes, SocketServer
+from gateway.tools.conformance.transports import GRPS, Bytes, SocketServer, message
 
 SERVICE = "grps.protos.v1.GrpsBrpcService"
 HEADER = struct.Struct(">4sII")

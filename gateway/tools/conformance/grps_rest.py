@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 from gateway.tools.conformance import grps
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, require
-from gateway.tools.conformance.grps import DTYPES, FAILURE, FLAT, NAMES, SUCCESS, UNKNOWN
-from gateway.tools.conformance.http import HttpReply, HttpServer
+from gateway.tools.conformance.grps import DTYPE_RULES, DTYPES, FAILURE, FLAT, NAMES, SUCCESS, UNKNOWN
 from gateway.tools.conformance.inputs import Sample, nest
+from gateway.tools.conformance.transports import HttpReply, HttpServer
 
 ROOT = "/grps/v1"
 PREDICT = f"{ROOT}/infer/predict"
@@ -139,16 +139,12 @@ def int64(server: GrpsRestServer) -> None:
     _same(server.answer, _succeeded(reply, "integers as strings"), "integers as strings")
 
 
-def _check_datatype(datatype: str) -> None:
-    @check(f"predict.dtype.{DTYPES[datatype]}", "gtensors", f"{DTYPES[datatype]} in {FLAT[datatype]}")
-    def _(server: GrpsRestServer) -> None:
-        if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no {DTYPES[datatype]} input")
-        require(_tensors(server.answer), "the reply has no tensors")
-
-
-for _datatype in DTYPES:
-    _check_datatype(_datatype)
+SUITE.check_datatypes(
+    "predict.dtype",
+    "gtensors",
+    DTYPE_RULES,
+    lambda server: require(_tensors(server.answer), "the reply has no tensors"),
+)
 
 
 @check("predict.content-type", "RESTful", "application/json, for requests and replies")
@@ -234,10 +230,7 @@ def long_name(server: GrpsRestServer) -> None:
 
 @check("http.keep-alive", "RESTful", "HTTP/1.1 keeps a connection open until client or server closes it")
 def keep_alive(server: GrpsRestServer) -> None:
-    first, second = server.kept_alive("GET", f"{ROOT}/health/live")
-    if second is None:
-        deviate("the server closes the connection after each reply")
-    require((first.status, second.status) == (200, 200), f"the second request on a connection: {second.status}")
+    server.check_keeps_open("GET", f"{ROOT}/health/live")
 
 
 @check("http.chunked", "RESTful", "HTTP/1.1 requests may be chunked")

@@ -5,10 +5,10 @@ from math import prod
 from typing import Any, TypeVar
 
 from gateway.tools.conformance import grps
-from gateway.tools.conformance.check import Options, Suite, basis, deviate, fail, not_applicable, require
-from gateway.tools.conformance.grps import DTYPES, FLAT, NAMES, UNKNOWN
+from gateway.tools.conformance.check import Options, Suite, basis, deviate, fail, require
+from gateway.tools.conformance.grps import DTYPE_RULES, DTYPES, FLAT, NAMES, UNKNOWN
 from gateway.tools.conformance.inputs import Sample, as_bytes
-from gateway.tools.conformance.messages import GRPS, message
+from gateway.tools.conformance.transports import GRPS, message
 
 MESSAGE = "grps.protos.v1.GrpsMessage"
 
@@ -159,14 +159,12 @@ def _add_predictions(suite: Suite[R]) -> None:
         found = succeeded(server.call("Predict", **server.fields()), "a second prediction")
         require(outputs(found) == outputs(server.answer), "the same request gets a different reply")
 
-    for datatype in DTYPES:
-
-        def typed(server: R, datatype: str = datatype) -> None:
-            if not any(each.datatype == datatype for each in server.tensors):
-                not_applicable(f"the model has no {DTYPES[datatype]} input")
-            require(outputs(server.answer), "the reply has no tensors")
-
-        check(f"predict.dtype.{DTYPES[datatype]}", "gtensors", f"{DTYPES[datatype]} in {FLAT[datatype]}")(typed)
+    suite.check_datatypes(
+        "predict.dtype",
+        "gtensors",
+        DTYPE_RULES,
+        lambda server: require(outputs(server.answer), "the reply has no tensors"),
+    )
 
 
 def _add_selection_errors(suite: Suite[R]) -> None:

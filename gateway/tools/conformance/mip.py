@@ -9,7 +9,7 @@ from typing import Any
 from gateway.core.frozen import frozen
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_tested, require
 from gateway.tools.conformance.inputs import Sample, as_bytes, nest, sample
-from gateway.tools.conformance.sockets import Bytes, SocketServer
+from gateway.tools.conformance.transports import Bytes, SocketServer
 
 HEADER = struct.Struct(">BBBBI")
 COUNTS = struct.Struct(">BBH")

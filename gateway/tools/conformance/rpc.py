@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 
 from gateway.core.frozen import frozen
-from gateway.tools.conformance.check import Options, Transcript
-from gateway.tools.conformance.sockets import connect, target
+from gateway.tools.conformance.check import Options, Transcript, fail, not_applicable, require
+from gateway.tools.conformance.transports import GRPC, connect, message, target
 
 CHANNEL = (
     ("grpc.enable_http_proxy", 0),
@@ -71,6 +71,26 @@ class RpcServer:
     def note(self, message: Any) -> None:
         """Record a decoded reply."""
         self._transcript.receive("OK", str(message))
+
+    def parsed(self, method: str, reply: RpcReply, response: Any) -> Any:
+        """Return the message of a reply, whose status must be OK, in `response`, an empty message of its type."""
+        if reply.code != "OK":
+            fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
+        try:
+            response.ParseFromString(reply.messages[0])
+        except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
+            fail(f"{method}: the response is not a {response.DESCRIPTOR.name}: {error}")
+        self.note(response)
+        return response
+
+    def check_health(self) -> None:
+        """Check that grpc.health.v1, if the server has it, reports SERVING."""
+        reply = self.send("/grpc.health.v1.Health/Check", message(GRPC, "grpc.health.v1.HealthCheckRequest")())
+        if reply.code == "UNIMPLEMENTED":
+            not_applicable("the server does not have grpc.health.v1")
+        require(reply.code == "OK", f"{reply.code}; expected OK")
+        found = message(GRPC, "grpc.health.v1.HealthCheckResponse").FromString(reply.messages[0]).status
+        require(found == 1, f"`status` is {found}; expected SERVING (1)")
 
     def _failed(self, error: Any) -> RpcReply:
         reply = RpcReply(error.code().name, error.details() or "")

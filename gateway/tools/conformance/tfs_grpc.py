@@ -7,8 +7,8 @@ from typing import Any
 
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
 from gateway.tools.conformance.inputs import DATATYPES, InputSpec, Sample, Values, as_bytes, same, unpacked
-from gateway.tools.conformance.messages import GRPC, TENSORFLOW, message
 from gateway.tools.conformance.rpc import RpcReply, RpcServer
+from gateway.tools.conformance.transports import TENSORFLOW, message
 from gateway.tools.conformance.v2 import UNKNOWN, UNKNOWN_VERSION, samples
 
 PREDICTION = "/tensorflow.serving.PredictionService/"
@@ -42,15 +42,7 @@ class TensorFlowServer(RpcServer):
 
     def decoded(self, method: str, reply: RpcReply) -> Any:
         """Return the message of a reply, whose status must be OK."""
-        if reply.code != "OK":
-            fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
-        response = _message(RESPONSES[method])()
-        try:
-            response.ParseFromString(reply.messages[0])
-        except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
-            fail(f"{method}: the response is not a {RESPONSES[method]}: {error}")
-        self.note(response)
-        return response
+        return self.parsed(method, reply, _message(RESPONSES[method])())
 
     @basis
     def model(self) -> str:
@@ -267,16 +259,12 @@ def output_filter(server: TensorFlowServer) -> None:
     require(found == [wanted], f"output {wanted!r} was requested; the response contains {found}")
 
 
-def _check_datatype(datatype: str) -> None:
-    @check(f"predict.datatype.{datatype}", "DataType", f"{TYPES[datatype]} is a tensor data type")
-    def _(server: TensorFlowServer) -> None:
-        if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no {TYPES[datatype]} input")
-        _outputs(server.answer)
-
-
-for _datatype in DATATYPES:
-    _check_datatype(_datatype)
+SUITE.check_datatypes(
+    "predict.datatype",
+    "DataType",
+    {each: (each, f"{TYPES[each]} is a tensor data type") for each in DATATYPES},
+    lambda server: _outputs(server.answer),
+)
 
 
 # --- errors ---
@@ -388,12 +376,7 @@ def long_name(server: TensorFlowServer) -> None:
 
 @check("service.health", "gRPC: grpc.health.v1", "Check reports whether the server is SERVING; off by default")
 def health_service(server: TensorFlowServer) -> None:
-    reply = server.send("/grpc.health.v1.Health/Check", message(GRPC, "grpc.health.v1.HealthCheckRequest")())
-    if reply.code == "UNIMPLEMENTED":
-        not_applicable("the server does not have grpc.health.v1")
-    require(reply.code == "OK", f"{reply.code}; expected OK")
-    found = message(GRPC, "grpc.health.v1.HealthCheckResponse").FromString(reply.messages[0]).status
-    require(found == 1, f"`status` is {found}; expected SERVING (1)")
+    server.check_health()
 
 
 def _is_refused(reply: RpcReply, what: str, *codes: str) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
-from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import InputSpec, Sample, flat, same, sample
+from gateway.tools.conformance.transports import HttpReply, HttpServer
 
 UNKNOWN = "no-such-model"
 DATATYPES = {
@@ -188,16 +188,12 @@ def version(server: V1RestServer) -> None:
     require(found, "no predictions")
 
 
-def _check_datatype(datatype: str) -> None:
-    @check(f"predict.datatype.{datatype}", "TensorFlow Serving: JSON mapping", f"{datatype} as JSON values")
-    def _(server: V1RestServer) -> None:
-        if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no {datatype} input")
-        require(server.predictions, "no predictions")
-
-
-for _datatype in TYPES:
-    _check_datatype(_datatype)
+SUITE.check_datatypes(
+    "predict.datatype",
+    "TensorFlow Serving: JSON mapping",
+    {each: (each, f"{each} as JSON values") for each in TYPES},
+    lambda server: require(server.predictions, "no predictions"),
+)
 
 
 @check("error.unknown-model", "KServe V1: Predict", "errors have a status and a JSON object with `error`")
@@ -258,10 +254,7 @@ def long_name(server: V1RestServer) -> None:
 
 @check("http.keep-alive", "HTTP/1.1", "a connection stays open until client or server closes it")
 def keep_alive(server: V1RestServer) -> None:
-    first, second = server.kept_alive("GET", server.path)
-    if second is None:
-        deviate("the server closes the connection after each reply")
-    require((first.status, second.status) == (200, 200), f"the second request on a connection: {second.status}")
+    server.check_keeps_open("GET", server.path)
 
 
 @check("http.chunked", "HTTP/1.1", "requests may be chunked")

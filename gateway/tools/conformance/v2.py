@@ -235,13 +235,7 @@ def add_checks(suite: Suite[Any], rules: Mapping[str, tuple[str, str]]) -> None:
     """Add the checks to a suite. `rules` contains the section and the rule of each check, by name."""
     for name, run in _CHECKS.items():
         suite.check(name, *rules[name])(run)
-    for datatype in DATATYPES:
-        _add_datatype(suite, datatype)
-
-
-def _add_datatype(suite: Suite[Any], datatype: str) -> None:
-    @suite.check(f"infer.datatype.{datatype}", "Tensor Data Types", f"{datatype} is a tensor datatype")
-    def _(server: V2Speaker) -> None:
-        if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no {datatype} input")
-        server.check_outputs()
+    rules_of_datatypes = {each: (each, f"{each} is a tensor datatype") for each in DATATYPES}
+    suite.check_datatypes(
+        "infer.datatype", "Tensor Data Types", rules_of_datatypes, lambda server: server.check_outputs()
+    )

@@ -6,8 +6,8 @@ from typing import Any
 
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
 from gateway.tools.conformance.inputs import DATATYPES, InputSpec, Sample, as_bytes, unpacked
-from gateway.tools.conformance.messages import GRPC, V2, message
 from gateway.tools.conformance.rpc import RpcReply, RpcServer
+from gateway.tools.conformance.transports import GRPC, V2, message
 from gateway.tools.conformance.v2 import UNKNOWN, V2Answer, V2Inference, V2Output, add_checks, same_outputs, samples
 
 SERVICE = "/inference.GRPCInferenceService/"
@@ -32,15 +32,7 @@ class V2GrpcServer(RpcServer):
 
     def decoded(self, method: str, reply: RpcReply) -> Any:
         """Return the message of a reply, whose status must be OK."""
-        if reply.code != "OK":
-            fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
-        response = message(V2, f"inference.{method}Response")()
-        try:
-            response.ParseFromString(reply.messages[0])
-        except Exception as error:  # protobuf's DecodeError, whose base class depends on the implementation
-            fail(f"{method}: the response is not a {method}Response: {error}")
-        self.note(response)
-        return response
+        return self.parsed(method, reply, message(V2, f"inference.{method}Response")())
 
     @basis
     def model(self) -> str:
@@ -301,12 +293,7 @@ def long_name(server: V2GrpcServer) -> None:
 
 @check("service.health", "gRPC: grpc.health.v1", "Check reports whether the server is SERVING")
 def health_service(server: V2GrpcServer) -> None:
-    reply = server.send("/grpc.health.v1.Health/Check", message(GRPC, "grpc.health.v1.HealthCheckRequest")())
-    if reply.code == "UNIMPLEMENTED":
-        not_applicable("the server does not have grpc.health.v1")
-    require(reply.code == "OK", f"{reply.code}; expected OK")
-    status = message(GRPC, "grpc.health.v1.HealthCheckResponse").FromString(reply.messages[0]).status
-    require(status == 1, f"`status` is {status}; expected SERVING (1)")
+    server.check_health()
 
 
 @check("service.reflection", "gRPC: grpc.reflection", "list_services returns the server's services")

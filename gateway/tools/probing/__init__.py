@@ -5,5 +5,5 @@
 - `live`: Checks whether the routes of a configuration match the backends' servers (`gateway check --live`).
 
 Only `asking` and `listing` send queries. The modules that interpret responses (`recognition`, `fit`) and write output
-(`stanza`, `file`) are pure.
+(`stanza`) are pure.
 """

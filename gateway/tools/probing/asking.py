@@ -1,13 +1,15 @@
-"""Sends the queries from `recognition` to one address. The queries are few and small, and are sent one after the other
-on each transport."""
+"""Checks whether a server accepts connections at an address, and whether it uses TLS; and sends the queries from
+`recognition` to one address. The queries are few and small, and are sent one after the other on each transport."""
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from gateway.assembly import registry
 from gateway.client.credentials import AUTHORIZATION
 from gateway.client.model_server import connected
 from gateway.client.settings import ClientSettings, ServerArguments, ServerKind, Tls
@@ -17,11 +19,13 @@ from gateway.core.messages import Message
 from gateway.core.protocol import Protocol, Target
 from gateway.core.transport import Connector
 from gateway.tools.probing.candidates import FormCandidate
-from gateway.tools.probing.form_evidence import EVIDENCE, NOWHERE
-from gateway.tools.probing.recognition import ProbeQuestion, is_silence, judge, questions
+from gateway.tools.probing.recognition import EVIDENCE, NOWHERE, ProbeQuestion, is_silence, judge, questions
+from gateway.transports.certificates import client_context
+from gateway.transports.errors import not_connected
 
 if TYPE_CHECKING:
     from gateway.config.backends import BackendConfig
+
 
 _OK = 200
 MOST_SILENT = 2
@@ -191,3 +195,43 @@ def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
     if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):
         return candidate.address
     return rooted
+
+
+_ALPN = ("h2", "http/1.1")
+
+
+async def _open(candidate: FormCandidate, seconds: float, context: ssl.SSLContext | None) -> None:
+    """Connect, with a TLS handshake if `context` is given, and close the connection."""
+    place = registry.transport(candidate.transport).parse_address(candidate.address)
+    async with asyncio.timeout(seconds):
+        if getattr(place, "path", ""):
+            _, writer = await asyncio.open_unix_connection(place.path)
+        else:
+            host = place.host if context is not None else None
+            _, writer = await asyncio.open_connection(place.host, place.port, ssl=context, server_hostname=host)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def connect(candidate: FormCandidate, seconds: float) -> None:
+    """Connect, and close the connection.
+
+    Raises:
+        TransportError: no server accepts connections at the address.
+        ValueError: the address is invalid.
+    """
+    try:
+        await _open(candidate, seconds, None)
+    except OSError as error:
+        place = registry.transport(candidate.transport).parse_address(candidate.address)
+        raise not_connected(error, getattr(place, "path", "") or place.host, seconds) from error
+
+
+async def speaks_tls(candidate: FormCandidate, seconds: float) -> bool:
+    """Return whether a TLS handshake succeeds. Any certificate is accepted."""
+    try:
+        await _open(candidate, seconds, client_context(verify=False, alpn=_ALPN))
+    except OSError:
+        return False
+    return True

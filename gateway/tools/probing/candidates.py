@@ -13,7 +13,7 @@
 from collections.abc import Mapping
 
 from gateway.assembly.forms import PREFIX
-from gateway.client.address import TLS_MARK, split_address
+from gateway.client.settings import TLS_MARK, split_address
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
 

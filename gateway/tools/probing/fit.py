@@ -1,9 +1,10 @@
-"""Checks whether a route matches the server's description of a model. The module sends no requests.
+"""Checks whether a route matches the server's description of a model, and whether the servers of a backend describe
+their models alike. The module sends no requests.
 
-A mismatch is an error if calls cannot succeed, and otherwise a warning.
+A mismatch with a route is an error if calls cannot succeed, and otherwise a warning.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from gateway.bridge.settings import RouteSettings
@@ -15,6 +16,7 @@ from gateway.core.models import Signature, TensorSpec
 from gateway.core.protocol import Protocol, Rows
 from gateway.policies import gather
 from gateway.tools.probing.listing import FoundModel, ServerModels
+from gateway.tools.probing.stanza import signature_text
 
 
 @frozen
@@ -110,7 +112,8 @@ def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[
         place: Location = ("signature", what, at)
         other = named.pop(spec.name, None)
         if other is None:
-            yield Misfit((*place, "name"), f"the server's model has no {what[:-1]} {spec.name!r}; {_names(told)}")
+            has = ", ".join(repr(each.name) for each in told)
+            yield Misfit((*place, "name"), f"the server's model has no {what[:-1]} {spec.name!r}; it has {has}")
             continue
         if other.datatype is not spec.datatype:
             text = f"{what[:-1]} {spec.name!r} is declared as {spec.datatype}, but the server has {other.datatype}"
@@ -121,10 +124,6 @@ def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[
     for name in named:
         text = f"the server's model has the {what[:-1]} {name!r}, which the declared signature lacks"
         yield Misfit(("signature", what), text, is_warning=what == "outputs")
-
-
-def _names(specs: Sequence[TensorSpec]) -> str:
-    return f"it has {', '.join(repr(each.name) for each in specs)}"
 
 
 def _same_shape(ours: Sequence[int], theirs: Sequence[int]) -> bool:
@@ -163,3 +162,37 @@ def _of_client(client: Protocol, settings: RouteSettings, signature: Signature) 
                 narrower = any(spec.datatype in WIDENINGS[each] for each in carried)
                 if not narrower:
                     yield Misfit((), f"{text}; `translate: {{cast: round}}` converts it", is_warning=True)
+
+
+MOST_NAMED = 3
+"""Maximum number of servers that a message lists for each version or signature."""
+
+
+def differences(servers: Mapping[str, ServerModels], *, with_signatures: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield each model whose version or signature differs between two servers, with a description of the difference.
+    `servers` contains the models of each server, by address. Servers that do not report versions or signatures are
+    ignored."""
+    models: dict[str, dict[str, FoundModel]] = {}
+    for address, found in servers.items():
+        for each in found.own:
+            models.setdefault(each.name, {})[address] = each
+    for name, by_server in sorted(models.items()):
+        versions = {at: ", ".join(sorted(each.versions)) for at, each in by_server.items() if each.versions}
+        if len(set(versions.values())) > 1:
+            yield name, f"its versions differ: {_shown(versions)}"
+        signatures = {at: text for at, each in by_server.items() if (text := signature_text(each).strip())}
+        if with_signatures and len(set(signatures.values())) > 1:
+            yield name, f"its signatures differ: {_shown(signatures)}"
+
+
+def _shown(texts: Mapping[str, str]) -> str:
+    """Return each text once, followed by the servers for which it holds."""
+    servers: dict[str, list[str]] = {}
+    for at, text in texts.items():
+        servers.setdefault(text, []).append(at)
+    return "; ".join(f"{_named(each)}: {text}" for text, each in servers.items())
+
+
+def _named(addresses: list[str]) -> str:
+    more = len(addresses) - MOST_NAMED
+    return ", ".join(addresses[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -67,7 +67,7 @@ async def list_models(
             raise
         entries, error = [], str(failed)
     merged = _merged(entries) or {name: FoundModel(name) for name in names}
-    if not merged and not _has_names(client):
+    if not merged and not client.names_models:
         merged = {"": FoundModel("")}
     described: list[FoundModel] = []
     for at, each in enumerate(merged.values()):
@@ -76,10 +76,6 @@ async def list_models(
     on_progress(len(merged), len(merged))
     found = tuple(each for each in described if each.name or each.signature)
     return ServerModels(server, found, error if not entries else "", max(len(merged) - most, 0))
-
-
-def _has_names(client: AsyncClient) -> bool:
-    return client.names_models
 
 
 def _does_not_answer(error: ClientError) -> bool:

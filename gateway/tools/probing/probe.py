@@ -8,18 +8,24 @@ from operator import attrgetter
 
 from gateway.assembly.forms import PREFIX
 from gateway.client import AsyncClient, ClientError
-from gateway.client.address import named_protocol
-from gateway.client.settings import DEFAULT_KIND, ServerKind
+from gateway.client.settings import DEFAULT_KIND, ServerKind, named_protocol
 from gateway.core.errors import TransportError
 from gateway.core.frozen import frozen
 from gateway.core.models import ServerInfo
 from gateway.core.protocol import Protocol
 from gateway.core.tasks import spawn
-from gateway.tools.probing.asking import FormFinding, ProbeReply, ServerAccess, ask_forms, ask_transport
+from gateway.tools.probing.asking import (
+    FormFinding,
+    ProbeReply,
+    ServerAccess,
+    ask_forms,
+    ask_transport,
+    connect,
+    speaks_tls,
+)
 from gateway.tools.probing.candidates import Candidates, FormCandidate, candidates
-from gateway.tools.probing.form_evidence import EVIDENCE, SILENT_TOO
 from gateway.tools.probing.listing import FoundModel, ServerModels, list_models
-from gateway.tools.probing.sockets import connect, speaks_tls
+from gateway.tools.probing.recognition import EVIDENCE, SILENT_TOO
 
 SECONDS = 2.0
 """Default timeout for each response, in seconds."""

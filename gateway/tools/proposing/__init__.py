@@ -1,2 +1,2 @@
 """Proposes forms (descriptions of JSON APIs over HTTP) from example requests and responses, for `gateway init`. Only
-`files`, which reads the examples, does I/O."""
+`examples`, which reads the example files, does I/O."""

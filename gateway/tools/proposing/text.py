@@ -6,8 +6,7 @@ from typing import Any
 
 from gateway.config.scalars import resolve
 from gateway.core.frozen import frozen
-from gateway.tools.probing.file import HEAD, WrittenListener, listener_lines
-from gateway.tools.probing.stanza import quoted
+from gateway.tools.probing.stanza import HEAD, WrittenListener, listener_lines, quoted
 from gateway.tools.proposing.form import Place, ProposedForm, Template
 
 _PLAIN = re.compile(r"[A-Za-z_$/][A-Za-z0-9_.$|/-]*(\?)?")

@@ -1,6 +1,12 @@
-"""Draws the overview for a terminal of a given size, and handles the keys."""
+"""The terminal of `gateway top`: draws the overview for a terminal of a given size, reads key presses one at a time,
+without Enter, and handles the keys."""
 
-from collections.abc import Sequence
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -8,9 +14,28 @@ from rich.text import Text
 
 from gateway.core.frozen import frozen, replace
 from gateway.tools.printed import printable
-from gateway.tools.top.cells import HEAD, SORTED, cells, condition, sums
-from gateway.tools.top.rows import DEGRADED, DOWN, KINDS, OK, SORTS, GatewayOverview, OverviewRow, ordered
+from gateway.tools.top.rows import (
+    DEGRADED,
+    DOWN,
+    HEAD,
+    KINDS,
+    OK,
+    SORTED,
+    SORTS,
+    GatewayOverview,
+    OverviewRow,
+    cells,
+    condition,
+    ordered,
+    sums,
+)
 from gateway.tools.top.watching import Seen
+
+END = "q"
+"""The key that ends the program, also returned when the terminal closes."""
+
+Pressed = Callable[[float], str]
+"""Returns the characters typed within this many seconds; empty if no key was pressed."""
 
 STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
 SORTED_STYLE = "not dim bold underline"
@@ -36,7 +61,7 @@ class View:
 
 def after_key(view: View, key: str) -> View | None:
     """Return the view after a key press, or None if the key ends the program. Unknown keys change nothing."""
-    if key == "q":
+    if key == END:
         return None
     if key == "s":
         return replace(view, sort=_next(view.sort, list(SORTS)))
@@ -139,3 +164,51 @@ def _cells(row: OverviewRow, width: int) -> list[Text]:
 def _cut(text: str, style: str = "") -> Text:
     """Return a one-line text that is truncated at the edge of the terminal. Markup in the text has no effect."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+@contextmanager
+def keyboard() -> Iterator[Pressed]:
+    """Read keys from standard input when they are pressed, without showing them. Without a terminal, and on Windows, no
+    keys are read."""
+    if os.name != "posix" or not sys.stdin.isatty():
+        yield _nothing
+        return
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    _forbid_suspending(terminal)
+    try:
+        yield lambda seconds: _typed(terminal, seconds)
+    finally:
+        # Otherwise, unread characters would go to the shell.
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+
+
+def _forbid_suspending(terminal: int) -> None:
+    """Disable the suspend key, because a suspended command would leave the terminal without a cursor and without
+    echo."""
+    import termios
+
+    attributes = termios.tcgetattr(terminal)
+    attributes[6][termios.VSUSP] = b"\x00"
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+
+
+def _typed(terminal: int, seconds: float) -> str:
+    if not select.select([terminal], [], [], seconds)[0]:
+        return ""
+    try:
+        typed = os.read(terminal, 64).decode("ascii", "ignore")
+    except OSError:
+        return END
+    if not typed:
+        return END
+    return "" if typed.startswith("\x1b") else typed  # arrow keys and other keys that send several characters
+
+
+def _nothing(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""

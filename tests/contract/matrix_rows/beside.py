@@ -7,7 +7,7 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
-from gateway.reference.bundled.testing import KINDS
+from gateway.reference.bundled import KINDS
 from tests.contract import expectations as expect
 from tests.contract.comparing import numbers
 from tests.contract.flavors import names_models

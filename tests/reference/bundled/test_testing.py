@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.reference import BUNDLED
-from gateway.reference.bundled.testing import KINDS
+from gateway.reference.bundled import KINDS
 from tests.reference.calls import call, doubles
 
 SLOW, FAIL = BUNDLED["slow"], BUNDLED["fail"]

@@ -12,9 +12,8 @@ import numpy as np
 from typer.testing import CliRunner
 
 from gateway.cli import application
-from gateway.cli.commands.models import tables
+from gateway.cli.commands.models import placement_of, placement_table, rates, tables
 from gateway.cli.options import catalog
-from gateway.cli.placement_table import placement_of, placement_table, rates
 from gateway.client import AsyncClient
 from gateway.config import loads
 from gateway.runtime.app import Gateway

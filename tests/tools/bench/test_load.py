@@ -6,9 +6,8 @@ from itertools import chain, islice, pairwise
 
 import pytest
 
-from gateway.tools.bench.load import CallFailed, Load, Plan
+from gateway.tools.bench.load import CallFailed, Load, Plan, arrivals
 from gateway.tools.bench.measured import Measured
-from gateway.tools.bench.schedule import arrivals
 from tests.tools.bench.virtual_time import VirtualClock, in_virtual_time
 
 REPLY = 10

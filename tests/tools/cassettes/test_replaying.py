@@ -16,7 +16,7 @@ from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
 from gateway.core.requests import Response
 from gateway.core.tensors import tensor
-from gateway.policies.comparing.tolerance import Tolerance
+from gateway.policies.comparing import Tolerance
 from gateway.tools.cassettes import report
 from gateway.tools.cassettes.files import CassetteFile
 from gateway.tools.cassettes.replaying import NoConnection, Settings

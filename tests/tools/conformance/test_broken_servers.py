@@ -12,7 +12,7 @@ from gateway.tools.conformance.check import Options, Outcome, Transcript, Verdic
 from gateway.tools.conformance.flatbuffer import infer_request
 from gateway.tools.conformance.grps_rpc import grps_message
 from gateway.tools.conformance.inputs import parse_input
-from gateway.tools.conformance.messages import GRPS, TENSORFLOW, V2, message
+from gateway.tools.conformance.transports import GRPS, TENSORFLOW, V2, message
 from tests.tools.conformance.broken import (
     Change,
     ChangeBytes,

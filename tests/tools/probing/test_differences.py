@@ -2,7 +2,7 @@
 
 from gateway.core.datatypes import Datatype
 from gateway.core.models import Signature, TensorSpec
-from gateway.tools.probing.differences import differences
+from gateway.tools.probing.fit import differences
 from gateway.tools.probing.listing import FoundModel, ServerModels
 
 

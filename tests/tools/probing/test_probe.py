@@ -16,9 +16,8 @@ from gateway.cli.options import catalog
 from gateway.client import Tls
 from gateway.config import loads_with_warnings, reference_config
 from gateway.tools.probing.asking import FormFinding, ProbeReply, ServerAccess
-from gateway.tools.probing.file import WrittenListener, configuration
 from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
-from gateway.tools.probing.stanza import WrittenBackend, backend_name
+from gateway.tools.probing.stanza import WrittenBackend, WrittenListener, backend_name, configuration
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 from tests.tls.running import reference

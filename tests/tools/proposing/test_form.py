@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.assembly.forms import form
-from gateway.tools.proposing.checking import check
-from gateway.tools.proposing.files import ExampleError, read_examples
+from gateway.tools.proposing.examples import ExampleError, check, read_examples
 from gateway.tools.proposing.form import Example, NoProposalError, propose
 
 FLASK = (

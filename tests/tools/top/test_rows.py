@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.tools.top.cells import as_json, cells, rate, seconds, share
-from gateway.tools.top.rows import ordered, overview
+from gateway.tools.top.rows import as_json, cells, ordered, overview, rate, seconds, share
 from gateway.tools.top.window import TrafficWindow
 from tests.tools.top.overviews import TOPOLOGY, endpoint, seen, way
 

@@ -13,9 +13,17 @@ from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import invalid_input, not_found
 from gateway.core.requests import Response
 from gateway.core.tensors import Tensor, tensor
-from gateway.policies.comparing.answers import MOST_OUTPUTS, DifferenceKind, compare
-from gateway.policies.comparing.elements import PIECE, Differing, Largest, compare_elements
-from gateway.policies.comparing.tolerance import EXACT, Tolerance
+from gateway.policies.comparing import (
+    EXACT,
+    MOST_OUTPUTS,
+    PIECE,
+    DifferenceKind,
+    Differing,
+    Largest,
+    Tolerance,
+    compare,
+    compare_elements,
+)
 from tests.contract.strategies import elements
 from tests.traced import traced
 

@@ -1,12 +1,19 @@
-"""HTTP for the checks, with the standard library's `http.client`, which shares no code with the gateway."""
+"""HTTP, raw connections and protobuf messages for the checks. They use the standard library, Google's protobuf package
+and descriptors compiled by protoc, and share no code with the gateway."""
 
 import json
+import socket
+from functools import cache
 from http.client import HTTPConnection, HTTPSConnection
+from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
 from gateway.core.frozen import frozen
-from gateway.tools.conformance.check import Options, Transcript, fail
+from gateway.tools.conformance.check import Options, Transcript, deviate, fail, readable, require
 
 MAX_BODY = 64 << 20
 """Maximum size of a reply body, in bytes."""
@@ -114,6 +121,13 @@ class HttpServer:
         finally:
             connection.close()
 
+    def check_keeps_open(self, method: str, path: str, body: bytes | None = None) -> None:
+        """Check that two equal requests on one connection both succeed."""
+        first, second = self.kept_alive(method, path, body)
+        if second is None:
+            deviate("the server closes the connection after each reply")
+        require((first.status, second.status) == (200, 200), f"the second request on a connection: {second.status}")
+
     def _exchanged(
         self, connection: HTTPConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
     ) -> HttpReply:
@@ -137,3 +151,118 @@ class HttpServer:
 
 def _no_json(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
+
+
+def target(address: str, *schemes: str) -> str:
+    """Return `host:port`, or `unix:///path`. The address can have one of the `schemes`.
+
+    Raises:
+        ValueError: the address has another format.
+    """
+    scheme, separator, rest = address.rpartition("://")
+    if scheme == "unix" and rest.startswith("/"):
+        return address
+    host, colon, port = rest.rpartition(":")
+    if (separator and scheme not in schemes) or not host or not colon or not port.isdigit() or "/" in rest:
+        prefixes = " or ".join(f"{each}://HOST:PORT" for each in schemes)
+        raise ValueError(f"address {address!r} is not HOST:PORT, {prefixes} or unix:///PATH")
+    return rest
+
+
+def connect(place: str, timeout: float) -> socket.socket:
+    """Return a connection to a `target`."""
+    if place.startswith("unix://"):
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(timeout)
+            connection.connect(place.removeprefix("unix://"))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+    host, _, port = place.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout)
+
+
+class Bytes:
+    """A connection for raw bytes. The transcript records its messages."""
+
+    def __init__(self, place: str, timeout: float, transcript: Transcript) -> None:
+        self._socket = connect(place, timeout)
+        self._transcript = transcript
+        self._received = b""
+
+    def __enter__(self) -> "Bytes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes, requests: int = 1) -> None:
+        """Send raw bytes. `requests` is the number of requests that they contain."""
+        self._transcript.send("", data.hex() if len(data) < 200 else readable(data[:200]))
+        self._transcript.requests += requests - 1
+        self._socket.sendall(data)
+
+    def send_in_pieces(self, data: bytes) -> None:
+        """Send one message in three parts, each in its own packet."""
+        if self._socket.family != socket.AF_UNIX:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transcript.send("in three pieces:", data.hex())
+        for piece in (data[:3], data[3:13], data[13:]):
+            self._socket.sendall(piece)
+
+    def read(self, size: int) -> bytes:
+        """Return this many bytes, or fewer if the server closes the connection first."""
+        received = b""
+        while len(received) < size and (piece := self._socket.recv(min(size - len(received), 1 << 20))):
+            received += piece
+        self._transcript.receive("", received.hex() if received else "(closed)")
+        return received
+
+    def finish(self) -> None:
+        """Announce that no more data follows."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+
+class SocketServer:
+    """A server under test with connections for raw bytes."""
+
+    schemes: tuple[str, ...] = ("tcp",)
+    """The schemes that an address can use."""
+
+    def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
+        self._place = target(address, *self.schemes)
+        self.options = options
+        self._transcript = transcript
+
+    def reach(self) -> None:
+        """Raise OSError if no server answers at the address."""
+        connect(self._place, self.options.timeout).close()
+
+    def close(self) -> None:
+        """Do nothing: connections close after each request."""
+
+    def connection(self) -> Bytes:
+        """Return a new connection."""
+        return Bytes(self._place, self.options.timeout, self._transcript)
+
+
+V2 = "protocols/v2/grpc/descriptors.binpb"
+GRPS = "protocols/grps/descriptors.binpb"
+TENSORFLOW = "protocols/tensorflow_serving/descriptors.binpb"
+GRPC = "transports/grpc/descriptors.binpb"
+
+
+@cache
+def message(path: str, name: str) -> Any:
+    """Return the class of the message with this full name, from a descriptor file in the package."""
+    return message_factory.GetMessageClass(_pool(path).FindMessageTypeByName(name))
+
+
+@cache
+def _pool(path: str) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for each in FileDescriptorSet.FromString(files("gateway").joinpath(path).read_bytes()).file:
+        pool.Add(each)
+    return pool

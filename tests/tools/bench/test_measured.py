@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.tools.bench.histogram import RELATIVE_ERROR, LatencyHistogram
+from gateway.tools.bench.measured import RELATIVE_ERROR, LatencyHistogram
 
 
 def durations() -> list[float]:

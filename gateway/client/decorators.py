@@ -1,4 +1,5 @@
-"""Tracebacks that start and end at the caller's line, without the frames of this package.
+"""Decorators for the methods of clients: tracebacks that start and end at the caller's line, without the frames of this
+package, and methods that take the arguments of a class.
 
 A `raise` without an argument adds no line for its own frame. Therefore, an error whose traceback was emptied first
 shows only the callers' frames. Tracebacks omit the cause, which remains in the error's `__context__`.
@@ -7,7 +8,8 @@ shows only the callers' frames. Tracebacks omit the cause, which remains in the 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import aclosing, closing
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from inspect import Parameter, Signature, signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gateway.client.errors import ClientError, OtherResults
 
@@ -86,3 +88,34 @@ def brief_async_generator(
             raise
 
     return call
+
+
+S = TypeVar("S")
+A = TypeVar("A")
+
+
+def taking(made: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
+    """Return a decorator for methods. The decorated method takes the arguments of `made`, and passes the object that
+    `made` creates to the original method. Tracebacks of invalid arguments (ValueError) and of SHORTENED errors are
+    brief."""
+
+    def decorated(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:
+        @wraps(method)
+        def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                arguments = made(*args, **kwargs)
+            except ValueError as error:
+                forget_frames(error)
+                raise
+            try:
+                return method(self, arguments)
+            except SHORTENED as error:
+                forget_frames(error)
+                raise
+
+        own = Parameter("self", Parameter.POSITIONAL_ONLY)
+        returned = signature(method).return_annotation
+        call.__signature__ = Signature((own, *signature(made).parameters.values()), return_annotation=returned)  # type: ignore[attr-defined]
+        return call
+
+    return decorated

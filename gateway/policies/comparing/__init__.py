@@ -1,2 +1,0 @@
-"""Compares the responses of two servers to the same request, within tolerances. `mirror` and `gateway replay` use
-it."""
