@@ -12,7 +12,7 @@ SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests that need no more than the packages of .venv. The two folders that have none of them are not read.
 OWN := --ignore tests/interop --ignore tests/attacks
 QUICK := -m "not real and not attack and not long" --hypothesis-profile few
-LONG := -m "(long or hypothesis) and not real and not attack"
+LONG := -m "(long or hypothesis) and not real and not attack" --hypothesis-profile rest
 
 # The tests start hundreds of processes: none compiles the gateway anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -21,6 +21,7 @@ from tests.together import WITH_TRITON
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many", UNTIMED)
 settings.register_profile("few", UNTIMED, max_examples=20)
+settings.register_profile("rest", UNTIMED, max_examples=80)  # of the 100 of "many", those that "few" leaves
 settings.load_profile("many")
 
 # jsonschema imports this package, which compiles grammars for two seconds in each process. It checks the formats `iri`
