@@ -12,12 +12,12 @@ SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests that need no more than the packages of .venv. The two folders that have none of them are not read.
 OWN := --ignore tests/interop --ignore tests/attacks
 QUICK := -m "not real and not attack and not long" --hypothesis-profile few
-LONG := -m "(long or hypothesis) and not real and not attack"
+LONG := -m "(long or hypothesis) and not real and not attack" --hypothesis-profile rest
 
 # The tests start hundreds of processes: none compiles the gateway anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup help run test test-long test-real test-all coverage attack lowest soak soak-fleet lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
+.PHONY: setup help run test test-long test-real test-all coverage attack attack-together attack-alone lowest soak soak-fleet lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv, with all that tests and tools need
 
@@ -35,7 +35,7 @@ $(VENV)/.ready: $(VENV)/.gateway
 	@touch $@
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s  %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-15s  %s\n", $$1, $$2 }'
 
 run: $(VENV)/.gateway  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
@@ -54,8 +54,12 @@ test-all: test test-long test-real attack  ## all tests
 coverage: setup peers  ## the tests but for tests/interop and attacks, and the lines and branches that they do not reach
 	$(BIN)/python -m pytest -m "not attack" --ignore tests/interop --ignore tests/attacks $(SUITE) --cov --cov-report=term-missing:skip-covered
 
-attack: setup  ## tests/attacks, hostile clients and servers; prints at the end what they measured
+attack: attack-together attack-alone  ## tests/attacks, hostile clients and servers; prints at the end what they measured
+
+attack-together: setup  ## the attacks that other processes may run beside
 	$(BIN)/python -m pytest -m "attack and not alone" -n $(WORKERS) --dist worksteal tests/attacks
+
+attack-alone: setup  ## the attacks whose results other processes would change
 	$(BIN)/python -m pytest -m alone tests/attacks
 
 # Programs in the documentation use grpcio-tools, which is newer than the oldest protobuf.

@@ -1,6 +1,7 @@
 """Settings for all tests, and the tables that pytest prints at the end of a run."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,11 +21,15 @@ from tests.together import WITH_TRITON
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many", UNTIMED)
 settings.register_profile("few", UNTIMED, max_examples=20)
+settings.register_profile("rest", UNTIMED, max_examples=80)  # of the 100 of "many", those that "few" leaves
 settings.load_profile("many")
 
 # jsonschema imports this package, which compiles grammars for two seconds in each process. It checks the formats `iri`
 # and `iri-reference`, which no schema of this project uses.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
+# The tests start hundreds of processes, in environments that `make peers` does not compile.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 HERE = Path(__file__).resolve().parent
 # By default, pytest rewrites assertions only in test files. With this call, failing assertions in shared modules also

@@ -24,13 +24,22 @@ def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, int]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        levels = [at for at, each in enumerate(node.args) if ast.unparse(each).startswith("logging.")]
+        levels = [at for at, each in enumerate(node.args) if _is_level(each)]
         if levels:
             yield node, levels[0] + 1
-        elif (
-            isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "log" and node.func.attr in _LEVELS
-        ):
+        elif isinstance(node.func, ast.Attribute) and _is_name(node.func.value, "log") and node.func.attr in _LEVELS:
             yield node, 0
+
+
+def _is_level(node: ast.expr) -> bool:
+    """Whether it is `logging.LEVEL`, or one of two."""
+    if isinstance(node, ast.IfExp):
+        return _is_level(node.body)
+    return isinstance(node, ast.Attribute) and _is_name(node.value, "logging")
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _text(node: ast.expr, constants: dict[str, str]) -> str | None:
@@ -56,16 +65,18 @@ def _constants(tree: ast.AST) -> dict[str, str]:
     }
 
 
-def _trees() -> Iterator[tuple[Path, ast.AST]]:
+def _trees(word: str = "") -> Iterator[tuple[Path, ast.AST]]:
+    """The files of the package that contain `word`."""
     for path in sorted((ROOT / "gateway").rglob("*.py")):
-        yield path, ast.parse(path.read_text())
+        if word in (text := path.read_text()):
+            yield path, ast.parse(text)
 
 
 @cache
 def lines() -> dict[str, str]:
     """The log's format strings, each with the file that writes it."""
     found = {}
-    for path, tree in _trees():
+    for path, tree in _trees("log"):
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         for function in functions:
             constants = _constants(function)

@@ -18,9 +18,9 @@ machine."""
 SHOWN = 60
 
 
-def stalls(gateway: Attacked, attack: Attack, figure: Figure) -> float:
-    """Return the longest stall under an attack, in seconds: the best of several tries, because other work uses the
-    machine."""
+def stalls(gateway: Attacked, attack: Attack, figure: Figure, most: float = STALL) -> float:
+    """Return the longest stall under an attack, in seconds: of several tries the first below `most`, or else the best,
+    because other work uses the machine."""
     best = 60.0
     for _ in range(TRIES):
         gateway.look()
@@ -35,7 +35,7 @@ def stalls(gateway: Attacked, attack: Attack, figure: Figure) -> float:
         )
         assert not beside.failed
         best = min(best, seen.stall)
-        if best < STALL / 2:
+        if best < most:
             break
     return best
 

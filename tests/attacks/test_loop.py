@@ -197,6 +197,7 @@ def test_clients_do_not_stop_the_loop(shared: Attacked, name: str, figure: Figur
     assert stalls(shared, SMALL_ATTACKS[name], figure) < STALL
 
 
+SHORT = 0.05
 TURNS: dict[str, Attack] = {
     "pipelined over HTTP/1": flood("http", SHORT_FIELDS, 2),
     "streams of HTTP/2": short_streams,
@@ -206,7 +207,7 @@ TURNS: dict[str, Attack] = {
 @pytest.mark.parametrize("name", TURNS)
 def test_heads_of_many_fields_are_read_in_short_turns(shared: Attacked, name: str, figure: Figure) -> None:
     """A head takes 2 ms, so a turn is a few of these, however many are there."""
-    assert stalls(shared, TURNS[name], figure) < 0.05
+    assert stalls(shared, TURNS[name], figure, SHORT) < SHORT
 
 
 @pytest.mark.alone

@@ -184,7 +184,8 @@ def check_sound(tensors: tuple[Tensor, ...]) -> None:
 
 # --- Large messages, complete and truncated ---
 
-MANY = 20_000
+MANY = 8_000
+"""Elements. An object for each of them takes more than FACTOR and ALLOWANCE allow."""
 
 
 def large(dialect: Dialect, datatype: Datatype) -> tuple[Tensor, ...]:

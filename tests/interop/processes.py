@@ -28,7 +28,8 @@ HERE = Path(__file__).resolve().parent
 TAIL = 4000
 POLL = 0.02
 LINGER = 2.0
-FIRST, LAST = 20000, 32000
+FIRST, LAST = map(int, os.environ.get("TEST_PORTS", "20000-32000").split("-"))
+"""Two runs at the same time get ranges of their own, since a port is only taken when its server has started."""
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 PORTS = range(FIRST + WORKER, LAST, WORKERS)

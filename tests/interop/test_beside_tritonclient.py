@@ -4,6 +4,7 @@ claim `inference.*` in the pool of descriptors that a process has by default."""
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ routes: [{{match: {{model: "*"}}, backend: double}}]
 
 
 def test_the_environment_is_sound() -> None:
-    command = [str(require("beside") / "bin" / "python"), "-m", "pip", "check"]
+    command = [sys.executable, "-m", "pip", "--python", str(require("beside")), "check"]
     done = subprocess.run(command, capture_output=True, text=True, env=processes.clean_environment())
 
     assert (done.returncode, done.stdout) == (0, "No broken requirements found.\n")

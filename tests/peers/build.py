@@ -102,8 +102,7 @@ def complete_tensorflow(home: Path) -> None:
     the newer package over its own."""
     (site_packages(home) / "tensorflow" / "core" / "protobuf" / "error_codes_pb2.py").write_text(ERROR_CODES)
     peer = next(peer for peer in TABLE if peer.name == "tensorflow")
-    pip = (str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input")
-    run(peer, *pip, "install", "--quiet", "--no-deps", "--force-reinstall", peer.requirements[0])
+    install(peer, home, "--no-deps", "--force-reinstall", peer.requirements[0])
 
 
 TORCH = '''"""Stands for torch, 900 MB, of which TorchServe's worker asks only whether a reply is a Tensor."""
@@ -271,13 +270,19 @@ def build(peer: Peer) -> str:
         return f"{peer.name}: up to date"
     home = PEERS / peer.name
     shutil.rmtree(home, ignore_errors=True)
-    run(peer, sys.executable, "-m", "venv", str(home))
-    pip = (str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input")
-    run(peer, *pip, "install", "--quiet", *peer.options, *peer.requirements)
+    run(peer, sys.executable, "-m", "venv", "--without-pip", str(home))
+    install(peer, home, *peer.options, *peer.requirements)
     if peer.finish:
         peer.finish(home)
     (home / STAMP).write_text(peer.stamp())
     return f"{peer.name}: built {', '.join(peer.requirements)}"
+
+
+def install(peer: Peer, home: Path, *arguments: str) -> None:
+    """Install into the environment with the pip of this one. A pip in each environment, and bytecode of 60,000 files of
+    which the tests import few, would take most of the time; a file is compiled when it is first imported."""
+    pip = (sys.executable, "-m", "pip", "--python", str(home), "--disable-pip-version-check", "--no-input")
+    run(peer, *pip, "install", "--quiet", "--no-compile", *arguments)
 
 
 def run(peer: Peer, *command: str) -> None:

@@ -23,8 +23,6 @@ from tests.peers.build import require
 from tests.servers.discovery.running import messages, running
 from tests.servers.jobs import until
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture(autouse=True)
 def _lines_of_other_tests_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +119,7 @@ async def test_a_call_from_zero_starts_a_server_by_a_job_script_of_um_bridges_fo
     assert not list((tmp_path / "state/jobs").iterdir())
 
 
+@pytest.mark.long
 async def test_a_burst_from_zero_starts_as_many_servers_as_it_needs_at_once(tmp_path: Path) -> None:
     """All calls wait for the metadata of their model, which are one question, and no server comes before the third."""
     third = f'touch "{tmp_path}/started.$HQ_JOB_ID"\nuntil [ -e "{tmp_path}/go" ]; do sleep 0.05; done\nuntil (exec'
@@ -133,6 +132,7 @@ async def test_a_burst_from_zero_starts_as_many_servers_as_it_needs_at_once(tmp_
     assert not processes(tmp_path)
 
 
+@pytest.mark.long
 async def test_a_burst_is_answered_by_no_more_servers_than_allowed(tmp_path: Path) -> None:
     # The first call of each server ends when all four have one: none has answered them all before the others are there.
     called = f'import glob; open("{tmp_path}/called." + str(os.getpid()), "w").close(); '
@@ -179,6 +179,7 @@ async def test_a_script_that_fails_at_once_is_tried_a_few_times_and_its_output_i
         assert gateway.state.assembly.backends["lab"].slots.starter.fleet.starts == 3  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_from_the_list(tmp_path: Path) -> None:
     job_script(tmp_path)
     (tmp_path / "stuck.sh").write_text("#!/bin/bash\nsleep infinity\n")
@@ -191,6 +192,7 @@ async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_fr
     assert not processes(tmp_path)
 
 
+@pytest.mark.long
 async def test_the_output_of_a_job_is_hidden_from_clients_that_get_brief_errors(tmp_path: Path) -> None:
     job_script(tmp_path, "#!/bin/bash\necho no licence for PUMPKIN\nexit 3\n")
     text = config(tmp_path).replace("[umbridge]}", "[umbridge], errors: {detail: brief}}")
@@ -200,6 +202,7 @@ async def test_the_output_of_a_job_is_hidden_from_clients_that_get_brief_errors(
         assert "PUMPKIN" not in reply.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("port", ["listener", "admin", "health"])
 async def test_a_script_that_announces_the_gateway_itself_is_not_believed(tmp_path: Path, port: str) -> None:
     ports = {name: free_port() for name in ("listener", "admin", "health")}
@@ -226,6 +229,7 @@ async def test_a_script_that_never_announces_is_ended_after_start_timeout(tmp_pa
     assert not processes(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["server", "job"])
 async def test_a_call_whose_server_is_killed_tells_so_and_the_next_call_gets_a_new_one(
     tmp_path: Path, victim: str
@@ -288,6 +292,7 @@ async def gone(folder: Path) -> None:
         await until(lambda: not processes(folder))
 
 
+@pytest.mark.long
 async def test_servers_end_with_a_gateway_that_is_killed(tmp_path: Path) -> None:
     job_script(tmp_path)
     async with gateway_process(tmp_path, config(tmp_path)) as (process, http):
@@ -302,6 +307,7 @@ async def test_servers_end_with_a_gateway_that_is_killed(tmp_path: Path) -> None
     assert not processes(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 async def test_servers_that_are_kept_are_adopted_by_the_next_gateway(tmp_path: Path, end: signal.Signals) -> None:
     job_script(tmp_path)
@@ -324,6 +330,7 @@ async def test_servers_that_are_kept_are_adopted_by_the_next_gateway(tmp_path: P
     assert not processes(tmp_path)
 
 
+@pytest.mark.long
 async def test_a_reload_keeps_the_servers_of_a_backend_that_stays_and_ends_those_of_one_that_changes(
     tmp_path: Path,
 ) -> None:
@@ -364,6 +371,7 @@ async def test_a_call_that_waits_for_its_server_while_the_configuration_is_reloa
     assert not processes(tmp_path)
 
 
+@pytest.mark.long
 async def test_a_server_is_replaced_before_its_walltime_is_over(tmp_path: Path) -> None:
     job_script(tmp_path)
     keys = "min: 1, max: 2, resources: {seconds: 4}"
@@ -376,6 +384,7 @@ async def test_a_server_is_replaced_before_its_walltime_is_over(tmp_path: Path) 
     assert not processes(tmp_path)
 
 
+@pytest.mark.long
 async def test_the_example_of_the_page_serves(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/servers.md").read_text()
     text = page.split("```yaml\n")[1].split("```")[0]
@@ -399,6 +408,7 @@ async def test_a_state_folder_has_one_gateway_at_a_time(tmp_path: Path) -> None:
                 assert "is in use by another gateway" in reply.text
 
 
+@pytest.mark.long
 async def test_a_job_has_no_more_memory_than_it_may(tmp_path: Path) -> None:
     job_script(tmp_path, f"#!/bin/bash\n{sys.executable} -c 'bytes(2**31)'\n")
     text = config(tmp_path, "max: 1, resources: {memory: 1000000000}")
@@ -473,6 +483,7 @@ async def test_clients_that_leave_while_they_wait_leave_nothing_behind(tmp_path:
     assert not list((tmp_path / "state/jobs").iterdir())
 
 
+@pytest.mark.long
 async def test_a_call_whose_server_is_killed_is_sent_to_another_one_where_that_is_safe(tmp_path: Path) -> None:
     busy, stuck = tmp_path / "busy", tmp_path / "stuck"
     os.mkfifo(busy)
