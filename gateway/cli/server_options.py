@@ -72,7 +72,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also on a term
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """Options of a command that sends inference requests: the parts of a request beside its inputs."""
+    """Options of a command that sends inference requests: the parts of a request except its inputs."""
 
     version: ModelVersion = ""
     parameters: Parameters = field(default_factory=list)

@@ -120,13 +120,15 @@ def render(given: Mapping[str, Any] | str = "", name: str = RELEASE) -> Release:
     manifests = chart().render(read, name=name, namespace=NAMESPACE)
     notes = "".join(text for path, text in manifests.items() if path.endswith("NOTES.txt"))
     objects = [
-        each
-        for path, text in sorted(manifests.items())
-        if not path.endswith("NOTES.txt")
-        for each in yaml.load_all(text, _EachKeyOnce)
-        if each
+        each for path, text in sorted(manifests.items()) if not path.endswith("NOTES.txt") for each in _objects(text)
     ]
     return Release(tuple(objects), notes)
+
+
+@cache
+def _objects(manifest: str) -> tuple[Object, ...]:
+    """Most values change few of the manifests."""
+    return tuple(each for each in yaml.load_all(manifest, _EachKeyOnce) if each)
 
 
 @cache

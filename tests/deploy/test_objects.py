@@ -4,6 +4,7 @@ import base64
 import re
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from kubernetes_validate import utils
 from kubernetes_validate.utils import all_versions
 
 from gateway.assembly import registry
@@ -22,6 +24,7 @@ from gateway.core.address import Address
 from tests.deploy import gateway_api, keda, prometheus_operator
 from tests.deploy.rendered import CHART, FILES, NAMESPACE, ROOT, Object, Release, render, rendered, servers, values
 
+utils.schema_contents = cache(utils.schema_contents)  # it reads two megabytes for each object
 VERSIONS = all_versions()
 SCHEMAS = gateway_api.SCHEMAS | prometheus_operator.SCHEMAS | keda.SCHEMAS
 TESTED = {
