@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gateway.admin.console.history import DrawnHistory
+from gateway.admin.console.requests import DrawnHistory
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.tasks import spawn
