@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.admin.host_check import HostCheck
+from gateway.admin.access import HostCheck
 from gateway.admin.status import Reloaded, application
 from tests.admin.served import served
 from tests.admin.test_status import STATUS

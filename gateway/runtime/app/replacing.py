@@ -18,7 +18,7 @@ from gateway.runtime.app.serving import Serving
 
 if TYPE_CHECKING:
     from gateway.admin.health import HealthServer
-    from gateway.admin.scaler.server import ScalerServer
+    from gateway.admin.scaler import ScalerServer
     from gateway.admin.server import AdminServer
 
 log = logging.getLogger("gateway.app")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.admin.playground.json_size import has_more_values
+from gateway.admin.playground.form import has_more_values
 
 
 @pytest.mark.parametrize(
