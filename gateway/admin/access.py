@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 from gateway.admin.console.page import is_page
-from gateway.auth.authenticator import Authenticator
+from gateway.assembly.authentication import Asked
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.log_limit import LogLimit
@@ -100,10 +100,6 @@ def is_loopback(host: str) -> bool:
     except ValueError:
         return False
 
-
-Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
-"""A function that authenticates a client, and a function to call with the issuer of a token that is signed by an
-unknown key."""
 
 _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 

@@ -20,7 +20,7 @@ from gateway.auth.keys import KeyEntry, KeyFileError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from gateway.assembly.watched_keys import WatchedKeys
+    from gateway.assembly.authentication import WatchedKeys
 
 log = logging.getLogger(__name__)
 

@@ -65,7 +65,7 @@ TERMS: dict[str, tuple[str, ...]] = {
         "gateway.core.transport.Handler",
         "gateway.core.transport.StreamHandler",
     ),
-    "listener authentication": ("gateway.assembly.listener_authentication.ListenerAuthentication",),
+    "listener authentication": ("gateway.assembly.authentication.ListenerAuthentication",),
     "load coordinator": ("gateway.routing.placement.agreement.LoadCoordinator",),
     "loader": ("gateway.routing.placement.loading.Loader",),
     "message splitter": ("gateway.core.protocol.MessageSplitter",),

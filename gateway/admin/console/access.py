@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from gateway.assembly.listener_authentication import Access
+from gateway.assembly.authentication import Access
 from gateway.auth.authenticator import KeyUse
 from gateway.auth.keys import KeyEntry, KeyFile
 from gateway.auth.permissions import BUILT_IN

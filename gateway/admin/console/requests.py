@@ -15,7 +15,7 @@ from gateway.admin.console.explanations import ExplainedReason, explained
 from gateway.core.errors import Status
 from gateway.core.frozen import frozen
 from gateway.core.record import OK
-from gateway.observing.access_lines import LONGEST_SHOWN_NAME
+from gateway.observing.access_log import LONGEST_SHOWN_NAME
 from gateway.observing.batches import ENDED, SECONDS, RequestKind
 from gateway.observing.faults import CALLER, SERVER, fault
 from gateway.observing.history import (

@@ -33,9 +33,9 @@ from gateway.admin.playground.shown import (
 from gateway.admin.playground.snippets import Snippet, snippets
 from gateway.admin.request_body import PLAYGROUND, read_body
 from gateway.admin.state import GatewayState
+from gateway.assembly.authentication import ListenerAuthentication
 from gateway.assembly.explain.explaining import EXPLANATION
 from gateway.assembly.forms import spoken
-from gateway.assembly.listener_authentication import ListenerAuthentication
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.messages import bytes_of

@@ -8,11 +8,11 @@ import orjson
 
 from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError
 from gateway.admin.playground.sending import PlaygroundResult, Prepared, play, prepare
+from gateway.assembly.authentication import ListenerAuthentication
 from gateway.assembly.explain.explaining import needed_to_explain
 from gateway.assembly.explain.recorded import RecordingError, arrive
 from gateway.assembly.explain.request import Explanation, explain
 from gateway.assembly.forms import spoken
-from gateway.assembly.listener_authentication import ListenerAuthentication
 from gateway.auth.credentials import AUTHORIZATION, UnknownKeyError
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.assembly.access import is_on
 from gateway.assembly.listening import BindError
+from gateway.assembly.observing import is_on
 from gateway.assembly.server_info import INFO
 from gateway.cli.examples import examples
 from gateway.cli.exit_codes import fail

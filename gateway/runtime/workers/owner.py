@@ -12,7 +12,7 @@ generation until the last worker has left it.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gateway.assembly.in_flight import RequestsInFlight
+from gateway.assembly.assembly import RequestsInFlight
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.queue_wait import queue_wait
