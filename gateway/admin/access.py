@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from gateway.admin.console.page import is_page
 from gateway.assembly.authentication import Asked
-from gateway.auth.credentials import CHALLENGE, UnknownKeyError
+from gateway.auth.authenticator import CHALLENGE, UnknownKeyError
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.log_limit import LogLimit
 from gateway.core.messages import Headers

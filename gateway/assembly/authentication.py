@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from gateway.auth.authenticator import Authenticator, Credentials, VerifiedToken
-from gateway.auth.credentials import CHALLENGE, UnknownKeyError
+from gateway.auth.authenticator import CHALLENGE, Authenticator, Credentials, UnknownKeyError, VerifiedToken
 from gateway.auth.keys import KeyFile, KeyFileError, read_keys
 from gateway.auth.permissions import Principals
 from gateway.config.access import AdminAuthConfig, HealthAuthConfig, ListenerAuthConfig
@@ -31,8 +30,9 @@ from gateway.core.transport import EventualReply, Exchanges, awaited
 if TYPE_CHECKING:
     from gateway.assembly.issuer_keys import IssuerKeys
 
-
 log = logging.getLogger(__name__)
+_lines = LogLimit(log)
+
 
 LOOKS = 2
 """Number of checks in one `reload.interval`.
@@ -119,10 +119,6 @@ class WatchedKeys:
             return False
         log.info("keys of %s: %d", self.path, len(self.keys.entries))
         return True
-
-
-log = logging.getLogger(__name__)
-_lines = LogLimit(log)
 
 
 class Access:

@@ -31,8 +31,8 @@ from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.health import Ejection
 from gateway.routing.load import orca
+from gateway.routing.load.orca import LoadReports
 from gateway.routing.load.pages import MOST_BYTES, Asking, GaugePageMeter, LoadPages, Page, PageMeter, TritonPageMeter
-from gateway.routing.load.replies import LoadReports
 from gateway.routing.load.reported import ReportedLoads
 from gateway.routing.on_demand import CountedEndpoint, StartedSlots, started
 from gateway.routing.probing import Prober, Probes

@@ -1,4 +1,4 @@
-"""A backend as a Bridge sees it: how to call it, and its known properties. `assembly.sides` creates it."""
+"""A backend as a Bridge sees it: how to call it, and its known properties. `assembly.backends` creates it."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing

@@ -10,6 +10,9 @@ from queue import SimpleQueue
 from gateway.core.log_limit import LogLimit
 from gateway.core.messages import Buffer
 
+log = logging.getLogger(__name__)
+
+
 STANDARD = {"stdout": 1, "stderr": 2}
 """The file descriptors of the standard streams."""
 
@@ -104,8 +107,6 @@ def _is_cut_off(file: int, size: int) -> bool:
         return False
     return True
 
-
-log = logging.getLogger(__name__)
 
 MOST_WAITING = 20_000
 """Maximum number of waiting lines. The writer drops and counts additional lines."""

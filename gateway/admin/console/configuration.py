@@ -1,7 +1,7 @@
 """`/api/configuration`: the configuration in use as lines of YAML. Each warning of `gateway check` and each error of a
 failed reload is attached to the line that it concerns. `/api/policies`: the policies of one place.
 
-The lines and settings are those of the effective configuration, with all defaults and with masked secrets. The console
+The lines and the settings show the effective configuration, with all defaults and with masked secrets. The console
 does not show the file itself, because it can contain secrets."""
 
 from collections.abc import Callable, Iterable, Sequence

@@ -13,7 +13,7 @@ from gateway.assembly.explain.explaining import needed_to_explain
 from gateway.assembly.explain.recorded import RecordingError, arrive
 from gateway.assembly.explain.request import Explanation, explain
 from gateway.assembly.forms import spoken
-from gateway.auth.credentials import AUTHORIZATION, UnknownKeyError
+from gateway.auth.authenticator import AUTHORIZATION, UnknownKeyError
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
 from gateway.core.messages import Headers

@@ -24,7 +24,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Tensor
-from gateway.runtime.process.running import run as run_on_uvloop
+from gateway.runtime.process import run as run_on_uvloop
 from gateway.tools.bench.load import Plan
 from gateway.tools.bench.measured import Measured
 from gateway.tools.bench.report import Result, as_json, text

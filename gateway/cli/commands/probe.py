@@ -11,7 +11,7 @@ from gateway.cli.grouped import grouped
 from gateway.cli.probed_server import end_unspoken, probed
 from gateway.cli.server_options import table
 from gateway.cli.server_output import model_rows, models_json
-from gateway.runtime.process.running import run
+from gateway.runtime.process import run
 from gateway.tools.printed import indented_json, printable_lines
 from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.probe import SECONDS, Probed, ProbeVerdict

@@ -21,8 +21,8 @@ from gateway.core.surviving import log_and_continue
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.slots import Ended
-from gateway.runtime.workers.slots import RelayedEndpoint
-from gateway.runtime.workers.wire_values import (
+from gateway.runtime.workers.slots import (
+    RelayedEndpoint,
     RequestValues,
     error_from_values,
     pickled_answer,

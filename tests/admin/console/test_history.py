@@ -12,7 +12,7 @@ from gateway.config import loads
 from gateway.core.tasks import spawn
 from gateway.observing.history import STEPS
 from gateway.runtime.app import Gateway
-from gateway.runtime.app.history import keep_history
+from gateway.runtime.app.gateway import keep_history
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runtime.process.running import COLLECT_AFTER
+from gateway.runtime.process import COLLECT_AFTER
 from tests.attacks.clients import post
 from tests.attacks.probe import BODY, ECHOED
 from tests.benchmarks.calls import Counts, _gateway, _in_thread, _median, _nothing
