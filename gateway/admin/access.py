@@ -51,10 +51,10 @@ class HostCheck:
             return
         headers: RawHeaders = scope["headers"]
         hosts = [text.decode("latin-1") for name, text in headers if name == b"host"]
-        if len(hosts) != 1 or not is_loopback(hosts[0]):
+        if len(hosts) != 1 or not _is_loopback(hosts[0]):
             # RFC 9110 section 15.5.20: "not able to produce an authoritative response for the target URI"
             await _refuse(send, 421, _WRONG_HOST)
-        elif why := why_of_another_page(str(scope["method"]), headers, str(scope["scheme"])):
+        elif why := _why_of_another_page(str(scope["method"]), headers, str(scope["scheme"])):
             await _refuse(send, 403, why)
         else:
             await self._application(scope, receive, send)
@@ -68,7 +68,7 @@ async def _refuse(send: Any, status: int, why: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
+def _why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
     """Return a message that explains why a request seems to come from a web page of another origin; empty if it does
     not. Clients other than browsers send no origin. `scheme` is the scheme of the request, which must match the scheme
     of the page's origin; empty if a proxy might have changed it.
@@ -87,7 +87,7 @@ def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> s
     return ""
 
 
-def is_loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Return True if `host`, with or without a port, is `localhost` or a loopback address."""
     found = _HOST.fullmatch(host)
     if found is None:
@@ -138,7 +138,7 @@ async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
         return 400, "this port accepts only HTTP requests"
     headers = Headers([(bytes(name).lower(), bytes(text)) for name, text in scope["headers"]])
     path, method = str(scope["path"]), str(scope["method"])
-    if why := why_of_another_page(method, headers.raw):
+    if why := _why_of_another_page(method, headers.raw):
         return 403, why
     if path == "/register" or path.startswith("/register/") or is_page(method, path):
         return None

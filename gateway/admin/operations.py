@@ -1,6 +1,6 @@
-"""What an operator can do to the running gateway on the admin port: `POST /drain` drains an endpoint for maintenance of
-its server, or ends the drain; `POST /cache/clear` clears the caches of the policy `cache`; `POST /placement` loads or
-unloads one model on one server of a backend with `placement`."""
+"""Changes that an operator makes to the running gateway on the admin port: `POST /drain` drains an endpoint for
+maintenance of its server, or ends the drain; `POST /cache/clear` clears the caches of the policy `cache`; `POST
+/placement` loads or unloads one model on one server of a backend with `placement`."""
 
 import typing
 from collections.abc import Awaitable, Callable, Mapping

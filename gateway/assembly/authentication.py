@@ -193,18 +193,18 @@ class Access:
         if lookup is not None:
             await asyncio.wait({lookup})
         if not issuer.keys:
-            raise keys_not_known()
+            raise _keys_not_known()
         if lookup is None:
-            raise unknown_key()
+            raise _unknown_key()
 
 
-def keys_not_known() -> GatewayError:
+def _keys_not_known() -> GatewayError:
     """Return the error for a token whose issuer's keys are still unknown."""
     text = "the keys of the tokens' issuer are not known yet; try again later"
     return refusal(Reason.NOT_READY, text, retry_after=1.0)
 
 
-def unknown_key() -> GatewayError:
+def _unknown_key() -> GatewayError:
     """Return the error for a token signed by a key that the issuer does not have."""
     return refusal(
         Reason.UNAUTHENTICATED, "the token is not accepted, because its issuer does not have its key; get a new token"
@@ -293,7 +293,7 @@ class ListenerAuthentication:
         except GatewayError as error:
             return refuse(error, protocol, message)
         except UnknownKeyError:
-            return refuse(unknown_key(), protocol, message)
+            return refuse(_unknown_key(), protocol, message)
         return None
 
     @property
@@ -330,8 +330,8 @@ class ListenerAuthentication:
         except UnknownKeyError as unknown:
             issuer = self._access.issuers[unknown.issuer]
             if issuer.lookup() is None and issuer.keys:
-                raise unknown_key() from None
-            raise keys_not_known() from None
+                raise _unknown_key() from None
+            raise _keys_not_known() from None
 
     def _log(self, error: GatewayError, peer: str) -> None:
         name = self._listener

@@ -72,7 +72,7 @@ class EndpointPool:
 
             def made() -> Endpoint:
                 connector = connect(found.address, protocol, limits, found.ip)
-                return new(str(found), connector, self._clock, ejection(config))
+                return new(str(found), connector, self._clock, _ejection(config))
 
             shared = self._shared.use(key, replies, made)
             self.endpoints[key] = shared.endpoint
@@ -112,7 +112,7 @@ class EndpointPool:
         await self._shared.release(keys)
 
 
-def ejection(config: BackendConfig) -> Ejection:
+def _ejection(config: BackendConfig) -> Ejection:
     """Return the rules for ejecting failing endpoints of the backend."""
     if config.health is None:
         return Ejection()
@@ -133,19 +133,19 @@ class LoadReading(typing.Protocol):
         """Stop collecting, and return when all tasks have ended."""
 
 
-def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
+def _reported_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
     """Return the store for the loads that a backend's strategy compares, or None if the strategy does not use loads."""
     return ReportedLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
 
 
-def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
+def _own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
     """Return the headers that request a load report in every request to the backend's servers. gRPC servers send
     reports without being asked."""
     is_asked = config.balance == LEAST_LOAD and config.load is not None and config.load.kind == "orca"
     return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
 
 
-def load_reading(
+def _load_reading(
     backend: Backend, config: BackendConfig, loads: ReportedLoads, clock: Callable[[], float]
 ) -> LoadReading:
     """Return a reader that stores the loads of `backend` in `loads`."""
@@ -204,7 +204,7 @@ class Backends:
         self.placed = Placed(self.all)
         """The backends whose servers have different models."""
         self.load_readings = [
-            load_reading(self.all[name], config.backends[name], loads, environment.clock)
+            _load_reading(self.all[name], config.backends[name], loads, environment.clock)
             for name, loads in self._loads.items()
         ]
         self.probers = [
@@ -234,7 +234,7 @@ class Backends:
         batch, _ = resolve_batch(protocol, config.batch)
         target = Target(
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers,
-            own_headers=own_headers(config, protocol),
+            own_headers=_own_headers(config, protocol),
         )  # fmt: skip
         queue = QueueSettings(config.queue.length, config.queue.timeout, config.queue.wait_for_endpoints)
         choice, clock = self._choice(name, config), self._environment.clock
@@ -257,11 +257,11 @@ class Backends:
         """Return the strategy that chooses among the backend's endpoints, according to `balance` and the endpoint
         weights."""
         clock = self._environment.clock
-        loads = self._loads.get(name) or reported_loads(config, clock)
+        loads = self._loads.get(name) or _reported_loads(config, clock)
         if loads is not None:
             self._loads[name] = loads
         weights = Weights(self._pool.weights[name], config.slow_start, clock)
-        return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).max_ejected_share)
+        return EndpointChoice(strategy(config.balance, weights, loads), _ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
         """Return an object that adds and removes endpoints of backends once it is started."""

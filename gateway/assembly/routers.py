@@ -188,7 +188,7 @@ class Routers:
         own_extensions = {client.name: client.traits.servers.own_extensions for client in clients}
         server = {
             **own,
-            Operation.MODELS: Destination(Listing(listed, derivative_protocols(clients))),
+            Operation.MODELS: Destination(Listing(listed, _derivative_protocols(clients))),
             Operation.ALL_STATISTICS: Destination(AllStatistics(extended)),
         }
         if any(each.info for each in extended):
@@ -337,7 +337,7 @@ def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, 
     return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
 
 
-def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
+def _derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
     """Return the names of protocols that have derivatives as operations.
 
     Lists for clients of these protocols do not need to contain derivative models."""

@@ -34,7 +34,7 @@ class UnknownKeyError(Exception):
         self.issuer = issuer
 
 
-def authorized(field: bytes) -> bytes:
+def _authorized(field: bytes) -> bytes:
     """Return the key or token from the value of an Authorization header, or empty bytes."""
     scheme, _, rest = field.partition(b" ")
     match scheme.lower():
@@ -198,7 +198,7 @@ class Authenticator:
         if found is None or now >= found[1]:
             if not self._keys and not self._tokens:
                 return self._without(identity)
-            found = self._checked(field if known is self._by_header else authorized(field))
+            found = self._checked(field if known is self._by_header else _authorized(field))
             if len(known) >= MOST_REMEMBERED:
                 known.clear()
             known[field if len(field) <= _LONGEST_KEPT else sha256(field).digest()] = found

@@ -23,7 +23,7 @@ from gateway.routing.readiness import probe
 from gateway.routing.targets import Targets
 
 
-def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
+def _with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
     """Return a copy of `protocol` whose `encode_request` and `decode_response` record spans in `record`, as children of
     `parent`. All responses in a stream share one span. Messages that are relayed without decoding have no spans of
     their own; `parent` contains their data."""
@@ -137,7 +137,7 @@ class Sender:
         assert connector is not None
         if span is not None:
             request = replace(request, span=span)
-            protocol = with_spans(protocol, request.record, span, is_stream=True)
+            protocol = _with_spans(protocol, request.record, span, is_stream=True)
         return ask_stream(request, protocol, connector, await self.target_of(endpoint, request.deadline))
 
     async def without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
@@ -171,7 +171,7 @@ class Sender:
         """Return the protocol. For a request with spans, return a variant that records the codec's spans."""
         if request.span is None:
             return self.protocol
-        return with_spans(self.protocol, request.record, request.span)
+        return _with_spans(self.protocol, request.record, request.span)
 
     async def _ask_unknown(self, request: Request, endpoint: Endpoint) -> Answer:
         target = await self.targets.find(endpoint, request.deadline)

@@ -46,7 +46,7 @@ class OrphanedJob:
     fate: AdoptionDecision
 
 
-def decide(
+def _decide(
     saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
 ) -> list[OrphanedJob]:
     """Return the decision about each job, based on the engine's reports. At most `most` jobs are adopted, all with the
@@ -64,12 +64,12 @@ def decide(
     return left
 
 
-def is_here(job: SavedJob, settings: ServersSettings) -> bool:
+def _is_here(job: SavedJob, settings: ServersSettings) -> bool:
     """Return whether the job is at the engine in these settings. A job that is known only by its folder counts too."""
     return job.engine in ("", settings.engine)
 
 
-async def end_elsewhere(
+async def _end_elsewhere(
     asked: AskedEngine, jobs: Collection[SavedJob], backend: str, over: Callable[[str], None]
 ) -> None:
     """Cancel jobs at the engine `asked`, which the backend no longer uses, and retry until the engine responds. `over`
@@ -96,13 +96,13 @@ async def end_elsewhere(
 
 async def _ended(asked: AskedEngine, jobs: Collection[SavedJob]) -> list[SavedJob]:
     """Cancel the jobs at the engine. Return the jobs that have ended."""
-    ids = await ids_of(asked, jobs)
+    ids = await _ids_of(asked, jobs)
     await asked.ask(asked.engine.cancel(list(ids.values())))
     reports = await asked.ask(asked.engine.reports(list(ids.values())))
     return [each for each in jobs if each.name not in ids or reports.get(ids[each.name], LOST).state.is_over]
 
 
-async def ids_of(asked: AskedEngine, jobs: Collection[SavedJob]) -> dict[str, str]:
+async def _ids_of(asked: AskedEngine, jobs: Collection[SavedJob]) -> dict[str, str]:
     """Return the engine's job ids by job name, for jobs with a known id and jobs that the engine finds."""
     known = {each.name: each.id for each in jobs if each.id}
     unknown = [each.name for each in jobs if not each.id]
@@ -191,16 +191,16 @@ class Jobs:
             EngineError: the engine cannot be queried. In this case, no job is adopted.
         """
         left = self._state.left_for(self.settings.backend)
-        here = [each for each in left if is_here(each, self.settings)]
-        ids = await ids_of(self.engine, here)
+        here = [each for each in left if _is_here(each, self.settings)]
+        ids = await _ids_of(self.engine, here)
         here = [replace(each, id=ids.get(each.name, "")) for each in here]
         reports = await self.engine.ask(self.engine.engine.reports(list(ids.values())))
         taken = {
             each.name for each in self._state.take(left)
         }  # another backend with this folder might have taken some of them
-        self._end_elsewhere([each for each in left if each.name in taken and not is_here(each, self.settings)])
+        self._end_elsewhere([each for each in left if each.name in taken and not _is_here(each, self.settings)])
         here = [each for each in here if each.name in taken]
-        decided = decide(here, reports, self.settings, self._fits, most)
+        decided = _decide(here, reports, self.settings, self._fits, most)
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
     def _is_left(self, job: OrphanedJob) -> bool:
@@ -225,7 +225,7 @@ class Jobs:
             settings = replace(self.settings, engine=engine, directory=Path(directory) if directory else None)
             asked = AskedEngine(settings, self._open_engine, self._clock)
             there = [each for each in jobs if (each.engine, each.directory) == (engine, directory)]
-            ending = end_elsewhere(asked, there, self.settings.backend, self._state.remove)
+            ending = _end_elsewhere(asked, there, self.settings.backend, self._state.remove)
             self._elsewhere.append(spawn(ending))
 
     # Submitting jobs

@@ -50,7 +50,7 @@ def announced(folder: Path) -> Announcement:
         except OSError as error:
             faults.append(f"{file.name} cannot be read: {error.strerror}")
             continue
-        found = read(content)
+        found = _read_content(content)
         if found.address:
             return found
         unfinished = unfinished or found.unfinished
@@ -59,7 +59,7 @@ def announced(folder: Path) -> Announcement:
     return Announcement(fault="; ".join(faults), unfinished=unfinished)
 
 
-def read(content: bytes) -> Announcement:
+def _read_content(content: bytes) -> Announcement:
     """Return the announcement in a file with this content."""
     if not content.strip():
         return NOTHING

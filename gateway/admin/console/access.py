@@ -51,7 +51,7 @@ class ListedKeys(BaseModel):
     """The reason why `POST /keys` cannot create or revoke keys; empty if it can."""
 
 
-def keys_of(keys: KeyFile | None, uses: Mapping[str, KeyUse], principal: str) -> list[ListedKey]:
+def _keys_of(keys: KeyFile | None, uses: Mapping[str, KeyUse], principal: str) -> list[ListedKey]:
     """Return the first MOST_KEYS keys of a principal. `uses` is described at `listed_keys`."""
     now = datetime.now(UTC)
     found = (each for each in (() if keys is None else keys.entries) if each.principal == principal)
@@ -164,7 +164,7 @@ def described_principal(
         entry=None if entry is None else entry.pattern,
         sets=[] if entry is None else [_set(each, access) for each in dict.fromkeys(entry.sets)],
         limits=[PrincipalLimit(place=place, **state) for place, policy, state in states if policy == "rate_limit"],
-        keys=keys_of(keys, access.credentials.uses, name),
+        keys=_keys_of(keys, access.credentials.uses, name),
         tokens=[
             TokenIssuer(issuer=each.issuer, claim=each.permissions)
             for each in (() if auth is None else auth.jwt)

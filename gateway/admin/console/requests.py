@@ -129,7 +129,7 @@ class Search:
 
     def _has(self, wanted: str, name: str) -> bool:
         if self.exactly:
-            return wanted in ("", readable(name))
+            return wanted in ("", _readable(name))
         return wanted.casefold() in name.casefold()
 
 
@@ -152,8 +152,8 @@ def _listed(request: RecentRequest, since_1970: float) -> dict[str, Any]:
     del found["kind"]
     at = datetime.fromtimestamp(found.pop("ended") + since_1970, UTC)
     found["at"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    found["model"] = readable(request.model)
-    found["fault"] = fault_of(request.kind) if has_failed(request.kind) else ""
+    found["model"] = _readable(request.model)
+    found["fault"] = _fault_of(request.kind) if has_failed(request.kind) else ""
     found |= {name: round(found[name], 6) for name in ("queued", "upstream", "seconds")}
     return found
 
@@ -210,12 +210,12 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
     faults: Counter[str] = Counter()
     for of_kind, number in kinds.items():
         if has_failed(of_kind):
-            faults[fault_of(of_kind)] += number
+            faults[_fault_of(of_kind)] += number
     ended = all_numbers[ENDED]
     names: dict[str, list[str]] = {each: [] for each in RELATED}
     for found, _ in kinds.most_common():
         for each, listed in names.items():
-            text = readable(getattr(found, each))
+            text = _readable(getattr(found, each))
             if text and text not in listed and len(listed) < MOST_NAMES:
                 listed.append(text)
     return {
@@ -233,20 +233,20 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
     }
 
 
-def fault_of(kind: RequestKind) -> str:
+def _fault_of(kind: RequestKind) -> str:
     """Return which party caused the error of a failed request: CALLER or SERVER."""
     if kind.status == OK:  # the response contained an error, but was not decoded
         return SERVER if kind.code >= 500 else CALLER
     return fault(kind.reason, kind.status)
 
 
-def readable(name: str) -> str:
+def _readable(name: str) -> str:
     """Return the first 256 characters of a name, without unpaired surrogates, for display and search."""
     return name[:LONGEST_SHOWN_NAME].encode("utf-8", "backslashreplace").decode()
 
 
 def _is_of(kind: SummarisedPart, name: str) -> Callable[[RequestKind], bool]:
-    return lambda each: readable(getattr(each, kind)) == name
+    return lambda each: _readable(getattr(each, kind)) == name
 
 
 def _times(values: NDArray[np.float64]) -> dict[str, Any]:

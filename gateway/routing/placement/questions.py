@@ -39,7 +39,7 @@ def model_missing(
     return _unreachable(table, f"{what} is on no server that answers, and {_why_unreported(unknown[0], errors)}")
 
 
-def nothing_reported(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
+def _nothing_reported(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
     """Return the error to use before any server has reported its models. For `errors`, see `model_missing`."""
     return _unreachable(table, _why_unreported(table.unknown()[0], errors))
 
@@ -101,7 +101,7 @@ class Questions:
         if not local.endpoints:
             raise local.choice.none_there()
         if len(table.unknown()) == len(local.endpoints):
-            raise nothing_reported(table, self._holders.refresher.errors)
+            raise _nothing_reported(table, self._holders.refresher.errors)
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:
