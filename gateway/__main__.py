@@ -2,7 +2,7 @@
 
 import sys
 
-from gateway.runtime.process.starting import (
+from gateway.runtime.starting import (
     collect_rarely,
     end_on_signals,
     fill_standard_streams,

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from gateway.assembly import issuer_keys, registry
-from gateway.assembly.listener_authentication import Access
+from gateway.assembly.authentication import Access
 from gateway.auth.keys import KeyEntry, new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import Config, loads

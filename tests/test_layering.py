@@ -43,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
         *("core", "transports", "bridge", "routing", "policies", "auth", "reference", "config", "assembly", "client"),
         *("admin", "runtime", "tools"),
     },
-    "__main__": {"cli", "runtime.process"},
+    "__main__": {"cli", "runtime.starting"},
 }
 """The rooms of `gateway`, from the bottom to the top, and the rooms (or single modules) that each may import."""
 

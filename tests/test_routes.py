@@ -27,8 +27,8 @@ from gateway.core.requests import Request, Response
 from gateway.core.tensors import Tensor, tensor
 from gateway.reference import signature
 from gateway.routing.backend import Backend, local_backend
+from gateway.routing.branches import RANDOM
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.split import RANDOM
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
 from tests.limits import GENEROUS

@@ -1,17 +1,23 @@
-"""Require credentials from clients of the status API and of the metrics page.
+"""Check requests to the status API and to the metrics page: they come from this machine, or have credentials, and do
+not come from a web page of another origin.
 
-There are two exceptions. Servers that register (`/register`) send their own token in the same header. Browsers load the
-console's page without a key: the page contains no gateway data, and asks the user for the key.
-"""
+A page whose host name resolves to 127.0.0.1 (DNS rebinding) could read responses. Therefore, a port on loopback accepts
+only a loopback address in the Host header. A page of another origin, including another port of this machine, could make
+a browser send a POST without reading the response. Therefore, the Origin that a browser sends must match the request's
+own Host.
+
+There are two exceptions to credentials. Servers that register (`/register`) send their own token in the same header.
+Browsers load the console's page without a key: the page contains no gateway data, and asks the user for the key."""
 
 import logging
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 from gateway.admin.console.page import is_page
-from gateway.admin.host_check import ASGI, HostCheck, why_of_another_page
-from gateway.auth.authenticator import Authenticator
-from gateway.auth.credentials import CHALLENGE, UnknownKeyError
+from gateway.assembly.authentication import Asked
+from gateway.auth.authenticator import CHALLENGE, UnknownKeyError
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.log_limit import LogLimit
 from gateway.core.messages import Headers
@@ -20,9 +26,80 @@ from gateway.core.principal import Permission
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
-Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
-"""A function that authenticates a client, and a function to call with the issuer of a token that is signed by an
-unknown key."""
+_WRONG_HOST = "this port only answers requests to localhost, 127.0.0.1 and [::1]"
+_HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
+"""RFC 3986, section 3.2: an IPv6 address in brackets, or another host; and a port."""
+_OWN_SITES = frozenset({b"same-origin", b"none"})
+
+ASGI: TypeAlias = Callable[..., Awaitable[None]]
+"""An application."""
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""Headers as in ASGI, with names in lower case."""
+
+
+class HostCheck:
+    """Passes requests to `application` if their Host is a loopback address and they do not come from a page of another
+    origin. Other requests get a 421 or 403 response."""
+
+    def __init__(self, application: ASGI) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle one ASGI connection."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        headers: RawHeaders = scope["headers"]
+        hosts = [text.decode("latin-1") for name, text in headers if name == b"host"]
+        if len(hosts) != 1 or not _is_loopback(hosts[0]):
+            # RFC 9110 section 15.5.20: "not able to produce an authoritative response for the target URI"
+            await _refuse(send, 421, _WRONG_HOST)
+        elif why := _why_of_another_page(str(scope["method"]), headers, str(scope["scheme"])):
+            await _refuse(send, 403, why)
+        else:
+            await self._application(scope, receive, send)
+
+
+async def _refuse(send: Any, status: int, why: str) -> None:
+    body = why.encode() + b"\n"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+    headers += [(CHALLENGE[0].lower(), CHALLENGE[1])] if status == 401 else []
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
+    """Return a message that explains why a request seems to come from a web page of another origin; empty if it does
+    not. Clients other than browsers send no origin. `scheme` is the scheme of the request, which must match the scheme
+    of the page's origin; empty if a proxy might have changed it.
+
+    An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
+    (Sec-Fetch-Site), which browsers send even without an Origin, must not name another site. A GET changes nothing, and
+    can come from a link."""
+    found = dict(headers)
+    origin = found.get(b"origin")
+    of, mark, host = (b"", b"://", b"") if origin is None else origin.lower().partition(b"://")
+    is_own = mark and host == found.get(b"host", b"").lower() and scheme in ("", of.decode("latin-1"))
+    if origin is not None and not is_own:
+        return "the request's Origin is another host; use the gateway's own pages"
+    if method not in ("GET", "HEAD") and found.get(b"sec-fetch-site", b"none").lower() not in _OWN_SITES:
+        return "the request's Sec-Fetch-Site is another web page; use the gateway's own pages"
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    """Return True if `host`, with or without a port, is `localhost` or a loopback address."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found[1] or found[2]
+    if name.lower() in ("localhost", "localhost."):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
 
 _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 
@@ -53,11 +130,7 @@ class AccessCheck:
         if status in (401, 403):
             peer = (scope.get("client") or ("-",))[0]
             _lines.write("refused", logging.WARNING, "the status API refuses client %s: %s", peer, text)
-        body = text.encode() + b"\n"
-        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
-        headers += [(CHALLENGE[0].lower(), CHALLENGE[1])] if status == 401 else []
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await _refuse(send, status, text)
 
 
 async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
@@ -65,7 +138,7 @@ async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
         return 400, "this port accepts only HTTP requests"
     headers = Headers([(bytes(name).lower(), bytes(text)) for name, text in scope["headers"]])
     path, method = str(scope["path"]), str(scope["method"])
-    if why := why_of_another_page(method, headers.raw):
+    if why := _why_of_another_page(method, headers.raw):
         return 403, why
     if path == "/register" or path.startswith("/register/") or is_page(method, path):
         return None

@@ -14,9 +14,10 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import Any
 
-from gateway.admin.access import Asked, why_refused
+from gateway.admin.access import why_refused
 from gateway.admin.metrics import MetricsPage
-from gateway.auth.credentials import CHALLENGE
+from gateway.assembly.authentication import Asked
+from gateway.auth.authenticator import CHALLENGE
 from gateway.core import http_status
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.admin.console.keys import ListedKey, listed_key
+from gateway.admin.console.access import ListedKey, listed_key
 from gateway.admin.state import GatewayState
 from gateway.auth.key_changes import UnknownKeyIdError, add_key, revoke_key
 from gateway.auth.keys import KeyEntry, KeyFileError
@@ -20,7 +20,7 @@ from gateway.auth.keys import KeyEntry, KeyFileError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from gateway.assembly.watched_keys import WatchedKeys
+    from gateway.assembly.authentication import WatchedKeys
 
 log = logging.getLogger(__name__)
 

@@ -29,10 +29,9 @@ from gateway.core.transport import ListenerCounts
 from gateway.observing import request_metrics
 from gateway.observing.families import Family
 from gateway.observing.finished import Reader
-from gateway.observing.model_labels import ModelLabels
-from gateway.observing.request_metrics import RequestMetrics
+from gateway.observing.request_metrics import ModelLabels, RequestMetrics
 from gateway.routing.backend import Backend
-from gateway.routing.draining import DrainState
+from gateway.routing.endpoint import DrainState
 from gateway.routing.health import State
 from gateway.routing.on_demand import started
 from gateway.routing.placement.slots import PlacedSlots, placed

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 
-from gateway.admin.host_check import ASGI
+from gateway.admin.access import ASGI
 
 MOST_BODY = 4096
 """Maximum size of a request's body, in bytes."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.admin.host_check import ASGI
+from gateway.admin.access import ASGI
 from gateway.core.address import Address, peer_address
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit

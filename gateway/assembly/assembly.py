@@ -1,20 +1,18 @@
 """Assembles a gateway from a Config. `runtime.app.gateway` runs it; this module opens no sockets."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 
 from gateway.assembly.authentication import Authentication
-from gateway.assembly.backends import Backends
+from gateway.assembly.backends import Backends, BackendSides
 from gateway.assembly.endpoints import EndpointKey
 from gateway.assembly.environment import Environment
 from gateway.assembly.forms import with_forms
-from gateway.assembly.graphs import GraphRoutes
-from gateway.assembly.in_flight import RequestsInFlight
 from gateway.assembly.placement import Placed
 from gateway.assembly.policing import Policing
-from gateway.assembly.routers import Routers
-from gateway.assembly.sides import BackendSides
+from gateway.assembly.routers import GraphRoutes, Routers
 from gateway.assembly.statistics import ListenerStatistics
 from gateway.bridge.backend import BackendSide
 from gateway.config.keys import Config
@@ -25,6 +23,30 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.probing import Prober
 from gateway.routing.readiness import BackendReadiness, Readiness
 from gateway.routing.router import Router
+
+
+class RequestsInFlight:
+    """Counts requests in flight and waits until none are left."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def began(self) -> None:
+        """Add a request."""
+        self._count += 1
+        self._none.clear()
+
+    def ended(self) -> None:
+        """Remove a request."""
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    async def all_ended(self) -> None:
+        """Return when the number is 0."""
+        await self._none.wait()
 
 
 class Assembly:

@@ -13,11 +13,10 @@ from gateway.core.log_limit import LogLimit
 from gateway.core.tasks import spawn
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
-from gateway.servers.discovery.dns import DnsName
+from gateway.servers.discovery.dns import DnsName, SrvRecords
 from gateway.servers.discovery.files import AddressFiles
 from gateway.servers.discovery.register import Leases, Registrations
 from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found, Source, Watcher
-from gateway.servers.discovery.srv import SrvRecords
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log, lines=60)  # HPC jobs start and end often, and each line is about a different server

@@ -1,4 +1,4 @@
-"""The endpoints that Assemblies share across reloads. `pool` acquires and releases them.
+"""The endpoints that Assemblies share across reloads. EndpointPool acquires and releases them.
 
 On a reload, the new Assembly takes over unchanged endpoints, including their health, calls in flight and connections.
 """

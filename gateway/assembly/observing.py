@@ -1,26 +1,82 @@
 """Collects request records for the status API's counters, the access log, the payload log, metrics and tracing."""
 
+import asyncio
+import os
 from functools import partial
+from typing import TypeAlias
 from weakref import WeakSet
 
-from gateway.assembly.access import AccessLogs
 from gateway.assembly.certificates import Certificates
 from gateway.assembly.explain.explaining import needed_to_explain, on_start
 from gateway.assembly.payload_logs import SECONDS_FOR_LAST_ENTRIES, LogCalls, PayloadLogs, log_calls
 from gateway.assembly.server_info import INFO
 from gateway.config.keys import Config
 from gateway.config.listeners import ListenerConfig
-from gateway.config.observing import LogConfig, TracingConfig
+from gateway.config.observing import AccessConfig, LogConfig, TracingConfig
 from gateway.core.record import Observer, RecordDisclosure
 from gateway.core.tasks import spawn
 from gateway.core.transport import StartRecord
+from gateway.observing.access_log import AccessLog, coloured_lines, json_lines, text_lines
 from gateway.observing.counters import Counters
 from gateway.observing.finished import FinishedRecords, Reader
 from gateway.observing.history import History
+from gateway.observing.line_file import STANDARD, LineWriter
 from gateway.observing.otlp import OtlpExporter
 from gateway.observing.recent import RecentRequests
 from gateway.observing.recording import OnStart, Recording
 from gateway.observing.tracing import TraceCounts, Tracing
+
+_Settings: TypeAlias = tuple[AccessConfig, str]
+"""The settings of an access log: `log.access`, and `log.format`."""
+
+
+class AccessLogs:
+    """Access logs, stored by their settings."""
+
+    def __init__(self) -> None:
+        self._logs: dict[_Settings, AccessLog] = {}
+
+    def get(self, config: LogConfig) -> AccessLog | None:
+        """Return the access log with these settings, or None if the settings disable it. Open the log if necessary.
+
+        Raises:
+            OSError: the log file cannot be opened.
+        """
+        if not is_on(config):
+            return None
+        settings = _settings(config)
+        if settings not in self._logs:
+            writer = LineWriter(config.access.path)
+            render = json_lines if config.format == "json" else coloured_lines if writer.has_colours else text_lines
+            self._logs[settings] = AccessLog(writer, render, config.access.sample)
+        return self._logs[settings]
+
+    def reopen(self) -> None:
+        """Reopen the log files, because a log-rotation program might have renamed them."""
+        for each in self._logs.values():
+            each.writer.reopen()
+
+    async def close(self, kept: LogConfig | None = None) -> None:
+        """Write buffered lines, and close all logs except the log with the settings `kept`."""
+        kept_settings = None if kept is None else _settings(kept)
+        closing = [self._logs.pop(each) for each in list(self._logs) if each != kept_settings]
+        for each in closing:
+            each.flush()
+            await asyncio.to_thread(each.close)
+
+
+def is_on(config: LogConfig) -> bool:
+    """Return True if any access log is open."""
+    access = config.access
+    if access.when != "auto":
+        return access.when == "always"
+    stream = STANDARD.get(access.path)
+    return config.format == "json" or stream is None or os.isatty(stream)
+
+
+def _settings(config: LogConfig) -> _Settings:
+    return config.access, config.format
+
 
 SECONDS_FOR_LAST_SPANS = 5.0
 """Maximum time to send the remaining spans to the collector when tracing ends, in seconds."""

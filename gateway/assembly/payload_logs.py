@@ -26,12 +26,10 @@ from gateway.core.requests import Request
 from gateway.core.surviving import all_surviving
 from gateway.core.transport import Connector, Destination, Select
 from gateway.observing.payload_log.calls import PayloadLog, TensorNames
-from gateway.observing.payload_log.copies import CopyBounds, OtherNames, same_name
-from gateway.observing.payload_log.entries import EventForm
-from gateway.observing.payload_log.file import PayloadFile
-from gateway.observing.payload_log.fitted import KnownTensors
+from gateway.observing.payload_log.copies import CopyBounds, KnownTensors, OtherNames, same_name
+from gateway.observing.payload_log.events import EventForm
 from gateway.observing.payload_log.queue import EntryQueue, PayloadLogCounts, Sink
-from gateway.observing.payload_log.receiver import EventReceiver, PayloadReceiver
+from gateway.observing.payload_log.sinks import EventReceiver, PayloadFile, PayloadReceiver
 
 SECONDS_FOR_LAST_ENTRIES = 5.0
 """Maximum time to write or send the remaining entries when a payload log closes, in seconds."""

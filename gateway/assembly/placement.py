@@ -12,13 +12,10 @@ from gateway.core.operations import Operation
 from gateway.core.redis import connection_pool
 from gateway.routing.backend import Backend
 from gateway.routing.choice import EndpointChoice
-from gateway.routing.placement.agreement import LoadCoordinator, LocalCoordinator
-from gateway.routing.placement.inventory import Inventory
-from gateway.routing.placement.inventory_refresh import InventoryRefresher
+from gateway.routing.placement.agreement import LoadCoordinator, LocalCoordinator, RedisAgreement
+from gateway.routing.placement.inventory import Inventory, InventoryRefresher, SignatureComparison
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.plan import LoadSettings
-from gateway.routing.placement.redis_agreement import RedisAgreement
-from gateway.routing.placement.signatures import SignatureComparison
 from gateway.routing.placement.slots import PlacedSlots, placed
 from gateway.routing.placement.table import Placements
 from gateway.routing.sending import Sender

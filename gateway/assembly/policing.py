@@ -20,7 +20,7 @@ from gateway.routing.backend import Backend
 
 
 class Policing:
-    """The policies of one Config. Assembly creates it; `sides` uses it for backends, `routers` for routes."""
+    """The policies of one Config. Assembly creates it; `backends` uses it for backends, `routers` for routes."""
 
     def __init__(self, config: Config, environment: Environment, backends: Mapping[str, Backend]) -> None:
         self._config = config

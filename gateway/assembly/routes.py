@@ -23,9 +23,9 @@ from gateway.core.spans import TRACE_HEADERS
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState
+from gateway.routing.branches import Split
 from gateway.routing.conditions import Conditions, InputCondition
 from gateway.routing.router import Route
-from gateway.routing.split import Split
 
 
 def conditions(match: MatchConfig) -> Conditions:

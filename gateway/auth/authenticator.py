@@ -1,19 +1,52 @@
 """Authenticate a client by the key or token in its message, or by its certificate. Each listener with `auth` has an
-Authenticator."""
+Authenticator.
+
+Clients send credentials in a separate header for keys, in `Authorization: Bearer`, or in `Authorization: Basic`. gRPC
+metadata uses the same names. Basic is for clients that accept credentials only in a URL, such as UM-Bridge's Python
+client (`http://user:KEY@host`). The password is the key or token; the gateway ignores the user name."""
 
 import time
+from base64 import b64decode
+from binascii import Error
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import TypeAlias
 
-from gateway.auth.credentials import AUTHORIZATION, authorized
 from gateway.auth.keys import KeyFile
 from gateway.auth.permissions import Principals
 from gateway.core.errors import Reason, refusal
 from gateway.core.messages import Headers
 from gateway.core.principal import Principal
+
+AUTHORIZATION = b"authorization"
+
+CHALLENGE = (b"WWW-Authenticate", b'Bearer realm="gateway", Basic realm="gateway"')
+"""The header that a 401 response must contain (RFC 9110, section 15.5.2)."""
+
+
+class UnknownKeyError(Exception):
+    """A token is signed by an unknown key of its `issuer`, which might have published new keys."""
+
+    def __init__(self, issuer: str) -> None:
+        super().__init__(issuer)
+        self.issuer = issuer
+
+
+def _authorized(field: bytes) -> bytes:
+    """Return the key or token from the value of an Authorization header, or empty bytes."""
+    scheme, _, rest = field.partition(b" ")
+    match scheme.lower():
+        case b"bearer":
+            return rest.strip()
+        case b"basic":
+            try:
+                return b64decode(rest.strip(), validate=True).partition(b":")[2]
+            except (Error, ValueError):
+                return b""
+    return b""
+
 
 MOST_REMEMBERED = 4096
 """Maximum number of cached valid credentials. Invalid credentials are never cached, so clients cannot fill the memory
@@ -165,7 +198,7 @@ class Authenticator:
         if found is None or now >= found[1]:
             if not self._keys and not self._tokens:
                 return self._without(identity)
-            found = self._checked(field if known is self._by_header else authorized(field))
+            found = self._checked(field if known is self._by_header else _authorized(field))
             if len(known) >= MOST_REMEMBERED:
                 known.clear()
             known[field if len(field) <= _LONGEST_KEPT else sha256(field).digest()] = found

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import jwt
 
-from gateway.auth.credentials import UnknownKeyError
+from gateway.auth.authenticator import UnknownKeyError
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 

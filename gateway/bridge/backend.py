@@ -1,5 +1,5 @@
 """A backend as a Bridge sees it: how to call it, its known properties, and the parameters that it cannot carry.
-`assembly.sides` creates it."""
+`assembly.backends` creates it."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing

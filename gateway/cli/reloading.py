@@ -25,7 +25,7 @@ from gateway.core.garbage import small_collections
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.runtime.app.replacing import ReloadError
-from gateway.runtime.process.logs import log_to_stderr
+from gateway.runtime.process import log_to_stderr
 
 log = logging.getLogger(__name__)
 

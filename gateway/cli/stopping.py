@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from gateway.core.tasks import spawn
-from gateway.runtime.process.standard_streams import end_process
+from gateway.runtime.process import end_process
 
 log = logging.getLogger(__name__)
 

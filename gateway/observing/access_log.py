@@ -1,18 +1,167 @@
-"""The access log: one line for each request.
+"""The access log: one line for each request, as text for people or as a JSON object.
 
 The log makes lines from a batch of requests in one step (`finished`), collects them for a moment, and passes them to a
 thread that writes them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as
-much as hundreds of lines. Therefore, the thread wakes up rarely, and does not make the lines itself.
-"""
+much as hundreds of lines. Therefore, the thread wakes up rarely, and does not make the lines itself."""
 
 import asyncio
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from operator import add
 from random import random
 from time import monotonic, time
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
 
 from gateway.core.record import OK
-from gateway.observing.access_lines import Render
-from gateway.observing.batches import Batch, RequestKind
-from gateway.observing.writer import LineWriter
+from gateway.observing.batches import (
+    BYTES_IN,
+    BYTES_OUT,
+    ENDED,
+    MOST_KINDS,
+    QUEUED,
+    SECONDS,
+    UPSTREAM,
+    Batch,
+    RequestKind,
+)
+from gateway.observing.line_file import LineWriter
+
+Render: TypeAlias = Callable[[Batch, float], bytes]
+"""A function that makes the lines for a batch of requests. The second argument is the Unix time at which the Records'
+clock was 0."""
+
+GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+
+LONGEST_SHOWN_NAME = 256
+"""Maximum number of characters that are written of a model name. The limit exists because clients choose model
+names."""
+
+
+_THOUSANDTHS = [f".{number:03d}Z" for number in range(1000)]
+
+
+def times(batch: Batch, since_1970: float) -> list[str]:
+    """Return the time at which each request ended, in the format of RFC 3339, in UTC with milliseconds, rounded
+    down."""
+    seconds, rest = np.divmod((1000 * (since_1970 + batch.numbers[ENDED])).astype(np.int64), 1000)
+    thousandths = rest.tolist()
+    if (seconds == seconds[0]).all():  # the usual case
+        text = _date_and_time(int(seconds[0]))
+        return list(map(text.__add__, map(_THOUSANDTHS.__getitem__, thousandths)))
+    return list(map(add, map(_date_and_time, seconds.tolist()), map(_THOUSANDTHS.__getitem__, thousandths)))
+
+
+@lru_cache(2)
+def _date_and_time(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def json_lines(batch: Batch, since_1970: float) -> bytes:
+    """Return JSON objects. Names in them are encoded once and cached. Values that differ in every request (numbers,
+    addresses and ids, see `request_ids`) contain only characters that JSON does not escape."""
+    members = {kind: _json_members(kind) for kind in set(batch.kinds)}
+    sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64)
+    queued, upstream, seconds = (np.rint(batch.numbers[row] * 1e6) / 1e3 for row in (QUEUED, UPSTREAM, SECONDS))
+    columns = (
+        times(batch, since_1970), batch.ids, batch.clients, map(members.__getitem__, batch.kinds), _texts(sizes[0]),
+        _texts(sizes[1]), _texts(queued), _texts(upstream), _texts(seconds),
+    )  # fmt: skip
+    # Put together all pieces of all lines, column by column: this needs fewer steps than a format string for each line.
+    pieces, width = _LINE * len(batch), len(_LINE)
+    for at, column in enumerate(columns):
+        pieces[2 * at + 1 :: width] = column
+    return "".join(pieces).encode()
+
+
+_LINE = [
+    '{"time":"', "", '","log":"access","id":"', "", '","client":"', "", '",', "", ',"bytes_in":', "",
+    ',"bytes_out":', "", ',"queue_ms":', "", ',"upstream_ms":', "", ',"total_ms":', "", "}\n",
+]  # fmt: skip
+"""The pieces of a line. Every second piece is replaced by the value of a column."""
+
+
+def _texts(numbers: NDArray[Any]) -> list[str]:
+    """Return each number as JSON. orjson writes many numbers faster than Python writes one."""
+    if (numbers == numbers[0]).all():  # such as queue times, which are nearly always 0, and often sizes
+        return [orjson.dumps(numbers[0].item()).decode()] * len(numbers)
+    written = orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
+    return written[1:-1].decode().split(",")
+
+
+@lru_cache(MOST_KINDS)
+def _json_members(kind: RequestKind) -> str:
+    """Return the JSON members that have the same values in many lines."""
+    # An unpaired surrogate cannot be encoded.
+    readable = kind.model[:LONGEST_SHOWN_NAME].encode("utf-8", "backslashreplace").decode()
+    values = {name: getattr(kind, name) for name in _SHARED} | {"model": readable}
+    if kind.cache:
+        values["cache"] = kind.cache
+    if kind.read_for:
+        values["read_for"] = kind.read_for
+    return orjson.dumps(values)[1:-1].decode()
+
+
+_SHARED = (
+    "principal", "listener", "in_protocol", "out_protocol", "operation", "model", "route", "backend", "endpoint",
+    "status", "reason", "tries", "code",
+)  # fmt: skip
+
+
+def text_lines(batch: Batch, since_1970: float) -> bytes:
+    """Return lines in the format `TIME access STATUS CODE KEY=VALUE ...`, without unknown values."""
+    told = zip(times(batch, since_1970), batch.kinds, _formatted(batch), strict=True)
+    return "".join([f"{time} access {kind.status} {rest}" for time, kind, rest in told]).encode()
+
+
+def coloured_lines(batch: Batch, since_1970: float) -> bytes:
+    """Like `text_lines`, colored for a terminal: green for successful requests, red for others."""
+    told = zip(times(batch, since_1970), batch.kinds, _formatted(batch), strict=True)
+    lines = [f"{time} access {_colour(kind)}{kind.status}{PLAIN} {rest}" for time, kind, rest in told]
+    return "".join(lines).encode()
+
+
+def _colour(kind: RequestKind) -> str:
+    return GREEN if kind.status == OK and kind.code < 400 else RED
+
+
+def _formatted(batch: Batch) -> Iterator[str]:
+    """Yield the part of each line that starts at the code."""
+    sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64).T.tolist()
+    milliseconds = (1e3 * batch.numbers[[QUEUED, UPSTREAM, SECONDS]]).T.tolist()
+    of_each = zip(batch.kinds, batch.ids, batch.clients, sizes, milliseconds, strict=True)
+    for kind, id, client, (bytes_in, bytes_out), (queued, upstream, total) in of_each:
+        in_queues = f" queue={queued:.1f}ms" if queued else ""
+        asked = f" tries={kind.tries} upstream={upstream:.1f}ms" if kind.tries else ""
+        cached = f" cache={kind.cache}" if kind.cache else ""
+        cached += f" read_for={kind.read_for}" if kind.read_for else ""
+        yield (
+            f"{kind.code}{_names(kind)} client={client}{cached}{in_queues}{asked} total={total:.1f}ms "
+            f"bytes={bytes_in}/{bytes_out} id={id}\n"
+        )
+
+
+@lru_cache(MOST_KINDS)
+def _names(kind: RequestKind) -> str:
+    """Return the fields of a line that have the same values in many lines."""
+    told = {
+        "reason": kind.reason, "operation": kind.operation, "model": kind.model[:LONGEST_SHOWN_NAME],
+        "listener": kind.listener, "in": kind.in_protocol, "route": kind.route, "backend": kind.backend,
+        "out": kind.out_protocol, "endpoint": kind.endpoint, "principal": kind.principal,
+    }  # fmt: skip
+    return "".join(f" {key}={_plain(name)}" for key, name in told.items() if name)
+
+
+def _plain(name: str) -> str:
+    """Return a name without characters that could be mistaken for another field, another line, or a terminal
+    command."""
+    is_plain = name.isprintable() and name.isascii() and not (" " in name or '"' in name)
+    return name if is_plain else ascii(name)
+
 
 PROBES = frozenset({"live", "ready", "health"})
 """The operations that check the gateway's state periodically, without a route."""
@@ -20,7 +169,7 @@ MOST_PROBES = 1024
 """Maximum number of combinations of client, listener and operation whose last probe result is stored."""
 
 
-SECONDS = 0.1
+COLLECT_SECONDS = 0.1
 """Maximum time for which lines are collected, in seconds."""
 MOST_COLLECTED = 2**20
 """Maximum bytes of collected lines. Larger amounts are passed on immediately."""
@@ -51,7 +200,7 @@ class AccessLog:
         if not len(shown):
             return
         if not self._collected:
-            asyncio.get_running_loop().call_later(SECONDS, self.flush)
+            asyncio.get_running_loop().call_later(COLLECT_SECONDS, self.flush)
         text = self._render(shown, time() - monotonic())
         self._collected.append(text)
         self._size += len(text)

@@ -13,8 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from gateway.core.record import OK
-from gateway.observing.access_lines import LONGEST_SHOWN_NAME
-from gateway.observing.access_log import is_probe
+from gateway.observing.access_log import LONGEST_SHOWN_NAME, is_probe
 from gateway.observing.batches import (
     BYTES_IN,
     BYTES_OUT,

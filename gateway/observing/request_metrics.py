@@ -7,6 +7,7 @@ take a lock for every addition and cost many times as much.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from time import monotonic, time
 from typing import TypeAlias, TypeVar
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from gateway.core.frozen import frozen
 from gateway.core.record import OK, TIMED
@@ -21,8 +23,66 @@ from gateway.observing.batches import BYTES_IN, BYTES_OUT, ENDED, SECONDS, Batch
 from gateway.observing.batches import RETRIES as RETRIED
 from gateway.observing.families import Family
 from gateway.observing.faults import fault
-from gateway.observing.histogram import Exemplars, buckets
-from gateway.observing.model_labels import OTHER, ModelLabels
+
+OTHER = "other"
+"""The label value that all other models share."""
+
+
+class ModelLabels:
+    """The models with their own label value: models that the configuration names (`named`), and the first `most` other
+    models that gave a successful response. An unknown name therefore never becomes a label value."""
+
+    def __init__(self, most: int, named: Iterable[str] = ()) -> None:
+        self._seen: set[str] = set()
+        self.renew(most, named)
+
+    def renew(self, most: int, named: Iterable[str]) -> None:
+        """Change the limit and the names, for example after a reload. Models that have their own value keep it."""
+        self._most, self._named = most, frozenset(named)
+
+    def __contains__(self, model: str) -> bool:
+        """Return True if a value of the label can be in use: a model's value, OTHER, or an empty string."""
+        return model in ("", OTHER) or model in self._named or model in self._seen
+
+    def label(self, model: str, *, is_answered: bool) -> str:
+        """Return the label value of `model` for a request. `is_answered` is True if the response was successful."""
+        if not model or model in self._named or model in self._seen:
+            return model
+        if is_answered and len(self._seen) < self._most:
+            self._seen.add(model)
+            return model
+        return OTHER
+
+
+LONGEST_ID = 100
+"""Maximum length of a request id in an exemplar, in characters. OpenMetrics limits the names and values of an exemplar
+to 128 characters in total."""
+
+Exemplars: TypeAlias = dict[int, tuple[str, float, float]]
+"""The last value of each bucket, by the bucket's index: the request's id, the value, and the time of the value."""
+Bucket: TypeAlias = tuple[str, float] | tuple[str, float, Exemplar]
+
+
+def buckets(
+    bounds: Sequence[float], cumulative: Sequence[int], exemplars: Mapping[int, tuple[str, float, float]], epoch: float
+) -> list[Bucket]:
+    """Return the bounds and cumulative counts in the format of HistogramMetricFamily. There is one more count than
+    bounds. `epoch` is the Unix time at which the exemplars' clock was 0."""
+    found: list[Bucket] = []
+    for at, (bound, below) in enumerate(zip((*bounds, inf), cumulative, strict=True)):
+        last = exemplars.get(at)
+        if last is None or not 0 < len(last[0]) <= LONGEST_ID:
+            found.append((_text(bound), below))
+        else:
+            exemplar = Exemplar({"request_id": last[0]}, last[1], round(epoch + last[2], 3))
+            found.append((_text(bound), below, exemplar))
+    return found
+
+
+def _text(bound: float) -> str:
+    """Return the value of the label `le`."""
+    return "+Inf" if bound == inf else repr(float(bound))
+
 
 T = TypeVar("T")
 

@@ -1,4 +1,5 @@
-"""Sends one attempt of a call to one endpoint, in the backend's protocol. `backend` uses it."""
+"""Sends one attempt of a call to one endpoint, in the backend's protocol, with spans for its codec. `backend` uses
+it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -8,17 +9,65 @@ from typing import Any, TypeAlias
 from gateway.core.errors import GatewayError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
+from gateway.core.messages import Message, bytes_of
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
+from gateway.core.record import Record
 from gateway.core.requests import Answer, Request, Response
-from gateway.core.spans import Span
+from gateway.core.spans import Repeated, Span, begin
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.one_try import Send, span_of_try
 from gateway.routing.readiness import probe
-from gateway.routing.spans import with_spans
 from gateway.routing.targets import Targets
+
+
+def _with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
+    """Return a copy of `protocol` whose `encode_request` and `decode_response` record spans in `record`, as children of
+    `parent`. All responses in a stream share one span. Messages that are relayed without decoding have no spans of
+    their own; `parent` contains their data."""
+    decoding = Repeated(record, "decode reply", parent) if is_stream else None
+    received = 0
+
+    def encode_request(request: Request, target: Target) -> Message:
+        with begin(record, "encode request", parent) as span:
+            message = protocol.encode_request(request, target)
+            span.facts["bytes"] = bytes_of(message)
+        parent.facts["request_bytes"] = span.facts["bytes"]
+        parent.facts["method"], parent.facts["path"] = message.method, message.path
+        return message
+
+    def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+        nonlocal received
+        received += bytes_of(reply)
+        parent.facts["status"] = reply.status
+        with begin(record, "decode reply", parent) if decoding is None else decoding as span:
+            span.facts["bytes"] = parent.facts["reply_bytes"] = received
+            return protocol.decode_response(reply, request, target)
+
+    def relay_request(message: Message, request: Request, target: Target) -> Message | None:
+        assert protocol.relay is not None
+        sent = protocol.relay.request(message, request, target)
+        if sent is not None:
+            parent.facts["request_bytes"] = bytes_of(sent)
+            parent.facts["method"], parent.facts["path"] = sent.method, sent.path
+        return sent
+
+    def relay_reply(reply: Message, request: Request, target: Target) -> Message | None:
+        nonlocal received
+        assert protocol.relay is not None
+        parent.facts["status"] = reply.status
+        passing = protocol.relay.reply(reply, request, target)
+        if passing is not None:  # otherwise the codec decodes the message and counts it
+            received += bytes_of(reply)
+            parent.facts["reply_bytes"] = received
+        return passing
+
+    relay = protocol.relay
+    relay = None if relay is None else replace(relay, request=relay_request, reply=relay_reply)
+    return replace(protocol, encode_request=encode_request, decode_response=decode_response, relay=relay)
+
 
 Began: TypeAlias = Callable[[Request, Endpoint], Callable[[bool], None]]
 """See `Slots.began`."""
@@ -88,7 +137,7 @@ class Sender:
         assert connector is not None
         if span is not None:
             request = replace(request, span=span)
-            protocol = with_spans(protocol, request.record, span, is_stream=True)
+            protocol = _with_spans(protocol, request.record, span, is_stream=True)
         return ask_stream(request, protocol, connector, await self.target_of(endpoint, request.deadline))
 
     async def without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
@@ -122,7 +171,7 @@ class Sender:
         """Return the protocol. For a request with spans, return a variant that records the codec's spans."""
         if request.span is None:
             return self.protocol
-        return with_spans(self.protocol, request.record, request.span)
+        return _with_spans(self.protocol, request.record, request.span)
 
     async def _ask_unknown(self, request: Request, endpoint: Endpoint) -> Answer:
         target = await self.targets.find(endpoint, request.deadline)

@@ -9,8 +9,7 @@ from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.requests import Request
 from gateway.core.tensors import ParameterValue
 from gateway.routing.choice import EndpointChoice
-from gateway.routing.draining import DrainState
-from gateway.routing.endpoint import Endpoint
+from gateway.routing.endpoint import DrainState, Endpoint
 from gateway.routing.waiting import WaitingCalls
 
 MOST_SEQUENCES = 4096

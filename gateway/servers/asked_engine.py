@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from gateway.servers.engine import Engine, EngineError
-from gateway.servers.log_lines import log
 from gateway.servers.settings import ServersSettings
 from gateway.servers.sizing import back_off
+from gateway.servers.started_server import log
 
 T = TypeVar("T")
 

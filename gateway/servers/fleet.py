@@ -1,8 +1,8 @@
 """The servers of one backend. This module decides when servers start and stop, and adds ready servers to the backend.
 
 A fleet checks its servers at an interval, and immediately when a call waits or fails. The decision rules are in
-`sizing` (the number of servers), `lifetime` (when a server stops), `failed_starts` and `adoption`. `jobs` carries out
-the decisions at the engine.
+`sizing`: the number of servers, the wait after failed starts, and when a server stops. `jobs` carries out the decisions
+at the engine, and adopts jobs of an earlier gateway.
 """
 
 import asyncio
@@ -16,14 +16,21 @@ from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.servers.consumer import Consumer
 from gateway.servers.engine import EngineError, RefusedError
-from gateway.servers.failed_starts import FailedStarts
 from gateway.servers.jobs import Jobs
-from gateway.servers.lifetime import described, ends_soon, is_expected, stop, why_over
 from gateway.servers.locating import locate, refuses
-from gateway.servers.log_lines import log, tell
 from gateway.servers.settings import ServersSettings
-from gateway.servers.sizing import Demand, surplus, wanted_starts
-from gateway.servers.started_server import JobFailure, ServerPhase, ServerReport, StartedServer
+from gateway.servers.sizing import (
+    Demand,
+    FailedStarts,
+    described,
+    ends_soon,
+    is_expected,
+    stop,
+    surplus,
+    wanted_starts,
+    why_over,
+)
+from gateway.servers.started_server import JobFailure, ServerPhase, ServerReport, StartedServer, log, tell
 
 FAST, SLOW = 0.1, 1.0
 """The intervals between two checks, in seconds: while a change is expected, and at other times."""

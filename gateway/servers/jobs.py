@@ -1,29 +1,113 @@
-"""Submits, monitors and stops the jobs of one backend's servers at their engine, for `fleet`.
+"""Submits, monitors and stops the jobs of one backend's servers at their engine, for `fleet`. Adopts or ends jobs that
+an earlier gateway left, also at an engine that the backend no longer uses.
 
-A job is in the state file from before its submission until the engine reports that it has ended.
-"""
+A job is in the state file from before its submission until the engine reports that it has ended."""
 
 import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
+from gateway.core.frozen import frozen
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
-from gateway.servers import adoption
-from gateway.servers.adoption import AdoptionDecision, OrphanedJob
 from gateway.servers.asked_engine import AskedEngine, OpenEngine
 from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
 from gateway.servers.locating import free_port
-from gateway.servers.log_lines import log, tell
 from gateway.servers.settings import ServersSettings
-from gateway.servers.started_server import ServerPhase, StartedServer
+from gateway.servers.sizing import back_off
+from gateway.servers.started_server import ServerPhase, StartedServer, log, tell
 from gateway.servers.state_file import SavedJob, StateFile, name_for
+
+LOST = JobReport(JobState.LOST)
+
+
+class AdoptionDecision(Enum):
+    """The decision about a job."""
+
+    USED = "used"
+    ENDED = "ended"
+    FORGOTTEN = "forgotten"
+    """The job has already ended."""
+
+
+@frozen
+class OrphanedJob:
+    """A job of an earlier gateway: the saved data (with the job's id, if known) and the engine's report."""
+
+    saved: SavedJob
+    report: JobReport
+    fate: AdoptionDecision
+
+
+def _decide(
+    saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
+) -> list[OrphanedJob]:
+    """Return the decision about each job, based on the engine's reports. At most `most` jobs are adopted, all with the
+    settings in `fits`."""
+    left: list[OrphanedJob] = []
+    for each in saved:
+        report = reports.get(each.id, LOST) if each.id else LOST
+        if report.state.is_over:
+            fate = AdoptionDecision.FORGOTTEN
+        elif each.fits != fits or each.backend != settings.backend or report.state is JobState.ENDING or most <= 0:
+            fate = AdoptionDecision.ENDED
+        else:
+            fate, most = AdoptionDecision.USED, most - 1
+        left.append(OrphanedJob(each, report, fate))
+    return left
+
+
+def _is_here(job: SavedJob, settings: ServersSettings) -> bool:
+    """Return whether the job is at the engine in these settings. A job that is known only by its folder counts too."""
+    return job.engine in ("", settings.engine)
+
+
+async def _end_elsewhere(
+    asked: AskedEngine, jobs: Collection[SavedJob], backend: str, over: Callable[[str], None]
+) -> None:
+    """Cancel jobs at the engine `asked`, which the backend no longer uses, and retry until the engine responds. `over`
+    is called with the name of each job that has ended."""
+    left = {each.name: each for each in jobs}
+    tries = 0
+    try:
+        while left:
+            try:
+                with log_and_continue(f"ending jobs that an earlier gateway left of backend {backend!r}", EngineError):
+                    await asked.open()
+                    for each in await _ended(asked, list(left.values())):
+                        over(left.pop(each.name).name)
+            except EngineError as error:
+                if not tries:
+                    text = "backend %r: ending jobs of an earlier gateway failed so far: %s (%s)"
+                    tell(backend, logging.ERROR, text, ", ".join(left), error)
+            tries += 1
+            if left:
+                await asyncio.sleep(back_off(tries))
+    finally:
+        await asked.close()
+
+
+async def _ended(asked: AskedEngine, jobs: Collection[SavedJob]) -> list[SavedJob]:
+    """Cancel the jobs at the engine. Return the jobs that have ended."""
+    ids = await _ids_of(asked, jobs)
+    await asked.ask(asked.engine.cancel(list(ids.values())))
+    reports = await asked.ask(asked.engine.reports(list(ids.values())))
+    return [each for each in jobs if each.name not in ids or reports.get(ids[each.name], LOST).state.is_over]
+
+
+async def _ids_of(asked: AskedEngine, jobs: Collection[SavedJob]) -> dict[str, str]:
+    """Return the engine's job ids by job name, for jobs with a known id and jobs that the engine finds."""
+    known = {each.name: each.id for each in jobs if each.id}
+    unknown = [each.name for each in jobs if not each.id]
+    return known | dict(await asked.ask(asked.engine.find(unknown)))
+
 
 CLOSE_SECONDS = 30.0
 """Maximum time for the jobs to end when the gateway stops, in seconds."""
@@ -107,16 +191,16 @@ class Jobs:
             EngineError: the engine cannot be queried. In this case, no job is adopted.
         """
         left = self._state.left_for(self.settings.backend)
-        here = [each for each in left if adoption.is_here(each, self.settings)]
-        ids = await adoption.ids_of(self.engine, here)
+        here = [each for each in left if _is_here(each, self.settings)]
+        ids = await _ids_of(self.engine, here)
         here = [replace(each, id=ids.get(each.name, "")) for each in here]
         reports = await self.engine.ask(self.engine.engine.reports(list(ids.values())))
         taken = {
             each.name for each in self._state.take(left)
         }  # another backend with this folder might have taken some of them
-        self._end_elsewhere([each for each in left if each.name in taken and not adoption.is_here(each, self.settings)])
+        self._end_elsewhere([each for each in left if each.name in taken and not _is_here(each, self.settings)])
         here = [each for each in here if each.name in taken]
-        decided = adoption.decide(here, reports, self.settings, self._fits, most)
+        decided = _decide(here, reports, self.settings, self._fits, most)
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
     def _is_left(self, job: OrphanedJob) -> bool:
@@ -141,7 +225,7 @@ class Jobs:
             settings = replace(self.settings, engine=engine, directory=Path(directory) if directory else None)
             asked = AskedEngine(settings, self._open_engine, self._clock)
             there = [each for each in jobs if (each.engine, each.directory) == (engine, directory)]
-            ending = adoption.end_elsewhere(asked, there, self.settings.backend, self._state.remove)
+            ending = _end_elsewhere(asked, there, self.settings.backend, self._state.remove)
             self._elsewhere.append(spawn(ending))
 
     # Submitting jobs
@@ -236,7 +320,7 @@ class Jobs:
         self.engine.answered()
         for job, server in servers.items():
             with log_and_continue(f"noting what became of {server.label}"):
-                self._note(server, reports.get(job, adoption.LOST))
+                self._note(server, reports.get(job, LOST))
 
     def _note(self, server: StartedServer, report: JobReport) -> None:
         server.note(report)

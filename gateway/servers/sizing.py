@@ -1,9 +1,14 @@
-"""Decides how many servers a backend should have, from the length of its queue and from measured times. Pure
-functions."""
+"""Decides when servers of a backend start and stop: how many there should be, from the length of the queue and from
+measured times; how long to wait after failed starts, and which error waiting calls get; and when a server stops,
+because of its use, its times or the engine's report on its job."""
 
+from collections.abc import Callable
 from math import ceil, floor
 
 from gateway.core.frozen import frozen
+from gateway.servers.engine import JobReport, JobState
+from gateway.servers.settings import ServersSettings
+from gateway.servers.started_server import JobFailure, ServerPhase, StartedServer
 
 
 @frozen
@@ -71,3 +76,130 @@ def margin(lifetime: float, call_seconds: float | None) -> float:
     `lifetime` (in seconds), but at most a minute, or the duration of two calls if that is longer. The maximum is half
     of the lifetime."""
     return min(max(min(lifetime / 10, 60.0), 2 * (call_seconds or 0.0)), lifetime / 2)
+
+
+ATTEMPTS = 3
+"""The number of consecutive failed starts after which waiting calls fail."""
+
+
+class FailedStarts:
+    """The failed starts of one backend's servers since one of its servers last answered a call."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.in_a_row = 0
+        self.last: JobFailure | None = None
+        self.next_at = -1e9
+        """The time of the next permitted start, on the fleet's clock."""
+        self._unserved_since: float | None = None
+        """The time since which calls wait without a ready server."""
+
+    def add(self, failure: JobFailure) -> None:
+        """Record a failed start. Several failures before the next permitted start count as one, because these servers
+        started together and usually fail for the same reason."""
+        self.last = failure
+        if self._clock() >= self.next_at:
+            self.in_a_row += 1
+            self.next_at = self._clock() + back_off(self.in_a_row)
+
+    def served(self) -> None:
+        """Record that a server has answered a call."""
+        self.in_a_row = 0
+
+    def waits_in_vain(self, *, is_starting: bool, limit: float, reason: Callable[[], str]) -> JobFailure | None:
+        """Return the error for calls that wait without a ready server, or None if they should continue to wait. After
+        the calls have waited `limit` seconds, `reason` is called to find out why no server is ready."""
+        now = self._clock()
+        if self._unserved_since is None:
+            self._unserved_since = now
+        if self.last is not None and self.in_a_row >= ATTEMPTS and not is_starting:
+            text = f"{self.in_a_row} servers in a row failed to start; the last: {self.last.text}"
+        elif now - self._unserved_since >= limit:
+            text = f"no server within {limit:g} s (servers.start_timeout): {reason()}"
+        else:
+            return None
+        self._unserved_since = None
+        return JobFailure(text, self.last.detail if self.last is not None else "")
+
+    def nobody_waits(self) -> None:
+        """Record that no call is waiting, or that a server is ready."""
+        self._unserved_since = None
+
+
+@frozen
+class Stop:
+    """The decision to stop a server. A server that serves calls is drained; any other server is stopped immediately.
+    `failed` is True if the server did not work as required."""
+
+    why: str
+    failed: bool = False
+
+
+def stop(
+    server: StartedServer,
+    settings: ServersSettings,
+    *,
+    now: float,
+    wall: float,
+    call_seconds: float | None,
+    is_replaced: bool,
+) -> Stop | None:
+    """Return the decision to stop the server, or None if it should continue in its phase. `now` is on the fleet's
+    clock; `wall` is the same time in seconds since 1970. `is_replaced` is True if the fleet is no longer needed."""
+    if server.phase not in (ServerPhase.STARTING, ServerPhase.SERVING):
+        return None
+    if is_replaced:
+        return Stop("the configuration has changed")
+    if server.phase is ServerPhase.STARTING:
+        if now - server.began >= settings.start_timeout:
+            return Stop(_not_started(server, settings.start_timeout), failed=True)
+    elif settings.calls_per_server and server.calls >= settings.calls_per_server:
+        return Stop(f"{server.calls} calls (servers.calls_per_server)")
+    elif ends_soon(server, wall, call_seconds):
+        return Stop("its walltime is nearly over")
+    return None
+
+
+def ends_soon(server: StartedServer, wall: float, call_seconds: float | None) -> bool:
+    """Return whether the server's job is near its time limit at `wall` (seconds since 1970), so the server should get
+    no more calls."""
+    ends = server.report.ends
+    if ends is None:
+        return False
+    began = server.running_since or server.submitted
+    return wall >= ends - margin(ends - began, call_seconds)
+
+
+def _not_started(server: StartedServer, seconds: float) -> str:
+    text = (
+        f"{server.label} did not serve within {seconds:g} s (servers.start_timeout): it is {described(server.report)}"
+    )
+    return f"{text}; its announcement: {server.fault}" if server.fault else text
+
+
+def why_over(server: StartedServer) -> str:
+    """Return the reason to show in messages about a server whose job ended by itself or was stopped at the engine."""
+    during = "before it served" if server.phase is ServerPhase.STARTING else "while it served"
+    fault = f"; its announcement: {server.fault}" if server.fault else ""
+    reason = f" ({server.report.reason})" if server.report.reason else ""
+    state = server.report.state
+    return f"{server.label} {_SAID.get(state, state.value)}{reason} {during}{fault}"
+
+
+_SAID = {
+    JobState.ENDED: "ended",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "was cancelled",
+    JobState.TIMED_OUT: "was ended by the engine after its time limit,",
+    JobState.LOST: "is unknown to the engine now",
+}
+
+
+def is_expected(server: StartedServer) -> bool:
+    """Return whether a server whose job has ended was useful, so the next server can start immediately."""
+    return server.phase is ServerPhase.DRAINING or (server.phase is ServerPhase.SERVING and server.has_answered)
+
+
+def described(report: JobReport) -> str:
+    """Return the engine's report on a job, as a phrase."""
+    return report.state.value + (f" ({report.reason})" if report.reason else "")

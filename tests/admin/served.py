@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.admin.host_check import ASGI
+from gateway.admin.access import ASGI
 from gateway.admin.server import AdminServer
 from gateway.core.address import Address
 from tests.paused_server import ask, get, port_of

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.admin.console.keys import ListedKeys
+from gateway.admin.console.access import ListedKeys
 from gateway.auth.keys import new_key, read_keys, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads

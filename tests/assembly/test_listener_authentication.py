@@ -16,7 +16,7 @@ from gateway.core.models import ServerInfo
 from gateway.core.protocol import ListenerSettings
 from gateway.core.record import Record
 from gateway.core.transport import Exchanges
-from gateway.runtime.app.serving import Serving
+from gateway.runtime.app.listeners import Serving
 from tests import records
 
 CONFIG = """

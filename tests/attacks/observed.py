@@ -18,8 +18,7 @@ from gateway.cli.options import read
 from gateway.cli.reloading import Reloader
 from gateway.config.watching import look_at_all
 from gateway.runtime.app import Gateway
-from gateway.runtime.process.logs import log_to_stderr
-from gateway.runtime.process.running import run
+from gateway.runtime.process import log_to_stderr, run
 
 TICK = 0.01
 

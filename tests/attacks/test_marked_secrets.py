@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from gateway.assembly import listener_authentication
+from gateway.assembly import authentication
 from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import load_with_warnings
@@ -115,7 +115,7 @@ async def test_nothing_that_comes_out_has_a_secret(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(listener_authentication, "_lines", LogLimit(listener_authentication.log, lines=10_000))
+    monkeypatch.setattr(authentication, "_lines", LogLimit(authentication.log, lines=10_000))
     config, warned = load_with_warnings(folder / "gateway.yaml", catalog())
     told: list[str] = []
     operators = [*map(str, warned), str(config.auth), str(config.backends)]

@@ -12,7 +12,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from gateway.auth.credentials import UnknownKeyError
+from gateway.auth.authenticator import UnknownKeyError
 from gateway.auth.tokens import ALGORITHMS, KeySetError, Rules, is_token, parse_key_set, verify
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace

@@ -9,8 +9,7 @@ from pathlib import Path
 from timeit import repeat
 
 from gateway.observing.finished import BATCH
-from gateway.observing.model_labels import ModelLabels
-from gateway.observing.request_metrics import RequestMetrics
+from gateway.observing.request_metrics import ModelLabels, RequestMetrics
 from tests import records
 from tests.benchmarks.measure import Generator
 from tests.benchmarks.protection import Protection, compared, start

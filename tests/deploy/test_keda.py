@@ -3,7 +3,7 @@
 import helm_python
 import pytest
 
-from gateway.admin.scaler.trigger import trigger
+from gateway.admin.scaler import trigger
 from gateway.cli.options import catalog
 from gateway.config import loads
 from tests.deploy.rendered import FILES, NAMESPACE, render, rendered

@@ -31,7 +31,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "derivative model": ("gateway.bridge.derivatives",),
     "drain of a gateway": ("gateway.cli.stopping",),
     "drain of an endpoint": (
-        "gateway.routing.draining.Drain",
+        "gateway.routing.endpoint.Drain",
         "gateway.assembly.discovery.EndpointCloser",
     ),
     "dynamic batching": ("gateway.policies.gather",),
@@ -65,7 +65,7 @@ TERMS: dict[str, tuple[str, ...]] = {
         "gateway.core.transport.Handler",
         "gateway.core.transport.StreamHandler",
     ),
-    "listener authentication": ("gateway.assembly.listener_authentication.ListenerAuthentication",),
+    "listener authentication": ("gateway.assembly.authentication.ListenerAuthentication",),
     "load coordinator": ("gateway.routing.placement.agreement.LoadCoordinator",),
     "loader": ("gateway.routing.placement.loading.Loader",),
     "message splitter": ("gateway.core.protocol.MessageSplitter",),
@@ -95,7 +95,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     ),
     "server inventory": (
         "gateway.routing.placement.table.ServerInventory",
-        "gateway.routing.placement.inventory_refresh.InventoryRefresher",
+        "gateway.routing.placement.inventory.InventoryRefresher",
     ),
     "server type": ("gateway.core.protocol.ServerTypes",),
     "signature": ("gateway.core.models.Signature",),

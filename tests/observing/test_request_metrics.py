@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gateway.admin.metrics import MetricsPage
 from gateway.core.messages import Headers, Message
 from gateway.core.record import Record
-from gateway.observing.model_labels import ModelLabels
-from gateway.observing.request_metrics import PART, RequestMetrics
+from gateway.observing.request_metrics import PART, ModelLabels, RequestMetrics
 from tests import records
 from tests.observing.scraped import Page, openmetrics
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from gateway.observing.span_messages import CLIENT, INTERNAL, SERVER, Value, attribute, request, span
+from gateway.observing.otlp import CLIENT, INTERNAL, SERVER, Value, attribute, request, span
 from tests.observing.collector import attributes
 
 TEXTS = st.text(max_size=300)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runtime.process.starting import WITHOUT_WINDOWS
+from gateway.runtime.starting import WITHOUT_WINDOWS
 from tests.cli.commands import ROOT
 from tests.client.servers import WIRE_FORMS, served
 

@@ -9,8 +9,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, TransportErro
 from gateway.core.models import NotReady
 from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request, Response
-from gateway.routing.branches import Branch, Branches
-from gateway.routing.split import Split
+from gateway.routing.branches import Branch, Branches, Split
 
 INFER, METADATA, MODEL_READY = Operation.INFER, Operation.METADATA, Operation.MODEL_READY
 

@@ -8,8 +8,7 @@ from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.routing.backend import local_backend
-from gateway.routing.draining import Drain, DrainState
-from gateway.routing.endpoint import Endpoint
+from gateway.routing.endpoint import Drain, DrainState, Endpoint
 from gateway.routing.queue import QueueSettings
 from tests.routing.fakes import TOY, Wire, settle
 from tests.routing.test_backend import Lab

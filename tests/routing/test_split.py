@@ -12,7 +12,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.messages import Headers
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
-from gateway.routing.split import Split
+from gateway.routing.branches import Split
 
 NAMES = ("triton", "canary", "next")
 USERS = 10_000

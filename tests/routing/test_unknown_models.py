@@ -8,8 +8,7 @@ from gateway.core.principal import Grant, Principal
 from gateway.core.requests import Request
 from gateway.core.transport import Destination
 from gateway.routing.conditions import Conditions
-from gateway.routing.router import LONGEST_NAME, Route, Router
-from gateway.routing.unknown_models import LONGEST_SUGGESTED, MOST_NAMES, variants
+from gateway.routing.router import LONGEST_NAME, LONGEST_SUGGESTED, MOST_NAMES, Route, Router, variants
 
 
 def route(*protocols: str, **conditions: object) -> Route:

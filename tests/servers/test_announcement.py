@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.servers.announcement import announced
+from gateway.servers.locating import announced
 
 
 @pytest.mark.parametrize(

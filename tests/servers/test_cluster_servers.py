@@ -16,7 +16,7 @@ from gateway.cli.options import catalog
 from gateway.config import load_with_warnings
 from gateway.core.log_limit import LogLimit
 from gateway.runtime.app import Gateway
-from gateway.servers import lifetime, log_lines
+from gateway.servers import sizing, started_server
 from gateway.servers.engines.hyperqueue import PythonClient
 from tests.interop.processes import wait_until_stopped
 from tests.limits import GENEROUS
@@ -150,7 +150,7 @@ def module_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture
 async def cluster(module_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    monkeypatch.setattr(log_lines, "_lines", LogLimit(log_lines.log, lines=1000))
+    monkeypatch.setattr(started_server, "_lines", LogLimit(started_server.log, lines=1000))
     monkeypatch.setattr(f"gateway.servers.engines.{module_cluster.engine}.POLL_SECONDS", 0.2)
     yield module_cluster
     await module_cluster.check_that_nothing_is_left(tmp_path)
@@ -393,7 +393,7 @@ async def test_jobs_of_the_engine_that_a_backend_had_before_are_ended(cluster: C
 async def test_a_server_is_replaced_before_the_time_of_its_job_is_over(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifetime, "margin", lambda lifetime, call_seconds: lifetime - 3.0)
+    monkeypatch.setattr(sizing, "margin", lambda lifetime, call_seconds: lifetime - 3.0)
     cluster.script(tmp_path)
     keys = "min: 1, max: 2, resources: {seconds: 60}"
     with messages() as lines:

@@ -13,10 +13,10 @@ from gateway.servers import jobs as jobs_module
 from gateway.servers import state_file
 from gateway.servers.consumer import Use
 from gateway.servers.engine import EngineError, Job, JobReport, JobState
-from gateway.servers.failed_starts import FailedStarts
 from gateway.servers.fleet import StartedServers
 from gateway.servers.jobs import Jobs
 from gateway.servers.settings import ServersSettings
+from gateway.servers.sizing import FailedStarts
 from gateway.servers.started_server import JobFailure
 from gateway.servers.state_file import SavedJob, StateFile
 from tests.limits import GENEROUS

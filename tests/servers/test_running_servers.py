@@ -16,7 +16,7 @@ from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
 from gateway.core.log_limit import LogLimit
 from gateway.runtime.app import Gateway
-from gateway.servers import log_lines
+from gateway.servers import started_server
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.peers.build import require
@@ -26,7 +26,7 @@ from tests.servers.jobs import until
 
 @pytest.fixture(autouse=True)
 def _lines_of_other_tests_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_lines, "_lines", LogLimit(log_lines.log, lines=1000))
+    monkeypatch.setattr(started_server, "_lines", LogLimit(started_server.log, lines=1000))
 
 
 EVALUATE = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}}

@@ -14,17 +14,33 @@ import orjson
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
-from gateway.admin.console import graphs, placement, traffic
-from gateway.admin.console.configuration import Configuration, FindWarnings, Marked
-from gateway.admin.console.history import DrawnHistory, drawn_history
-from gateway.admin.console.keys import ListedKeys, listed_keys
-from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, graph_signature, signature
-from gateway.admin.console.policies import PlacedPolicies, PolicySettings
-from gateway.admin.console.principals import DescribedPrincipal, described_principal
-from gateway.admin.console.reasons import ExplainedReason, explained
-from gateway.admin.console.requests import STATUSES, ListedRequests, Search, listed
-from gateway.admin.console.summary import RequestSummary, SummarisedPart, summary
-from gateway.admin.console.topology import Topology, topology
+from gateway.admin.console import placement
+from gateway.admin.console.access import DescribedPrincipal, ListedKeys, described_principal, listed_keys
+from gateway.admin.console.configuration import Configuration, FindWarnings, Marked, PlacedPolicies, PolicySettings
+from gateway.admin.console.explanations import ExplainedReason, explained
+from gateway.admin.console.models import (
+    DrawnGraphs,
+    GraphTraffic,
+    ListedModels,
+    ModelLists,
+    ModelSignature,
+    drawn_graphs,
+    graph_signature,
+    graph_traffic,
+    signature,
+)
+from gateway.admin.console.overview import Topology, Traffic, backend_traffic, listener_traffic, path_traffic, topology
+from gateway.admin.console.requests import (
+    STATUSES,
+    DrawnHistory,
+    ListedRequests,
+    RequestSummary,
+    Search,
+    SummarisedPart,
+    drawn_history,
+    listed,
+    summary,
+)
 from gateway.admin.key_changes import why_fixed
 from gateway.admin.playground.api import add_playground
 from gateway.admin.state import GatewayState
@@ -95,7 +111,7 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
         found = partial(topology, state.config, dict(state.listeners), INFO.version, at, state.reloads)
         return _reply(request, await drawn.get(at, lambda: found().model_dump(mode="json")))
 
-    @app.get("/api/traffic", summary="Counts of requests, and calls in flight", response_model=traffic.Traffic)
+    @app.get("/api/traffic", summary="Counts of requests, and calls in flight", response_model=Traffic)
     async def read_traffic(
         request: Request,
         since: Annotated[
@@ -112,9 +128,9 @@ def _add_overview(app: FastAPI, state: GatewayState) -> None:
             "ready": state.ready,
             "errors": counters.errors,
             "shedding": 0 if shedding is None else shedding.level,
-            "listeners": traffic.listeners(state.listeners),
-            "backends": traffic.backends(state.assembly.backends),
-            "paths": list(traffic.paths(counters.paths(since))),
+            "listeners": listener_traffic(state.listeners),
+            "backends": backend_traffic(state.assembly.backends),
+            "paths": list(path_traffic(counters.paths(since))),
         }
         return _reply(request, found, {"gateway-time": f"{now:.6f}"})
 
@@ -302,18 +318,18 @@ def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
 def _add_graphs(app: FastAPI, state: GatewayState) -> None:
     drawn = _MadeOf[Config, dict[str, Any]]()
 
-    @app.get("/api/graphs", summary="The pictures of model graphs", response_model=graphs.DrawnGraphs)
+    @app.get("/api/graphs", summary="The pictures of model graphs", response_model=DrawnGraphs)
     async def read_graphs(request: Request) -> Response:
         """For each graph in `models`, the boxes of its steps, and the arrows of the tensors between them."""
         config = state.config
-        found = await drawn.get(config, lambda: graphs.drawn(config.models).model_dump(mode="json"))
+        found = await drawn.get(config, lambda: drawn_graphs(config.models).model_dump(mode="json"))
         return _reply(request, found)
 
-    @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=graphs.GraphTraffic)
+    @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=GraphTraffic)
     async def read_steps(request: Request) -> Response:
         """The calls since the last configuration load, by graph and step."""
         await state.refresh_counts()
-        return _reply(request, graphs.traffic(state.graph_steps).model_dump(mode="json"))
+        return _reply(request, graph_traffic(state.graph_steps).model_dump(mode="json"))
 
 
 def _add_placement(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> None:

@@ -1,12 +1,11 @@
 """`/api/configuration`: the configuration in use as lines of YAML. Each warning of `gateway check` and each error of a
-failed reload is attached to the line that it concerns.
+failed reload is attached to the line that it concerns. `/api/policies`: the policies of one place.
 
-The lines show the effective configuration, with all defaults and with masked secrets. The console does not show the
-file itself, because it can contain secrets.
-"""
+The lines and the settings show the effective configuration, with all defaults and with masked secrets. The console
+does not show the file itself, because it can contain secrets."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import yaml
 from pydantic import BaseModel
@@ -17,6 +16,7 @@ from gateway.config.effective import effective
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, without_credentials
+from gateway.policies.places import ReportedStates
 
 FindWarnings = Callable[[Config], Sequence[Finding]]
 """A function that returns the warnings of `gateway check` about a valid configuration."""
@@ -128,3 +128,43 @@ def _shown(node: Any) -> str:
         case yaml.SequenceNode():
             return "a list"
     return "a map"
+
+
+class PlacedPolicy(BaseModel):
+    """A policy, and its position in the configuration."""
+
+    name: str
+    settings: dict[str, Any]
+    """The policy's settings with all defaults, as in `/config`."""
+    states: list[dict[str, Any]]
+    """The policy's states, as in `/status`, one for each worker; empty for a stateless policy."""
+
+
+class PlacedPolicies(BaseModel):
+    """The policies of a route or a backend, in the order in which they apply to a request."""
+
+    policies: list[PlacedPolicy]
+
+
+class PolicySettings:
+    """The settings of all policies of a configuration, by route or backend."""
+
+    def __init__(self, config: Config) -> None:
+        shown = cast(dict[str, Any], effective(config))
+        self._of_place: dict[str, list[dict[str, Any]]] = {
+            route.name: each["policies"] for route, each in zip(config.routes, shown["routes"], strict=True)
+        } | {f"backends.{name}": each["policies"] for name, each in shown["backends"].items()}
+
+    def at(self, place: str, states: ReportedStates) -> PlacedPolicies:
+        """Return the policies of the route or backend `place`. `states` contains the place, name and state of each
+        stateful policy.
+
+        Raises:
+            KeyError: there is no such route or backend.
+        """
+        found = []
+        for entry in self._of_place[place]:
+            [(name, settings)] = entry.items()
+            own = [dict(state) for at, policy, state in states if (at, policy) == (place, name)]
+            found.append(PlacedPolicy(name=name, settings=settings, states=own))
+        return PlacedPolicies(policies=found)

@@ -1,8 +1,13 @@
 """The meaning of each error reason and the next steps. The console shows them, and `make pages` writes the table of
 reasons in `docs/runbook.md` from them."""
 
+from collections.abc import Set
+
+from pydantic import BaseModel
+
 from gateway.core.errors import Reason
 from gateway.core.frozen import frozen
+from gateway.observing.faults import Fault, fault
 
 
 @frozen
@@ -141,3 +146,21 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "Check the client, and any proxies that use another version.",
     ),
 }
+
+
+class ExplainedReason(BaseModel):
+    """An error reason and its explanation."""
+
+    meaning: str
+    look_at: str
+    fault: Fault
+    """The party that caused the error. Only server errors need an operator."""
+
+
+def explained(reasons: Set[str]) -> dict[str, ExplainedReason]:
+    """Return the explanations of these values of Reason. Other strings get no explanation."""
+    return {
+        reason.value: ExplainedReason(meaning=text.meaning, look_at=text.look_at, fault=fault(reason.value))
+        for reason, text in EXPLANATIONS.items()
+        if reason.value in reasons
+    }

@@ -1,11 +1,15 @@
-"""Add the parts that FastAPI cannot know to the admin port's OpenAPI document: the authentication of clients, and the
-errors without their own model."""
+"""The admin port's part of the OpenAPI documents: what FastAPI cannot know about its own document (the authentication
+of clients, and the errors without their own model), and the page that shows all documents."""
 
 from collections.abc import Iterator
 from copy import deepcopy
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+import fastapi_offline
+from fastapi import FastAPI, Response
+from fastapi.staticfiles import StaticFiles
 
 from gateway.admin.openapi.document import security_schemes
 from gateway.admin.state import GatewayState
@@ -88,3 +92,41 @@ _OF_REGISTRATION = {
     "422": {"description": "The body is wrong.", "content": {"application/json": {"schema": _DETAIL}}},
     "429": {"description": "Too many servers have registered."},
 }
+
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self' 'unsafe-inline'",  # Swagger UI sets inline styles
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+TYPES = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+
+_PATHS = {"/docs": "index.html", "/docs/page.js": "page.js", "/docs/page.css": "page.css"}
+
+
+def add_page(app: FastAPI) -> None:
+    """Serve the page at `/docs`, its own files below it, and Swagger UI's files at `/docs/files`."""
+    folder = files(__package__) / "files"
+    for path, name in _PATHS.items():
+        _serve(app, path, folder.joinpath(name).read_bytes(), TYPES[name.rpartition(".")[2]])
+    swagger = Path(fastapi_offline.__file__).parent / "static"
+    app.mount("/docs/files", StaticFiles(directory=swagger), name="swagger")
+
+
+def _serve(app: FastAPI, path: str, content: bytes, media_type: str) -> None:
+    @app.get(path, include_in_schema=False)
+    async def file() -> Response:
+        return Response(content, 200, HEADERS, media_type)

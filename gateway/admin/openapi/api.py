@@ -8,9 +8,8 @@ import orjson
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
-from gateway.admin.openapi.document import describes, document
+from gateway.admin.openapi.document import describes, document, listener_url
 from gateway.admin.openapi.models import ModelsOfClients, why_not
-from gateway.admin.openapi.urls import listener_url
 from gateway.admin.state import GatewayState
 from gateway.assembly.forms import spoken
 from gateway.assembly.server_info import INFO

@@ -16,6 +16,7 @@ from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.assembly import registry
 from gateway.config.access import AuthConfig
 from gateway.config.listeners import ListenerConfig
+from gateway.core.address import ALL_ADDRESSES
 from gateway.core.errors import REASON_HEADER, RETRY_HEADER, Reason, refusal
 from gateway.core.json.openapi import DescribedModel, DescribeOperation, HttpOperation, Media, Parameter, has_example
 from gateway.core.messages import Message
@@ -293,3 +294,12 @@ def security_schemes(ways: Sequence[str], auth: AuthConfig) -> JsonObject:
 def _security(listener: ListenerConfig, schemes: JsonObject) -> list[JsonObject]:
     is_optional = listener.auth is not None and listener.auth.anonymous is not None
     return [{name: []} for name in schemes] + ([{}] if is_optional else [])
+
+
+def listener_url(config: ListenerConfig, address: str, host: str) -> str:
+    """Return the URL of a listener that is bound to `address` (`host:port`). A wildcard address is replaced by `host`,
+    the host name in the caller's own request."""
+    bound, _, port = address.rpartition("://")[2].rpartition(":")
+    if bound.strip("[]") in ALL_ADDRESSES:
+        bound = f"[{host}]" if ":" in host else host or "localhost"
+    return f"{'http' if config.tls is None else 'https'}://{bound}:{port}"

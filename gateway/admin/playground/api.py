@@ -15,9 +15,8 @@ import orjson
 from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, ValidationError
 
-from gateway.admin.playground.explained import explained
-from gateway.admin.playground.form import MOST_SECONDS, SECONDS, PlaygroundForm, PlaygroundFormError
-from gateway.admin.playground.json_size import has_more_values
+from gateway.admin.playground.explaining import explained, why_unexplained
+from gateway.admin.playground.form import MOST_SECONDS, SECONDS, PlaygroundForm, PlaygroundFormError, has_more_values
 from gateway.admin.playground.sending import PlaygroundResult, Prepared, play, prepare
 from gateway.admin.playground.shown import (
     LONGEST_ERROR,
@@ -32,12 +31,11 @@ from gateway.admin.playground.shown import (
     shown_replies,
 )
 from gateway.admin.playground.snippets import Snippet, snippets
-from gateway.admin.playground.unexplained import why_unexplained
 from gateway.admin.request_body import PLAYGROUND, read_body
 from gateway.admin.state import GatewayState
+from gateway.assembly.authentication import ListenerAuthentication
 from gateway.assembly.explain.explaining import EXPLANATION
 from gateway.assembly.forms import spoken
-from gateway.assembly.listener_authentication import ListenerAuthentication
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.messages import bytes_of

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.admin.playground.json_size import has_more_values
 from gateway.client.credentials import RawHeaders, raw_headers
 from gateway.client.outputs import as_parameters
 from gateway.core.datatypes import DATATYPES, Datatype
@@ -319,3 +318,27 @@ def _specs(outputs: Sequence[DeclaredOutput]) -> Iterator[TensorSpec]:
         if each.datatype not in DATATYPES:
             raise PlaygroundFormError({"": f"output {each.name!r} has the unknown datatype {each.datatype!r}"})
         yield TensorSpec(each.name, DATATYPES[each.datatype], tuple(each.shape))
+
+
+_TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""Matches each JSON string. An unterminated string extends to the end of the document."""
+
+
+def has_more_values(text: str, most: int) -> bool:
+    """Return True if a JSON document, valid or not, contains more than `most` values. An empty list counts as two
+    values. Parsing would create an object for each value, and block the event loop even in another thread."""
+    if _marks(text) < most:
+        return False
+    found = at = 0
+    for each in _TEXTS.finditer(text):  # one at a time, so other threads can run in between
+        found += _marks(text[at : each.start()])
+        if found >= most:
+            return True
+        at = each.end()
+    return found + _marks(text[at:]) >= most
+
+
+def _marks(text: str) -> int:
+    """Return the number of characters that precede a value. Every value except the document itself follows one of these
+    characters."""
+    return text.count(",") + text.count("[") + text.count("{")

@@ -22,7 +22,7 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.requests import Request
-from gateway.runtime.process.running import run as run_on_uvloop
+from gateway.runtime.process import run as run_on_uvloop
 from gateway.tools.bench.load import Arrivals, Plan
 from gateway.tools.bench.measured import Measured
 from gateway.tools.bench.report import Result, as_json, text

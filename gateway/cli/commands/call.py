@@ -28,7 +28,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, Response, Translate
 from gateway.core.tensors import Tensor
-from gateway.runtime.process.running import run
+from gateway.runtime.process import run
 
 EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server is unreachable, 4 no response in time."
 

@@ -13,7 +13,7 @@ from gateway.assembly.forms import spoken
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
 from gateway.config.keys import Config
-from gateway.runtime.process.running import run
+from gateway.runtime.process import run
 from gateway.tools.printed import indented_json, printable_lines
 
 

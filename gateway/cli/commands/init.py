@@ -16,7 +16,7 @@ from gateway.cli.options import catalog
 from gateway.cli.probed_server import end_unspoken, is_unrecognized, probed
 from gateway.config import Config, ConfigError, loads_with_warnings
 from gateway.core.frozen import replace
-from gateway.runtime.process.running import run
+from gateway.runtime.process import run
 from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.probe import SECONDS, Probed, stated
 from gateway.tools.probing.stanza import WrittenBackend, WrittenListener, backend_name, configuration, listeners_of

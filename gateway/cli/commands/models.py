@@ -22,7 +22,7 @@ from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, T
 from gateway.config import Config
 from gateway.config.keys import AdminConfig
 from gateway.core.frozen import frozen, replace
-from gateway.runtime.process.running import run
+from gateway.runtime.process import run
 from gateway.tools.admin_port import AdminPortError, AdminUnreachableError
 from gateway.tools.printed import indented_json
 from gateway.tools.probing.asking import ServerAccess

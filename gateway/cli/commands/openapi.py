@@ -21,8 +21,7 @@ def openapi(
 ) -> None:
     """Print the OpenAPI document of an HTTP listener. A running gateway serves the document at `/api/openapi` on the
     admin port. There, the document for a single model also describes the model's inputs and outputs."""
-    from gateway.admin.openapi.document import document
-    from gateway.admin.openapi.urls import listener_url
+    from gateway.admin.openapi.document import document, listener_url
 
     whole = read(config)
     chosen = _chosen(whole, listener)

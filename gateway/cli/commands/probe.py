@@ -10,7 +10,7 @@ from gateway.cli import server_options
 from gateway.cli.command import grouped
 from gateway.cli.probed_server import end_unspoken, model_rows, models_json, probed
 from gateway.cli.server_options import table
-from gateway.runtime.process.running import run
+from gateway.runtime.process import run
 from gateway.tools.printed import indented_json, printable_lines
 from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.probe import SECONDS, Probed, ProbeVerdict

@@ -18,9 +18,7 @@ from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
 from gateway.config.keys import DrainConfig, ReferenceConfig, ReloadConfig
 from gateway.core.tasks import spawn
-from gateway.runtime.process.logs import log_to_stderr
-from gateway.runtime.process.running import run
-from gateway.runtime.process.standard_streams import say
+from gateway.runtime.process import log_to_stderr, run, say
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from gateway.cli.command import grouped
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end
 from gateway.cli.progress import progress
 from gateway.client.settings import ServerKind
-from gateway.runtime.process.running import run
+from gateway.runtime.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

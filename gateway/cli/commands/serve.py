@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.assembly.access import is_on
 from gateway.assembly.listening import BindError
+from gateway.assembly.observing import is_on
 from gateway.assembly.server_info import INFO
 from gateway.cli.examples import examples
 from gateway.cli.exit_codes import fail
@@ -19,10 +19,8 @@ from gateway.config.observing import LogConfig
 from gateway.config.warnings import find_warnings
 from gateway.config.watching import Look, look_at_all
 from gateway.core.tasks import spawn
-from gateway.runtime.process.logs import log_to_stderr
-from gateway.runtime.process.running import run
-from gateway.runtime.process.standard_streams import say, warn
-from gateway.runtime.workers.limited import number_of_workers
+from gateway.runtime.process import log_to_stderr, run, say, warn
+from gateway.runtime.workers.worker_config import number_of_workers
 from gateway.transports.listener_connections import raise_descriptor_limit
 
 if TYPE_CHECKING:

@@ -14,9 +14,19 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.surviving import log_survived
 from gateway.core.tasks import spawn
 from gateway.core.transport import Destination
-from gateway.observing.payload_log.copies import CopiedMessage, CopyBounds, OtherNames, copied, same_name
-from gateway.observing.payload_log.entries import CallFacts, Entry, LoggedReply, LoggedRequest
-from gateway.observing.payload_log.fitted import KnownTensors, fitted_reply, fitted_request, named, says_less
+from gateway.observing.payload_log.copies import (
+    CopiedMessage,
+    CopyBounds,
+    KnownTensors,
+    OtherNames,
+    copied,
+    fitted_reply,
+    fitted_request,
+    named,
+    same_name,
+    says_less,
+)
+from gateway.observing.payload_log.events import CallFacts, Entry, LoggedReply, LoggedRequest
 from gateway.observing.payload_log.queue import EntryQueue
 
 SECONDS_FOR_TENSORS = 5.0

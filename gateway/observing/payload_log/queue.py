@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gateway.core.log_limit import LogLimit
-from gateway.observing.payload_log.entries import Entry
+from gateway.observing.payload_log.events import Entry
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.load import gauge, triton
+from gateway.routing.load import prometheus
 from gateway.routing.load.reported import Measure, ReportedLoads
 
 log = logging.getLogger(__name__)
@@ -56,13 +56,13 @@ class TritonPageMeter:
     """The PageMeter of a Triton server."""
 
     def __init__(self) -> None:
-        self._meter = triton.TritonMeter()
+        self._meter = prometheus.TritonMeter()
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
         """See `PageMeter.steps`."""
-        found = yield from triton.read(page)
+        found = yield from prometheus.read_triton(page)
         if found.answered is None:
-            raise DecodeError(f"the page has no metric {triton.ANSWERED}, so it is not Triton's; set `load`")
+            raise DecodeError(f"the page has no metric {prometheus.ANSWERED}, so it is not Triton's; set `load`")
         told = self._meter.load(found, asked.at, asked.in_flight)
         loads.note_time(asked.endpoint, told.calls, told.at_once, told.answered, told.work)
 
@@ -77,7 +77,7 @@ class GaugePageMeter:
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
         """See `PageMeter.steps`."""
-        found = yield from gauge.read(page, self._metric, self._labels)
+        found = yield from prometheus.read_gauge(page, self._metric, self._labels)
         loads.note(asked.endpoint, found, self._measure)
 
 

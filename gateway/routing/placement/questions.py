@@ -1,12 +1,13 @@
 """Handles requests that are not simply sent to a server with the model: the model list, the statistics of all models,
-the readiness of models that are loaded on demand, and settings of servers.
+the readiness of models that are loaded on demand, and settings of servers. Also creates the errors for requests whose
+model is on no server, as far as known.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gateway.core.errors import GatewayError, Status
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, not_found
 from gateway.core.frozen import replace
 from gateway.core.models import NotReady
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
@@ -14,11 +15,44 @@ from gateway.core.requests import Answer, ControlRequest, Request
 from gateway.core.statistics import Statistics
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.one_try import Send, ask_all
-from gateway.routing.placement import refusals
-from gateway.routing.placement.inventory_refresh import InventoryRefresher
+from gateway.routing.placement.inventory import InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.table import Placements
 from gateway.routing.slots import LocalSlots, OwnAnswer
+
+
+def model_missing(
+    table: Placements, errors: Mapping[Endpoint, GatewayError], model: str, version: str = ""
+) -> GatewayError:
+    """Return the error for a request whose model is not on any server.
+
+    The error is NOT_FOUND, or UNAVAILABLE if only drained endpoints have the model or if a server has not reported its
+    models yet. `errors` are the reasons why servers did not report."""
+    what = f"model {model!r}"
+    if version and model in table.models:
+        what = f"version {version!r} of {what}"
+    if drained := table.drained_holders(model):
+        return _unreachable(table, f"{what} is only at endpoints that are drained ({', '.join(drained)})")
+    unknown = table.unknown()
+    if not unknown:
+        return not_found(f"backend {table.backend!r}: {what} is on no server")
+    return _unreachable(table, f"{what} is on no server that answers, and {_why_unreported(unknown[0], errors)}")
+
+
+def _nothing_reported(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
+    """Return the error to use before any server has reported its models. For `errors`, see `model_missing`."""
+    return _unreachable(table, _why_unreported(table.unknown()[0], errors))
+
+
+def _why_unreported(endpoint: Endpoint, errors: Mapping[Endpoint, GatewayError]) -> str:
+    error = errors.get(endpoint)
+    why = f": {error.message}" if error is not None else ""
+    return f"{endpoint.address} has not reported its models yet{why}"
+
+
+def _unreachable(table: Placements, text: str) -> TransportError:
+    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, f"backend {table.backend!r}: {text}", sent=False)
+
 
 OWN = frozenset({Operation.MODELS, Operation.ALL_STATISTICS, Operation.MODEL_READY, *CONTROL_OPERATIONS})
 """The operations that this module handles."""
@@ -67,7 +101,7 @@ class Questions:
         if not local.endpoints:
             raise local.choice.none_there()
         if len(table.unknown()) == len(local.endpoints):
-            raise refusals.nothing_reported(table, self._holders.refresher.errors)
+            raise _nothing_reported(table, self._holders.refresher.errors)
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:

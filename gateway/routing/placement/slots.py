@@ -21,9 +21,8 @@ from gateway.routing.backend import Backend
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.one_try import Send
-from gateway.routing.placement import refusals
-from gateway.routing.placement.inventory import Inventory
-from gateway.routing.placement.inventory_refresh import InventoryRefresher
+from gateway.routing.placement import questions
+from gateway.routing.placement.inventory import Inventory, InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.questions import Questions
 from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
@@ -305,8 +304,8 @@ class PlacedSlots:
         return f"no endpoint that has model {request.model!r} was free"
 
     def model_missing(self, model: str, version: str = "") -> GatewayError:
-        """See `refusals.model_missing`."""
-        return refusals.model_missing(self.placements, self.refresher.errors, model, version)
+        """See `questions.model_missing`."""
+        return questions.model_missing(self.placements, self.refresher.errors, model, version)
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
         """Return the error for a request whose model is missing on all servers, or None if the request waits for a

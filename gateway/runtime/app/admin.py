@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping
 from fastapi import FastAPI
 
 from gateway.admin import register, status
-from gateway.admin.caches import Clear, add_clearing
 from gateway.admin.console.api import add_api
 from gateway.admin.console.configuration import FindWarnings
 from gateway.admin.console.page import add_page
-from gateway.admin.draining import Drains, add_draining
 from gateway.admin.key_changes import add_key_changes
+from gateway.admin.openapi.admin import add_page as add_documents_page
 from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
-from gateway.admin.openapi.page import add_page as add_documents_page
-from gateway.admin.placement import add_placing
+from gateway.admin.operations import Clear, Drains, add_clearing, add_draining, add_placing
 from gateway.admin.state import GatewayState
 from gateway.config.effective import effective
 from gateway.servers.discovery.register import Registrations

@@ -4,14 +4,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from gateway.admin.draining import UndrainableError, UnknownEndpointError
+from gateway.admin.operations import UndrainableError, UnknownEndpointError
 from gateway.admin.status import EndpointStatus, endpoint_status
 from gateway.assembly.part import Workers
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.routing.backend import Backend
-from gateway.routing.draining import Drain, DrainState
-from gateway.routing.endpoint import Endpoint
+from gateway.routing.endpoint import Drain, DrainState, Endpoint
 from gateway.routing.on_demand import StartedSlots
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.slots import placed

@@ -1,11 +1,12 @@
 """A running gateway: starts with a Config, reloads another Config, drains, and stops. `gateway serve`, workers and the
-supervisor run it.
+supervisor run it. ProcessLimits applies the limits of the process, and `keep_history` records the console's history.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from time import monotonic, time
 from typing import TYPE_CHECKING, NoReturn
 
 from gateway.admin import status
@@ -26,23 +27,23 @@ from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
 from gateway.config.changes import applicable, changes, not_applied
 from gateway.config.keys import Config
+from gateway.config.limits import ProcessLimitsConfig, ShedConfig
 from gateway.config.listeners import ListenerConfig
 from gateway.config.tls import BackendTlsConfig
 from gateway.core.certificates import CertificateError
 from gateway.core.garbage import small_collections
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.surviving import all_surviving
+from gateway.core.surviving import all_surviving, log_and_continue
 from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector, FixedFields, Listener
+from gateway.observing.history import ALL, STEP, Part, PartLoad
 from gateway.runtime.app.draining import Draining
-from gateway.runtime.app.history import keep_history
-from gateway.runtime.app.listeners import Listeners, Row
+from gateway.runtime.app.listeners import Listeners, Row, Tap
 from gateway.runtime.app.ports import Ports, binds
-from gateway.runtime.app.process_limits import ProcessLimits
 from gateway.runtime.app.replacing import OpenedAddresses, ReloadError, Replaced, Replacements, staying
-from gateway.runtime.app.serving import Tap
 from gateway.servers.discovery.register import Registrations
-from gateway.transports import memory
+from gateway.transports import listener_connections, memory
+from gateway.transports.shedding import Shedding
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -336,3 +337,62 @@ class Gateway:
         if found and self._part.workers is not None:
             await self._part.workers.clear_caches(place)
         return list(dict.fromkeys(at for at, _ in found))
+
+
+HISTORY_INTERVAL = 1.0
+"""Seconds between two readings of the loads for the console's history."""
+
+
+async def keep_history(state: GatewayState, interval: float = HISTORY_INTERVAL, step: float = STEP) -> NoReturn:
+    """Record the history while the admin port is enabled. Without the port, the gateway does not count requests."""
+    began = monotonic()
+    while True:
+        await asyncio.sleep(interval)
+        with log_and_continue("keeping the console's history"):
+            if state.config.admin is None:
+                began = monotonic()
+                continue
+            state.observing.history.observe(loads(state))
+            if (now := monotonic()) - began >= step:
+                state.observing.history.end_step(state.counters.news(), time(), now - began)
+                began = now
+
+
+def loads(state: GatewayState) -> Mapping[Part, PartLoad]:
+    """Return the current loads of the whole gateway, its listeners and its backends."""
+    found = {("listener", name): PartLoad(each.unanswered_requests, 0) for name, each in state.listeners.items()}
+    in_flight = sum(each.in_flight for each in found.values())
+    for name, backend in state.assembly.backends.items():
+        found["backend", name] = PartLoad(sum(each.in_flight for each in backend.endpoints), len(backend.queue))
+    return {ALL: PartLoad(in_flight, sum(each.waiting for each in found.values())), **found}
+
+
+class ProcessLimits:
+    """The limits of the process. This object outlives the gateway's configurations."""
+
+    def __init__(self) -> None:
+        self.shedding: Shedding | None = None
+        """Rejects requests while the gateway is overloaded; None if load shedding is not configured."""
+        self._shed: ShedConfig | None = None
+        """The `shedding` settings in use."""
+
+    def apply(self, limits: ProcessLimitsConfig) -> None:
+        """Apply these limits to the process from now on."""
+        connections = listener_connections.PROCESS_CONNECTIONS
+        connections.fit(limits.connections)
+        connections.handshakes.limit = limits.handshakes
+        connections.clients.limit = limits.connections_per_client
+        memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
+        memory.PROCESS_MEMORY.per_client = limits.memory_per_client
+        if limits.shed != self._shed:  # if the settings are unchanged, it continues, even during an overload
+            self._shed = limits.shed
+            self.stop()
+            self.shedding = None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)
+            if self.shedding is not None:
+                self.shedding.start()
+        connections.shedding = self.shedding
+
+    def stop(self) -> None:
+        """Stop checking for overload."""
+        if self.shedding is not None:
+            self.shedding.stop()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from gateway.admin.access import AccessCheck
 from gateway.admin.health import HealthServer
 from gateway.admin.metrics import Metrics
-from gateway.admin.scaler.server import ScalerServer
+from gateway.admin.scaler import ScalerServer
 from gateway.admin.state import GatewayState
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.certificates import Certificates, port_alpn

@@ -14,11 +14,11 @@ from gateway.core.protocol import Protocol
 from gateway.core.surviving import all_surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
-from gateway.runtime.app.serving import Serving
+from gateway.runtime.app.listeners import Serving
 
 if TYPE_CHECKING:
     from gateway.admin.health import HealthServer
-    from gateway.admin.scaler.server import ScalerServer
+    from gateway.admin.scaler import ScalerServer
     from gateway.admin.server import AdminServer
 
 log = logging.getLogger("gateway.app")

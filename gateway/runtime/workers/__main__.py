@@ -3,7 +3,7 @@ sockets."""
 
 import sys
 
-from gateway.runtime.process.starting import end_with_the_parent, leave_signals_to_the_parent
+from gateway.runtime.starting import end_with_the_parent, leave_signals_to_the_parent
 
 end_with_the_parent()
 leave_signals_to_the_parent()

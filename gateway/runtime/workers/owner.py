@@ -12,7 +12,7 @@ generation until the last worker has left it.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gateway.assembly.in_flight import RequestsInFlight
+from gateway.assembly.assembly import RequestsInFlight
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.queue_wait import queue_wait
@@ -21,8 +21,8 @@ from gateway.core.surviving import log_and_continue
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.slots import Ended
-from gateway.runtime.workers.slots import RelayedEndpoint
-from gateway.runtime.workers.wire_values import (
+from gateway.runtime.workers.slots import (
+    RelayedEndpoint,
     RequestValues,
     error_from_values,
     pickled_answer,

@@ -25,13 +25,12 @@ from gateway.core.surviving import all_surviving, log_and_continue, log_survived
 from gateway.core.tasks import spawn
 from gateway.policies.places import ReportedStates
 from gateway.runtime.app.replacing import ReloadError
-from gateway.runtime.workers.addresses import Addresses
 from gateway.runtime.workers.channel import Channel, ChannelClosedError, Handlers
-from gateway.runtime.workers.limited import limited_backends, share
 from gateway.runtime.workers.owner import Generation, HeldSlots, endpoint_of
 from gateway.runtime.workers.reports import ListenerOfWorkers, Processes, Totals
 from gateway.runtime.workers.shared_policies import SharedPolicies
 from gateway.runtime.workers.slots import RelayedEndpoint
+from gateway.runtime.workers.worker_config import Addresses, limited_backends, share
 
 if TYPE_CHECKING:
     from gateway.admin.state import GatewayState

@@ -15,14 +15,12 @@ from gateway.core.protocol import Protocol
 from gateway.core.tasks import spawn
 from gateway.routing.slots import LocalSlots
 from gateway.runtime.app.replacing import ReloadError
-from gateway.runtime.process.logs import log_to_stderr
-from gateway.runtime.process.running import run
-from gateway.runtime.process.standard_streams import end_process
+from gateway.runtime.process import end_process, log_to_stderr, run
 from gateway.runtime.workers.channel import Channel, Handlers
-from gateway.runtime.workers.limited import limited_backends, placed_backends
 from gateway.runtime.workers.reports import Reporter
 from gateway.runtime.workers.shared_policies import share_policies
 from gateway.runtime.workers.slots import RelayedEndpoint, SupervisedSlots, apply_drain
+from gateway.runtime.workers.worker_config import limited_backends, placed_backends
 from gateway.transports.listener_connections import raise_descriptor_limit
 
 if TYPE_CHECKING:

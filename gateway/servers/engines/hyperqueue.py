@@ -17,16 +17,16 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import outlived_by, spawn
 from gateway.servers import watcher
 from gateway.servers.commands import ended, run
 from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
+from gateway.servers.settings import ServersSettings
 from gateway.servers.watched import how_it_ended, read_json, write_job
 from gateway.servers.watcher import ExitReason
 
@@ -42,73 +42,82 @@ ANSWER = 30.0
 SCRIPT = 32 * 1024
 """The number of bytes at the beginning of a script that can contain directives, as in `hq submit`."""
 MIB = 1 << 20
-KEPT = 1000
-"""The number of ended jobs whose folders are kept for later queries."""
-
-
-class HyperQueueSettings(Protocol):
-    """The settings of this engine under the key `servers`."""
-
-    @property
-    def directory(self) -> Path | None: ...
-
-    @property
-    def keep(self) -> bool: ...
-
-    @property
-    def state(self) -> Path: ...
 
 
 def is_installed() -> bool:
     return importlib.util.find_spec("hyperqueue") is not None
 
 
-def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
+def start(settings: ServersSettings) -> "HyperQueueEngine":
     return HyperQueueEngine(settings.directory, lease=None if settings.keep else LEASE, state=settings.state)
 
 
 # The request to HyperQueue
 
 
-@dataclass(slots=True)
-class HyperQueueRequest:
-    """A job's request to HyperQueue, in the syntax of `hq submit`."""
-
-    name: str | None = None
-    cpus: str | None = None
-    resources: dict[str, str] = field(default_factory=dict)
-    nodes: int = 0
-    time_limit: float | None = None
-    """The time limit of the job, in seconds. The watcher enforces it, because the Python client has no option for
-    it."""
-    time_request: float | None = None
-    """The minimum remaining time of a worker that gets the job, in seconds."""
-    priority: int = 0
-
-    def __str__(self) -> str:
-        if self.nodes:
-            return f"nodes={self.nodes}"
-        return ", ".join(f"{name}={amount}" for name, amount in [("cpus", self.cpus or "1"), *self.resources.items()])
+UNITS = {"ms": 0.001, "s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hr": 3600}
+UNITS |= {"hour": 3600, "d": 86400, "day": 86400}
+UNITS |= {f"{unit}s": size for unit, size in UNITS.items() if len(unit) > 1 and unit != "ms"}
+_TIME = re.compile(r"(\d+) *([a-z]+)")
 
 
+def seconds(text: str) -> float:
+    """Convert a time in HyperQueue's syntax, such as `1h 30min`, `01:30:00` or `10s`, to seconds. Raise ValueError for
+    any other text."""
+    if clock := re.fullmatch(r"(\d+):(\d\d):(\d\d)", text.strip()):
+        return int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
+    parts = _TIME.findall(text)
+    if not parts or _TIME.sub("", text).strip() or any(unit not in UNITS for _, unit in parts):
+        raise ValueError("a time such as `1h 30min`, `10s` or `01:30:00` expected")
+    return float(sum(int(number) * UNITS[unit] for number, unit in parts))
+
+
+def _amount(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _resource(text: str) -> dict[str, int | float | str]:
+    name, _, amount = text.partition("=")
+    if not amount:
+        raise ValueError("NAME=AMOUNT expected")
+    return {name: _amount(amount)}
+
+
+OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "--name": ("name", str),
+    "--cpus": ("cpus", _amount),
+    "--resource": ("resources", _resource),
+    "--nodes": ("nodes", int),
+    "--time-limit": ("time_limit", seconds),
+    "--time-request": ("min_time", seconds),
+    "--priority": ("priority", int),
+}
+"""The supported options of `hq submit`, with the key and the value of each in a request."""
 IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
 """Options that the gateway sets itself, because it must know where the output is."""
 
 
-def request(job: Job) -> HyperQueueRequest:
-    """Return the request for `job`. The job's options take precedence over its script, and the script over the job's
-    Resources.
+def request(job: Job) -> dict[str, Any]:
+    """Return the request for `job`, with the keys of `submit` in `hyperqueue_client`, and `time_limit` (seconds or
+    None), which the watcher enforces, because the Python client has no option for it. The job's options take precedence
+    over its script, and the script over the job's Resources.
 
     Raise RefusedError for an option that the Python client does not support, because a server without the requested
     resources is useless."""
     wanted = job.resources
-    asked = HyperQueueRequest(name=job.name, time_limit=wanted.seconds)
-    if wanted.cpus is not None:
-        asked.cpus = str(wanted.cpus)
-    if wanted.gpus is not None:
-        asked.resources["gpus/nvidia"] = str(wanted.gpus)
-    if wanted.memory is not None:
-        asked.resources["mem"] = str(-(-wanted.memory // MIB))
+    resources = {"gpus/nvidia": wanted.gpus, "mem": None if wanted.memory is None else -(-wanted.memory // MIB)}
+    asked = {
+        "name": job.name,
+        "cpus": 1 if wanted.cpus is None else wanted.cpus,
+        "resources": {name: amount for name, amount in resources.items() if amount is not None},
+        "nodes": 0,
+        "min_time": None,
+        "priority": 0,
+        "time_limit": wanted.seconds,
+    }
     if job.is_script:
         _apply(asked, directives(Path(job.command[0])), f"the #HQ lines of {job.command[0]}")
     _apply(asked, wanted.options, "resources.options")
@@ -133,70 +142,28 @@ def directives(script: Path) -> list[str]:
     return options
 
 
-def _apply(asked: HyperQueueRequest, options: Sequence[str], place: str) -> None:
+def _apply(asked: dict[str, Any], options: Sequence[str], place: str) -> None:
     words = iter(options)
     for word in words:
         option, equals, value = word.partition("=")
         value = value if equals else next(words, "")
+        if option in IGNORED:
+            continue
+        if option not in OPTIONS:
+            text = f"{option} is not supported; supported are {', '.join(OPTIONS)}"
+            raise RefusedError(f"hyperqueue: {place}: {text}")
+        key, read = OPTIONS[option]
         try:
-            match option:
-                case "--name":
-                    asked.name = value
-                case "--cpus":
-                    asked.cpus = value
-                case "--resource":
-                    name, _, amount = value.partition("=")
-                    if not amount:
-                        raise ValueError("NAME=AMOUNT expected")
-                    asked.resources[name] = amount
-                case "--nodes":
-                    asked.nodes = int(value)
-                case "--time-limit":
-                    asked.time_limit = seconds(value)
-                case "--time-request":
-                    asked.time_request = seconds(value)
-                case "--priority":
-                    asked.priority = int(value)
-                case _ if option not in IGNORED:
-                    raise RefusedError(
-                        f"hyperqueue: {place}: {option} is not supported; supported are --name, --cpus, --resource, "
-                        "--nodes, --time-limit, --time-request, --priority"
-                    )
+            found = read(value)
         except ValueError as error:
             raise RefusedError(f"hyperqueue: {place}: {option}: {value!r}: {error}") from None
-
-
-UNITS: dict[str, float] = {
-    "s": 1,
-    "sec": 1,
-    "second": 1,
-    "m": 60,
-    "min": 60,
-    "minute": 60,
-    "h": 3600,
-    "hr": 3600,
-    "hour": 3600,
-}
-UNITS |= {f"{unit}s": size for unit, size in UNITS.items() if len(unit) > 1} | {"ms": 0.001}
-UNITS |= {"d": 86400, "day": 86400, "days": 86400}
-
-
-def seconds(text: str) -> float:
-    """Convert a time in HyperQueue's syntax, such as `1h 30min`, `01:30:00` or `10s`, to seconds. Raise ValueError for
-    any other text."""
-    if clock := re.fullmatch(r"(\d+):(\d\d):(\d\d)", text.strip()):
-        return int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
-    parts = re.findall(r"(\d+) *([a-z]+)", text)
-    if not parts or re.sub(r"(\d+) *([a-z]+)", "", text).strip() or any(unit not in UNITS for _, unit in parts):
-        raise ValueError("a time such as `1h 30min`, `10s` or `01:30:00` expected")
-    return float(sum(int(number) * UNITS[unit] for number, unit in parts))
+        asked[key] = {**asked[key], **found} if key == "resources" else found
 
 
 # HyperQueue's server
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """HyperQueue's counts for a job with one task."""
 
     completed: bool
@@ -209,29 +176,18 @@ class PythonClient:
     """HyperQueue's Python client, in a separate process (`gateway.servers.hyperqueue_client`)."""
 
     def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
+        self._arguments = [] if directory is None else [str(directory)]
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
-    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str:
-        answer = await self._ask(
-            "submit",
-            name=asked.name,
-            args=list(args),
-            cwd=str(job.folder),
-            env=dict(job.environment),
-            stderr=str(job.output),
-            cpus=_number(asked.cpus or "1"),
-            resources={name: _number(amount) for name, amount in asked.resources.items()},
-            nodes=asked.nodes,
-            min_time=asked.time_request,
-            priority=asked.priority,
-        )
-        return str(answer)
-
-    async def jobs(self, ids: Sequence[str]) -> Mapping[str, Counts]:
-        answer = await self._ask("jobs", ids=[int(each) for each in ids if each.isdigit()])
+    async def jobs(self, ids: Collection[str]) -> Mapping[str, Counts]:
+        answer = await self.ask("jobs", ids=[int(each) for each in ids if each.isdigit()])
         return {each: Counts(*counts) for each, counts in answer.items()}
+
+    async def ask(self, what: str, **rest: Any) -> Any:
+        """Return the process's response to a query. Raises EngineError."""
+        # If the caller is cancelled, the response must still be read from the pipe.
+        return await outlived_by(spawn(self._exchange(what, rest)))
 
     async def close(self) -> None:
         if self._process is not None:
@@ -239,10 +195,6 @@ class PythonClient:
                 self._process.kill()  # this ends a query in progress
         async with self._turn:
             await self._end()
-
-    async def _ask(self, what: str, **rest: Any) -> Any:
-        # If the caller is cancelled, the response must still be read from the pipe.
-        return await outlived_by(spawn(self._exchange(what, rest)))
 
     async def _exchange(self, what: str, rest: Mapping[str, Any]) -> Any:
         async with self._turn:
@@ -252,24 +204,22 @@ class PythonClient:
                 assert process.stdout is not None
                 process.stdin.write(json.dumps({"ask": what, **rest}).encode() + b"\n")
                 line = await asyncio.wait_for(process.stdout.readline(), ANSWER)
+                if not line:
+                    raise OSError("it ended")
             except TimeoutError:
                 await self._end()
                 raise EngineError(f"hyperqueue: {what}: no answer within {ANSWER:g} s") from None
             except (OSError, ValueError) as error:
                 await self._end()
                 raise EngineError(f"hyperqueue: {what}: the client's process: {error}") from None
-            if not line:
-                await self._end()
-                raise EngineError(f"hyperqueue: {what}: the client's process ended")
         answer = json.loads(line)
         if "error" in answer:
             raise EngineError(f"hyperqueue: {what}: {' '.join(answer['error'].split())}")
         return answer["ok"]
 
     async def _start(self) -> asyncio.subprocess.Process:
-        arguments = [] if self._directory is None else [str(self._directory)]
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", str(CLIENT), *arguments),
+            *(sys.executable, "-P", str(CLIENT), *self._arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -284,44 +234,33 @@ class PythonClient:
             await ended(process)
 
 
-def _number(amount: str) -> int | float | str:
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(amount)
-    return amount
-
-
 # The engine
 
 
 class HyperQueueEngine:
     """The jobs at one HyperQueue server. The server's folder identifies it; the default is the folder that `hq`
-    uses."""
+    uses.
 
-    def __init__(
-        self,
-        directory: Path | None,
-        *,
-        lease: float | None = LEASE,
-        state: Path = Path("/"),
-    ) -> None:
+    The folder of HyperQueue's current run contains the folder of each job, by id, for a restarted gateway that knows
+    only ids. A new server starts again with id 1, in another folder. A job whose folder is not below `state` belongs to
+    another gateway."""
+
+    def __init__(self, directory: Path | None, *, lease: float | None = LEASE, state: Path = Path("/")) -> None:
         """Create the engine. `lease` is the time in seconds after which jobs end if their gateway is dead; if it is
         None, they continue. `state` is the parent folder of all job folders. Raise RefusedError if the Python client is
         not installed."""
-        self._lease = lease
-        if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
-            directory = Path(named)
-        self._places = _Places(directory or Path.home() / ".hq-server", state.absolute())
         if not is_installed():
             raise RefusedError(f"hyperqueue: it needs {REQUIRES}, which is not there")
-        self._server = PythonClient(directory)
+        if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
+            directory = Path(named)
         self._directory = directory
+        self._lease = lease
+        self._state = state.absolute()
+        self._server = PythonClient(directory)
         self._folders: dict[str, Path] = {}
         """The folder shared by engine and watcher, for each job that has not ended."""
-        self._over: dict[str, Path] = {}
         self._beats: dict[str, tuple[float, float]] = {}
         """The modification time of a job's state file, and when this time was first seen."""
-        self._numbers = itertools.count()
         self._renewing: asyncio.Task[None] | None = None
 
     async def submit(self, job: Job) -> str:
@@ -329,9 +268,16 @@ class HyperQueueEngine:
         folder = job.output.parent / f"hyperqueue-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(self._prepare, folder, job, asked)
-            id_ = await self._server.submit(asked, job, _start_watcher(folder))
+            id_: str = await self._server.ask(
+                "submit",
+                args=_start_watcher(folder),
+                cwd=str(job.folder),
+                env=dict(job.environment),
+                stderr=str(job.output),
+                **asked,
+            )
             self._folders[id_] = folder
-            await asyncio.to_thread(self._places.write, id_, folder)
+            await asyncio.to_thread(self._note, id_, folder)
         except BaseException as error:
             # Whether or not the job was submitted, it does not run without its lease.
             _unlink(folder / "lease")
@@ -345,18 +291,12 @@ class HyperQueueEngine:
         return {}  # removing the output folders of these jobs ends their leases
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
-        known = await self._server.jobs(list(ids))
-        reports = await asyncio.to_thread(lambda: {each: self._report(each, known.get(each)) for each in ids})
-        for each, report in reports.items():
-            if report.state.is_over:
-                self._forget(each)
+        known = await self._server.jobs(ids)
         self._renewing = self._renewing or spawn(self._renew())
-        return reports
+        return await asyncio.to_thread(lambda: {each: self._report(each, known.get(each)) for each in ids})
 
     async def cancel(self, ids: Collection[str]) -> None:
         waiting = await asyncio.to_thread(lambda: [each for each in ids if self._take_lease(each)])
-        for each in ids:
-            self._forget(each)
         if waiting and shutil.which("hq"):
             # The Python client cannot cancel jobs. If `hq` is missing, the jobs stay in the queue, and end when a
             # worker starts them.
@@ -366,39 +306,61 @@ class HyperQueueEngine:
     async def close(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-        await asyncio.to_thread(self._leave)
         await self._server.close()
 
-    def _prepare(self, folder: Path, job: Job, asked: HyperQueueRequest) -> None:
+    def _prepare(self, folder: Path, job: Job, asked: Mapping[str, Any]) -> None:
+        amounts = [("cpus", asked["cpus"]), *asked["resources"].items()]
+        if asked["nodes"]:
+            amounts = [("nodes", asked["nodes"])]
+        asks = ", ".join(f"{name}={amount}" for name, amount in amounts)
         folder.mkdir()
         shutil.copyfile(watcher.__file__, folder / "watcher.py")
-        write_job(folder, job, self._renewal(), seconds=asked.time_limit, asks=str(asked))
+        write_job(folder, job, self._renewal(), seconds=asked["time_limit"], asks=asks)
 
     def _renewal(self) -> str:
-        return f"{'keep' if self._lease is None else self._lease} {time.time():.0f}-{next(self._numbers)}\n"
+        return f"{'keep' if self._lease is None else self._lease} {time.time_ns()}\n"
 
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep((LEASE if self._lease is None else self._lease) / 4)
             for folder in list(self._folders.values()):
-                with log_and_continue("renewing the lease of a job at HyperQueue"):
+                with log_and_continue("renewing the leases of jobs at HyperQueue"):
                     await asyncio.to_thread(_rewrite, folder / "lease", self._renewal())
 
+    def _place(self, id_: str) -> Path:
+        return ((self._directory or Path.home() / ".hq-server") / "hq-current").resolve() / "modelglot" / id_
+
+    def _note(self, id_: str, folder: Path) -> None:
+        place = self._place(id_)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(str(folder.absolute()), "utf-8")
+
     def _folder(self, id_: str) -> Path | None:
-        folder = self._folders.get(id_) or self._over.get(id_)
-        if folder is None:
-            folder = self._places.read(id_)
-            if folder is not None:  # a job of an earlier gateway, which this gateway has adopted
-                self._folders[id_] = folder
-                _rewrite(folder / "lease", self._renewal())
-        return folder
+        if id_ not in self._folders and id_.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                folder = Path(self._place(id_).read_text("utf-8"))
+                if folder.is_relative_to(self._state):  # a job of an earlier gateway, which this gateway has adopted
+                    self._folders[id_] = folder
+                    _rewrite(folder / "lease", self._renewal())
+        return self._folders.get(id_)
 
     def _report(self, id_: str, known: Counts | None) -> JobReport:
         folder = self._folder(id_)
-        job = read_json(folder / "job.json") if folder else None
-        state = read_json(folder / "state.json") if folder else None
-        if state is not None and state.get(watcher.ENDED) is not None:
-            return how_it_ended(state)
+        state: Any = read_json(folder / "state.json") if folder else None
+        is_ended = bool(state) and state.get(watcher.ENDED) is not None
+        report = how_it_ended(state) if is_ended else self._report_of_queue(id_, known, folder, state)
+        if report.state.is_over and folder is not None:  # the engine never queries an ended job again
+            self._folders.pop(id_, None)
+            self._beats.pop(id_, None)
+            _unlink(self._place(id_))
+            if is_ended:  # a watcher that still runs, or that HyperQueue starts later, needs the folder
+                shutil.rmtree(folder, ignore_errors=True)
+        return report
+
+    def _report_of_queue(
+        self, id_: str, known: Counts | None, folder: Path | None, state: Mapping[str, Any] | None
+    ) -> JobReport:
+        """Return the report on a job whose watcher has not reported its end."""
         if known is None:
             return JobReport(JobState.LOST, "HyperQueue does not know this job")
         if known.failed:
@@ -407,10 +369,11 @@ class HyperQueueEngine:
             return JobReport(JobState.ENDED if known.finished else JobState.CANCELLED)
         if folder is None:  # a new HyperQueue server starts again with id 1
             return JobReport(JobState.LOST, "HyperQueue has another job by this number")
+        job = read_json(folder / "job.json")
         if job is None:
             return JobReport(JobState.WAITING, "HyperQueue only reports that it has not ended")
-        held = (folder / "lease").exists()
-        if state is None and not held:
+        is_held = (folder / "lease").exists()
+        if state is None and not is_held:
             return JobReport(JobState.CANCELLED)
         if state is None:
             return JobReport(JobState.WAITING, f"waiting for a worker; it needs {job['asks']}")
@@ -418,7 +381,7 @@ class HyperQueueEngine:
             _unlink(folder / "lease")
             return JobReport(JobState.LOST, "its node gives no sign of life", state["host"])
         ends = None if job["seconds"] is None else state[watcher.STARTED] + job["seconds"]
-        ending = state.get(watcher.ENDING) or ("" if held else ExitReason.CANCELLED)
+        ending = state.get(watcher.ENDING) or ("" if is_held else ExitReason.CANCELLED)
         return JobReport(JobState.ENDING if ending else JobState.RUNNING, ending, state["host"], ends)
 
     def _is_silent(self, id_: str, folder: Path) -> bool:
@@ -438,58 +401,6 @@ class HyperQueueEngine:
             return False
         _unlink(folder / "lease")
         return not (folder / "state.json").exists()
-
-    def _forget(self, id_: str) -> None:
-        """Stop renewing the job's lease, but keep the folder for later queries."""
-        self._beats.pop(id_, None)
-        folder = self._folders.pop(id_, None)
-        if folder is not None:
-            self._over[id_] = folder
-        if len(self._over) > KEPT:
-            id_ = next(iter(self._over))
-            spawn(asyncio.to_thread(self._delete, id_, self._over.pop(id_)))
-
-    def _delete(self, id_: str, folder: Path) -> None:
-        """Delete the folder of a job, unless its watcher still runs or has not yet noticed that the lease is gone."""
-        state = read_json(folder / "state.json")
-        if not folder.exists() or (state is not None and state.get(watcher.ENDED) is not None):
-            shutil.rmtree(folder, ignore_errors=True)
-            self._places.delete(id_)
-
-    def _leave(self) -> None:
-        for id_, folder in self._over.items():
-            self._delete(id_, folder)
-
-
-class _Places:
-    """The job folders by id, for a restarted gateway that knows only ids.
-
-    The entries are stored in the folder of the HyperQueue server's current run, because a new server starts again with
-    id 1. A job whose folder is not below `state` belongs to another gateway."""
-
-    def __init__(self, directory: Path, state: Path) -> None:
-        self._run = directory / "hq-current"
-        self._state = state
-
-    def _path(self, id_: str) -> Path:
-        return self._run.resolve() / "modelglot" / id_
-
-    def write(self, id_: str, folder: Path) -> None:
-        path = self._path(id_)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(str(folder.absolute()), "utf-8")
-
-    def read(self, id_: str) -> Path | None:
-        if not id_.isdigit():
-            return None
-        try:
-            folder = Path(self._path(id_).read_text("utf-8"))
-        except (OSError, ValueError):
-            return None
-        return folder if folder.is_relative_to(self._state) else None
-
-    def delete(self, id_: str) -> None:
-        _unlink(self._path(id_))
 
 
 def _start_watcher(folder: Path) -> list[str]:

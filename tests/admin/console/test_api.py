@@ -9,11 +9,9 @@ import httpx
 import pytest
 
 from gateway.admin.console.api import Errors
-from gateway.admin.console.configuration import Configuration
+from gateway.admin.console.configuration import Configuration, PlacedPolicies, PlacedPolicy
 from gateway.admin.console.models import ListedModels, ModelSignature
-from gateway.admin.console.policies import PlacedPolicies, PlacedPolicy
-from gateway.admin.console.topology import Topology
-from gateway.admin.console.traffic import Traffic
+from gateway.admin.console.overview import Topology, Traffic
 from gateway.assembly.part import GatewayPart
 from gateway.cli.options import catalog
 from gateway.config import loads

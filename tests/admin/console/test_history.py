@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from gateway.admin.console.history import DrawnHistory
+from gateway.admin.console.requests import DrawnHistory
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.tasks import spawn
 from gateway.observing.history import STEPS
 from gateway.runtime.app import Gateway
-from gateway.runtime.app.history import keep_history
+from gateway.runtime.app.gateway import keep_history
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.admin.console.keys import MOST_KEYS, ListedKeys, listed_keys
+from gateway.admin.console.access import MOST_KEYS, ListedKeys, listed_keys
 from gateway.auth.keys import key_file, new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads

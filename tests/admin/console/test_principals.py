@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.admin.console.principals import DescribedPrincipal
+from gateway.admin.console.access import DescribedPrincipal
 from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads

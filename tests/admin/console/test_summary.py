@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.admin.console.summary import RequestSummary, SummarisedPart, summary
+from gateway.admin.console.requests import RequestSummary, SummarisedPart, summary
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing.recent import RecentRequests

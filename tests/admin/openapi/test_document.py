@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway.admin.openapi.document import document
-from gateway.admin.openapi.urls import listener_url
+from gateway.admin.openapi.document import document, listener_url
 from gateway.assembly import registry
 from gateway.cli.options import catalog
 from gateway.config import loads, paths

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError, TypedInput, read_headers, read_request
+from gateway.admin.playground.form import (
+    PlaygroundForm,
+    PlaygroundFormError,
+    TypedInput,
+    has_more_values,
+    read_headers,
+    read_request,
+)
 from gateway.core.tensors import Tensor
 
 
@@ -99,3 +106,20 @@ def test_a_key_is_in_no_text_of_an_error_or_a_form() -> None:
         read_headers(form)
     assert "secret" not in str(caught.value)
     assert list(caught.value.errors) == ["key"]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("[1, 2, 3]", 4), ("[[], [], []]", 7), ("[{}, {}]", 5), ('{"a": 1, "b": [2]}', 4), ('["a,b,[{", "c"]', 3),
+        (r'["\"[,,,", "\\", "["]', 4), ('["[[[[', 2), ('["\\', 2), ("", 1), ("7", 1),
+    ],
+)  # fmt: skip
+def test_texts_do_not_count(text: str, values: int) -> None:
+    assert not has_more_values(text, values)
+    assert has_more_values(text, values - 1)
+
+
+def test_texts_without_an_end_take_no_longer() -> None:
+    """A search that begins anew at each quotation mark would take hours."""
+    assert not has_more_values('"' + r"\",[" * 500_000, 2)

@@ -20,7 +20,7 @@ from gateway.core.messages import Message
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.requests import Answer, Request, Unread
 from gateway.core.transport import Destination
-from gateway.runtime.process.running import COLLECT_AFTER, SWITCH_INTERVAL
+from gateway.runtime.process import COLLECT_AFTER, SWITCH_INTERVAL
 from gateway.transports.memory import set_allocator
 from tests.attacks.observed import Ticker
 from tests.attacks.readers.readers import Reader

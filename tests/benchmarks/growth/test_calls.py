@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runtime.process.running import COLLECT_AFTER
+from gateway.runtime.process import COLLECT_AFTER
 from tests.attacks.clients import post
 from tests.attacks.probe import BODY, ECHOED
-from tests.benchmarks.calls import Counts, _gateway, _in_thread, _median, _nothing
+from tests.benchmarks.calls import Counts, _gateway, _in_thread, _usual, _nothing
 from tests.benchmarks.growth.costs import configuration, wide_server
 from tests.benchmarks.servers import own_address
 
@@ -57,7 +57,7 @@ def calls(server: str, routes: int, backends: int, model: int, idle: int = 0) ->
 
 def counted(loop: asyncio.AbstractEventLoop, found: Counts, exchange: Callable[[], None]) -> tuple[int, int]:
     _in_thread(loop, lambda: sys.setprofile(found.count))
-    one = _median(found, exchange)
+    one = _usual(found, exchange)
     _in_thread(loop, lambda: sys.setprofile(None))
     return one.python, one.c
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from gateway.core.tensors import tensor
 from gateway.observing.payload_log.copies import CopyBounds, copied
-from gateway.observing.payload_log.entries import CallFacts, EventForm, LoggedReply, LoggedRequest
+from gateway.observing.payload_log.events import CallFacts, EventForm, LoggedReply, LoggedRequest
 
 FACTS = CallFacts("id1", "", "m", "", "infer", "route-0", "b", "v2-rest", 1_700_000_000.0)
 FORM = EventForm("here")

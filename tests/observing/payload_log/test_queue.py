@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.observing.payload_log.entries import Entry
+from gateway.observing.payload_log.events import Entry
 from gateway.observing.payload_log.queue import MOST_AT_ONCE, EntryQueue, PayloadLogCounts
 from tests.observing.payload_log.logged import REPLY, REQUEST
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.errors import DecodeError
 from gateway.core.messages import Headers
-from gateway.routing.load.orca import LONGEST, load, report
+from gateway.routing.load.orca import LONGEST, load_in, report
 
 # xds.data.orca.v3.OrcaLoadReport, serialized by protobuf: cpu_utilization 0.3, mem_utilization 0.8, rps 7,
 # request_cost {"bytes": 2}, utilization {"gpu": 0.5}, rps_fractional 10, eps 1, named_metrics {"queue": 4},
@@ -112,4 +112,4 @@ def test_malformed_reports_are_refused(headers: Headers, text: str) -> None:
     ],
 )
 def test_which_value_is_the_load(found: dict[str, float], metric: str, value: float | None) -> None:
-    assert load(found, metric) == value
+    assert load_in(found, metric) == value

@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.assembly.loads import page_at
+from gateway.assembly.backends import page_at
 from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Request
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.load.orca import PAUSE, LoadReports
 from gateway.routing.load.pages import (
     MOST_BYTES,
     MOST_SECONDS,
@@ -24,7 +25,6 @@ from gateway.routing.load.pages import (
     PageMeter,
     TritonPageMeter,
 )
-from gateway.routing.load.replies import PAUSE, LoadReports
 from gateway.routing.load.reported import ReportedLoads
 from tests.routing.fakes import TOY, Wire, settle
 from tests.routing.load.test_orca import MESSAGE

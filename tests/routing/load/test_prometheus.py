@@ -5,8 +5,7 @@ from contextlib import suppress
 import pytest
 
 from gateway.core.errors import DecodeError
-from gateway.routing.load import gauge
-from gateway.routing.load.prometheus import LONGEST_LINE, MOST_SAMPLES, PageSample, is_counter, samples
+from gateway.routing.load.prometheus import LONGEST_LINE, MOST_SAMPLES, PageSample, is_counter, read_gauge, samples
 
 # Of Triton with one model, shortened; then lines that other exporters write.
 PAGE = rb"""# HELP nv_inference_pending_request_count Instantaneous number of pending requests
@@ -94,7 +93,7 @@ def test_a_hostile_megabyte_is_read_or_refused(page: bytes) -> None:
 
 
 def load(page: bytes, metric: str, **labels: str) -> float:
-    steps = gauge.read(page, metric, labels)
+    steps = read_gauge(page, metric, labels)
     try:
         while True:
             next(steps)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.routing.load.triton import FADING_SECONDS, TritonLoad, TritonMeter, TritonPage, read
+from gateway.routing.load.prometheus import FADING_SECONDS, TritonLoad, TritonMeter, TritonPage, read_triton
 
 PAGE = b"""# TYPE nv_inference_request_success counter
 nv_inference_request_success{model="a",version="1"} 90
@@ -21,7 +21,7 @@ nv_gpu_utilization{gpu_uuid="GPU-2"} 1
 
 
 def page(text: bytes) -> TritonPage:
-    steps = read(text)
+    steps = read_triton(text)
     try:
         while True:
             next(steps)

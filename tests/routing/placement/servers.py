@@ -19,8 +19,7 @@ from gateway.routing.balancing import LeastInFlight
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.agreement import LoadCoordinator
-from gateway.routing.placement.inventory import Inventory
-from gateway.routing.placement.inventory_refresh import InventoryRefresher
+from gateway.routing.placement.inventory import Inventory, InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.plan import LoadSettings
 from gateway.routing.placement.slots import PlacedSlots

@@ -10,7 +10,7 @@ from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, Response, Tries
 from gateway.core.statistics import Statistics
-from gateway.routing.placement.signatures import SignatureComparison
+from gateway.routing.placement.inventory import SignatureComparison
 from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings
 from tests.routing.placement.servers import Fleet, Server, settle, with_traits

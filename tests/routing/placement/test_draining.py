@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
-from gateway.routing.draining import Drain
+from gateway.routing.endpoint import Drain
 from gateway.routing.queue import QueueSettings
 from tests.routing.placement.servers import Fleet, Server, settle
 

@@ -7,11 +7,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from gateway.admin.placement import add_placing
+from gateway.admin.operations import add_placing
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.requests import ControlRequest
-from gateway.routing.draining import Drain
+from gateway.routing.endpoint import Drain
 from gateway.routing.placement.plan import LoadSettings
 from gateway.runtime.app.draining import Draining
 from tests.routing.placement.servers import Fleet, Server, settle

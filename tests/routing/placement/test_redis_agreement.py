@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.core.redis import connection_pool
-from gateway.routing.placement.redis_agreement import LEASE_SECONDS, PAUSE, RedisAgreement
+from gateway.routing.placement.agreement import LEASE_SECONDS, PAUSE, RedisAgreement
 from tests.policies.redis_server import RedisServer
 
 

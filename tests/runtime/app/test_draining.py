@@ -10,7 +10,7 @@ import httpx
 from typer.testing import CliRunner, Result
 
 from gateway.cli import application
-from gateway.routing.draining import Drain
+from gateway.routing.endpoint import Drain
 from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, Held, held

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.assembly.in_flight import RequestsInFlight
+from gateway.assembly.assembly import RequestsInFlight
 from gateway.runtime.workers import supervisor
 from gateway.runtime.workers.owner import Generation
 from gateway.runtime.workers.supervisor import WorkerError, WorkerProcess

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.assembly.in_flight import RequestsInFlight
+from gateway.assembly.assembly import RequestsInFlight
 from gateway.core.errors import GatewayError, TransportError
 from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation

@@ -11,8 +11,8 @@ import dns.rrset
 import pytest
 from dns.asyncresolver import Resolver
 
+from gateway.servers.discovery.dns import SrvRecords
 from gateway.servers.discovery.source import LookupFailedError
-from gateway.servers.discovery.srv import SrvRecords
 from gateway.transports.http.address import parse_address
 
 NAME = "_http._tcp.models.default.svc"

@@ -77,7 +77,7 @@ def test_without_any_it_serves(tmp_path: Path, workers: int, redirected: str) ->
 
 
 def test_numbers_of_closed_streams_are_not_used_for_anything_else() -> None:
-    start = "import os; from gateway.runtime.process import starting"
+    start = "import os; from gateway.runtime import starting"
     code = f"{start}; starting.fill_standard_streams(); os._exit(os.dup(0))"
     shell = ["sh", "-c", 'exec "$@" >&- 2>&- <&-', "sh", sys.executable, "-c", code]
     assert subprocess.run(shell, cwd=ROOT, env=ENVIRON, check=False).returncode == 3

@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from gateway.config.observing import LogConfig
-from gateway.runtime.process import logs
+from gateway.runtime import process
 
 
 class Terminal(io.StringIO):
@@ -32,7 +32,7 @@ def logged(monkeypatch: pytest.MonkeyPatch, config: LogConfig, stream: io.String
     monkeypatch.setattr(sys, "stderr", stream)
     # Without those of pytest, which would keep the lines and cannot pass on the one that is no text.
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    logs.log_to_stderr(config)
+    process.log_to_stderr(config)
     return stream
 
 
@@ -75,7 +75,7 @@ def test_a_terminal_may_ask_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_reload_changes_level_and_format_and_writes_no_line_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = logged(monkeypatch, LogConfig(level="warning"))
     logging.getLogger("gateway").info("one")
-    logs.log_to_stderr(LogConfig(level="debug", format="json"))
+    process.log_to_stderr(LogConfig(level="debug", format="json"))
     logging.getLogger("gateway").debug("two")
     [line] = stream.getvalue().splitlines()
     assert json.loads(line)["message"] == "two"
