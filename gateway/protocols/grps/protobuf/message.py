@@ -21,8 +21,15 @@ from gateway.core.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_
 from gateway.core.tensors import Tensor
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.gmap import TEXT
-from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, RAW, Parts, read_tensor, write_tensors
-from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
+from gateway.protocols.grps.protobuf.tensors import (
+    ELEMENTS,
+    RAW,
+    Parts,
+    read_gmap,
+    read_tensor,
+    write_gmap,
+    write_tensors,
+)
 from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
 _STATUS, _MODEL = 1, 2

@@ -1,4 +1,4 @@
-"""GenericTensor.
+"""The tensors of a GrpsMessage in protobuf: `GenericTensor`, and the entries of `gmap`.
 
 The module reads a tensor without copying it from the buffer, and writes a tensor around the tensor's own data.
 
@@ -20,6 +20,7 @@ from functools import lru_cache
 from itertools import chain
 from math import prod
 from struct import Struct
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,25 +29,17 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.messages import Buffer
-from gateway.core.protobuf.fields import MessageAllowance, read_text, write_field, write_text
+from gateway.core.protobuf.fields import MessageAllowance, check_wire_type, read_text, write_field, write_text
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.tensor_fields import TensorFields, scan
-from gateway.core.protobuf.wire import (
-    I32,
-    I64,
-    LENGTH,
-    VARINT,
-    key,
-    read_uint64s,
-    read_varint,
-    varint,
-)
+from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, fields, key, read_uint64s, read_varint, varint
 from gateway.core.tensors import Shape, Tensor
-from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
+from gateway.protocols.grps.gmap import MAPS, TEXT
+from gateway.protocols.grps.schema import DTYPES, read_shape
 
 Parts: TypeAlias = tuple[Buffer, ...]
 
-NAME, DTYPE, SHAPE = 1, 2, 3
+_NAME, _DTYPE, _SHAPE = 1, 2, 3
 ELEMENTS = {datatype: dtype.number + 3 for datatype, dtype in DTYPES.items()}
 """The field numbers of a tensor."""
 
@@ -61,9 +54,9 @@ _SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _W
 
 _FIELDS = TensorFields(
     {
-        NAME: ("name", (LENGTH,)),
-        DTYPE: ("dtype", (VARINT,)),
-        SHAPE: ("shape", (LENGTH, VARINT)),
+        _NAME: ("name", (LENGTH,)),
+        _DTYPE: ("dtype", (VARINT,)),
+        _SHAPE: ("shape", (LENGTH, VARINT)),
         **{number: (member, (LENGTH, _SINGLE.get(number, VARINT))) for number, member in _MEMBERS.items()},
         ELEMENTS[Datatype.BYTES]: ("flat_string", (LENGTH,)),
     },
@@ -98,11 +91,11 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
     """
     what = f"tensor {position}"
     lists, strings, count = scan(message, _FIELDS, what, allowance)
-    name = read_text(lists.pop(NAME)[-1], f"{what}: name") if NAME in lists else ""
-    number = lists.pop(DTYPE, _UNKNOWN)[-1]
+    name = read_text(lists.pop(_NAME)[-1], f"{what}: name") if _NAME in lists else ""
+    number = lists.pop(_DTYPE, _UNKNOWN)[-1]
     dtype = number[0] if len(number) == 1 else read_varint(number, 0)[0]
     dimensions: list[int] = []
-    for piece in lists.pop(SHAPE, ()):
+    for piece in lists.pop(_SHAPE, ()):
         dimensions += read_uint64s(piece)
     what = f"tensor {name!r}" if name else f"tensor {position}"
     datatype = _BY_NUMBER.get(dtype)
@@ -154,7 +147,7 @@ def _narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
 # --- Writing ---
 
 _KEYS = {datatype: key(number) for datatype, number in ELEMENTS.items()}
-_DTYPE_FIELDS = {datatype: bytes((DTYPE << 3, dtype.number)) for datatype, dtype in DTYPES.items()}
+_DTYPE_FIELDS = {datatype: bytes((_DTYPE << 3, dtype.number)) for datatype, dtype in DTYPES.items()}
 _TENSOR_KEY = key(1)
 _SHORT_STRINGS = [_KEYS[Datatype.BYTES] + varint(size) for size in range(128)]
 """The key and the length of a BYTES element, by its size."""
@@ -187,10 +180,10 @@ def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes
     """Return the part of a tensor before its elements, which take `size` bytes.
 
     For packed lists, this includes the key and the length."""
-    head = write_text(NAME, name, f"the name of tensor {name!r}") if name else b""
+    head = write_text(_NAME, name, f"the name of tensor {name!r}") if name else b""
     head += _DTYPE_FIELDS[datatype]
     if shape:
-        head += write_field(SHAPE, b"".join(map(_write_dimension, shape)))
+        head += write_field(_SHAPE, b"".join(map(_write_dimension, shape)))
     if size and datatype is not BYTES:
         head += _KEYS[datatype] + varint(size)
     return head
@@ -229,3 +222,87 @@ def _write_strings(tensor: Tensor) -> bytes:
         written += _SHORT_STRINGS[size] if size < len(_SHORT_STRINGS) else _KEYS[Datatype.BYTES] + varint(size)
         written += element
     return bytes(written)
+
+
+# --- gmap ---
+
+_KEY, _VALUE = 1, 2
+_S_S = 1
+
+_MAPS = MappingProxyType(dict(enumerate(MAPS.items(), 1)))
+"""The name and datatype of each map, by field number."""
+_NUMBERS = {datatype: number for number, (_, datatype) in _MAPS.items()}
+_WIRE_TYPES = {
+    datatype: {Kind.BYTES: LENGTH, Kind.FLOAT: I64 if datatype.size == 8 else I32}.get(datatype.kind, VARINT)
+    for datatype in _NUMBERS
+}
+_SCALAR_KEYS = {datatype: bytes((_VALUE << 3 | wire_type,)) for datatype, wire_type in _WIRE_TYPES.items()}
+
+_DEFAULTS = {
+    datatype: b"\x00" if wire_type == VARINT else bytes(datatype.size) for datatype, wire_type in _WIRE_TYPES.items()
+}
+"""The value of an entry that omits its value, in wire format."""
+
+
+def read_gmap(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+    """Return the entries of a GenericMapData.
+
+    Each entry becomes a tensor `[1]`. If two entries of a map have the same key, the last entry counts, as in protobuf.
+
+    Raises:
+        DecodeError: the message is not a GenericMapData.
+        GatewayError: RESOURCE_EXHAUSTED if the entries exceed `allowance`.
+    """
+    tensors: dict[tuple[int, str], Tensor] = {}
+    for field in fields(message):
+        number = field.number
+        allowance.spend(field.value - field.start)
+        if number in _MAPS:
+            check_wire_type(field.wire_type, LENGTH, f"gmap: {_MAPS[number][0]}")
+            tensor = _read_entry(message[field.value : field.end], number, allowance)
+            tensors[number, tensor.name] = tensor
+    return tuple(tensors.values())
+
+
+def _read_entry(entry: Buffer, number: int, allowance: MessageAllowance) -> Tensor:
+    name, datatype = _MAPS[number]
+    key = ""
+    value: Buffer = _DEFAULTS[datatype]
+    for field in fields(entry):
+        content = entry[field.value : field.end]
+        allowance.spend(field.value - field.start if field.number == _VALUE else field.end - field.start)
+        if field.number == _KEY:
+            check_wire_type(field.wire_type, LENGTH, f"gmap: a key of {name}")
+            key = read_text(content, f"gmap: a key of {name}")
+        elif field.number == _VALUE:
+            check_wire_type(field.wire_type, _WIRE_TYPES[datatype], f"gmap: a value of {name}")
+            value = content
+            if number == _S_S:
+                read_text(value, f"gmap: {key!r} of {name}")
+    what = f"gmap: {key!r} of {name}"
+    allowance.spend_tensor(len(value), what)
+    return Tensor(key, datatype, (1,), _read_value(value, datatype, what), TEXT if number == _S_S else "")
+
+
+def _read_value(value: Buffer, datatype: Datatype, what: str) -> Buffer:
+    """Return a value in a Tensor's raw form."""
+    if datatype is Datatype.BYTES:
+        return b"".join((_LENGTH.pack(len(value)), value))
+    return read_integers(value, datatype, 1, what) if _WIRE_TYPES[datatype] == VARINT else value
+
+
+def write_gmap(tensors: Iterable[Tensor]) -> bytes:
+    """Return the GenericMapData of tensors that `gmap.fit` returned."""
+    return b"".join(map(_write_entry, tensors))
+
+
+def _write_entry(tensor: Tensor) -> bytes:
+    datatype, data = tensor.datatype, tensor.data
+    number = _NUMBERS[datatype]
+    if datatype is Datatype.BYTES:
+        number = _S_S if tensor.content_type == TEXT else number
+        value = write_field(_VALUE, memoryview(data)[_LENGTH.size :])
+    else:
+        scalar = write_integers(data, datatype) if _WIRE_TYPES[datatype] == VARINT else data
+        value = b"".join((_SCALAR_KEYS[datatype], scalar))
+    return write_field(number, write_text(_KEY, tensor.name, "a key of gmap") + value)

@@ -1,4 +1,6 @@
-"""Converts request ids and traces in RpcRequestMeta to the headers of other transports, and back.
+"""What the meta of a request says beside the sizes: the method that it calls, its request id and its trace.
+
+The request id and the trace become headers of other transports, and back:
 
     request_id              x-request-id; if it is missing, the digits of log_id
     trace_id, span_id       the lower half of the trace id, and the parent id, of a sampled traceparent
@@ -8,13 +10,55 @@ its own span. So span_id is the span that the request belongs to, and parent_spa
 server records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
 """
 
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, unsupported
 from gateway.core.messages import NO_HEADERS, Headers, Message
+from gateway.core.operations import Operation
+from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protobuf.wire import varint
 from gateway.core.record import ID_HEADER, Record
 from gateway.core.spans import TRACE_PARENT, Span, TraceContext, read_context
+from gateway.protocols.grps import schema
 from gateway.protocols.grps.brpc.frames import HEADER, read_meta
-from gateway.protocols.grps.brpc.service import decode_text
+
+SERVICE = "grps.protos.v1.GrpsBrpcService"
+SERVICES = frozenset({SERVICE, "GrpsBrpcService"})
+"""The names of the service. Real servers also accept the name without its package."""
+
+METHODS = {name: operation for name, operation in schema.METHODS.items() if operation is not Operation.STREAM}
+"""The methods.
+
+PredictStreaming is missing because grps offers it only over gRPC. PredictByHttp is missing because real servers never
+respond to it over baidu_std."""
+
+
+def read_operation(meta: Protobuf) -> Operation:
+    """Return the operation of the method in a request's meta.
+
+    Raises:
+        DecodeError: the service or the method is missing.
+        GatewayError: UNIMPLEMENTED if the method is unknown, or the meta has no request part.
+    """
+    if not meta.HasField("request"):
+        raise unsupported(f"the frame's meta has no request part, expected one that names {SERVICE}")
+    call = meta.request
+    if not (call.HasField("service_name") and call.HasField("method_name")):
+        raise DecodeError("the request part of the frame's meta lacks service_name or method_name; send both")
+    service, method = decode_text(call.service_name), decode_text(call.method_name)
+    operation = METHODS.get(method)
+    if service not in SERVICES or operation is None:
+        expected = f"expected {', '.join(METHODS)} of {SERVICE}"
+        raise unsupported(f"Fail to find method={service[:200]}/{method[:200]}; {expected}")
+    return operation
+
+
+def decode_text(text: str | bytes) -> str:
+    """Return a string field of the meta as text.
+
+    A proto2 string can be invalid UTF-8. In that case, the protobuf library returns bytes."""
+    return text if isinstance(text, str) else text.decode(errors="replace")
+
+
+# --- Request id and trace ---
 
 _BITS = 0xFFFFFFFFFFFFFFFF
 """A mask, because protobuf writes a negative int64 as the unsigned number with the same bits."""
