@@ -13,8 +13,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Array
-from gateway.core.json.contents import shaped
-from gateway.core.json.untyped import UNTYPED, untyped_numbers
+from gateway.core.json.contents import UNTYPED, shaped, untyped_numbers
 from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
 from gateway.core.tensors import MAX_RANK, Shape, Tensor, can_exist

@@ -29,10 +29,9 @@ from gateway.config.keys import Config
 from gateway.config.listeners import ListenerConfig
 from gateway.config.tls import BackendTlsConfig
 from gateway.core.certificates import CertificateError
-from gateway.core.garbage import small_collections
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.surviving import all_surviving
-from gateway.core.tasks import between_requests, spawn
+from gateway.core.tasks import between_requests, small_collections, spawn
 from gateway.core.transport import Connector, FixedFields, Listener
 from gateway.runtime.app.draining import Draining
 from gateway.runtime.app.history import keep_history

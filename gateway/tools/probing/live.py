@@ -16,7 +16,7 @@ from gateway.config.problems import Finding
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 from gateway.core.globs import wildcards
-from gateway.core.independent_rows import max_batch_size
+from gateway.core.models import max_batch_size
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.requests import Request

@@ -10,13 +10,7 @@ from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.messages import Buffer
 from gateway.core.offload import COPIED, LARGE
-from gateway.core.protobuf.fields import (
-    MessageAllowance,
-    check_wire_type,
-    read_text,
-    write_field,
-    write_text,
-)
+from gateway.core.protobuf.fields import MessageAllowance, check_wire_type, read_text, write_field, write_text
 from gateway.core.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
 from gateway.core.tensors import Tensor
 from gateway.protocols.grps.errors import OK

@@ -29,9 +29,16 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.messages import Buffer
-from gateway.core.protobuf.fields import MessageAllowance, check_wire_type, read_text, write_field, write_text
+from gateway.core.protobuf.fields import (
+    MessageAllowance,
+    TensorFields,
+    check_wire_type,
+    read_text,
+    scan_tensor,
+    write_field,
+    write_text,
+)
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
-from gateway.core.protobuf.tensor_fields import TensorFields, scan
 from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, fields, key, read_uint64s, read_varint, varint
 from gateway.core.tensors import Shape, Tensor
 from gateway.protocols.grps.gmap import MAPS, TEXT
@@ -90,7 +97,7 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
         GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `allowance`.
     """
     what = f"tensor {position}"
-    lists, strings, count = scan(message, _FIELDS, what, allowance)
+    lists, strings, count = scan_tensor(message, _FIELDS, what, allowance)
     name = read_text(lists.pop(_NAME)[-1], f"{what}: name") if _NAME in lists else ""
     number = lists.pop(_DTYPE, _UNKNOWN)[-1]
     dtype = number[0] if len(number) == 1 else read_varint(number, 0)[0]
