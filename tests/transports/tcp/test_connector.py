@@ -19,8 +19,8 @@ from gateway.core.protocol import Limits, StreamBinding, Target
 from gateway.core.requests import Request
 from gateway.core.tensors import tensor
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.client.connection import MAX_UNREQUESTED, TcpClientConnection
-from gateway.transports.tcp.client.connector import TcpConnector
+from gateway.transports.tcp.client_connection import MAX_UNREQUESTED, TcpClientConnection
+from gateway.transports.tcp.connector import TcpConnector
 from tests.limits import GENEROUS
 from tests.transports.tcp.toy_protocol import (
     HEADED,

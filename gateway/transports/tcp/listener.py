@@ -1,21 +1,59 @@
-"""The listener for byte streams, which accepts clients on a TCP port or a unix socket."""
+"""The listener for byte streams on a TCP port or a unix socket, and its connections with limits.
+
+Connections with limits are a separate class, so other listeners have no additional cost per message.
+"""
 
 import asyncio
 from collections.abc import Sequence
 
 from gateway.core.address import Address
 from gateway.core.frozen import replace
+from gateway.core.messages import Message
 from gateway.core.protocol import ListenerSettings, Protocol, StreamBinding
 from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
-from gateway.transports.first_bytes import Opening
+from gateway.transports.lifecycle import Lifespan
 from gateway.transports.listener_connections import ListenerConnections
-from gateway.transports.sockets import BACKLOG
+from gateway.transports.shared_listener import Opening
+from gateway.transports.sockets import BACKLOG, UnixSocket
 from gateway.transports.tcp.packets import SCRATCH_BYTES
-from gateway.transports.tcp.server.bounded_connection import BoundedTcpConnection
-from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnection
-from gateway.transports.tcp.server.unix_socket import UnixSocket
+from gateway.transports.tcp.server_connection import TcpContext, TcpServerConnection
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+
+class BoundedTcpConnection(TcpServerConnection):
+    """A connection with limits.
+
+    At its limit, it closes after the last reply. If replies have a tag (brpc), it stays open, because brpc clients fail
+    all calls for 3 s after a connection closes. When the gateway sheds load, it refuses a request before it
+    decompresses and decodes the request."""
+
+    def __init__(self, context: TcpContext) -> None:
+        super().__init__(context)
+        self._lifespan = Lifespan(context.limits, self._loop.time()) if self._framing.tag is None else None
+        self._shedding = context.connections.shedding
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Handle a new client."""
+        super().connection_made(transport)
+        if self._lifespan is not None:
+            self._lifespan.call_at(self._loop, self._lifespan.ends_at, self.drain)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Handle a connection that either side has closed."""
+        super().connection_lost(error)
+        if self._lifespan is not None:
+            self._lifespan.stop()
+
+    def begin(self, message: Message) -> None:
+        error = self._shedding.refusal(len(message.parts[1])) if self._shedding is not None else None
+        if error is not None:
+            self._refuse(error, message)
+        else:
+            super().begin(message)
+        if self._lifespan is not None and self._lifespan.is_last(self._loop.time()):
+            self.drain()
+
 
 MAX_IN_FLIGHT = 256
 """The maximum number of requests in flight on one multiplexed connection. Further requests stay in the kernel, so the

@@ -13,10 +13,10 @@ from gateway.core.frozen import replace
 from gateway.core.messages import Message
 from gateway.core.protocol import HttpBinding, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
-from gateway.transports.tcp.server.connection import MESSAGES_PER_TURN
-from gateway.transports.tcp.server.listener import TcpListener
+from gateway.transports.tcp.listener import TcpListener
+from gateway.transports.tcp.server_connection import MESSAGES_PER_TURN
 from gateway.transports.timeouts import Timeouts
-from tests.transports.tcp.server.test_connection import PausedExchange
+from tests.transports.tcp.test_server_connection import PausedExchange
 from tests.transports.tcp.toy_protocol import (
     HEADER,
     ORDERED,

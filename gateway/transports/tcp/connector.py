@@ -11,7 +11,7 @@ from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, not_connected
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.tcp.address import TLS, parse_address
-from gateway.transports.tcp.client.connection import TcpClientConnection, reply_error
+from gateway.transports.tcp.client_connection import TcpClientConnection, reply_error
 from gateway.transports.tcp.packets import SCRATCH_BYTES
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 from gateway.transports.tls import ClientTls, Secured, default_tls

@@ -12,7 +12,7 @@ from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Exchange
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.server.listener import MAX_IN_FLIGHT, TcpListener
+from gateway.transports.tcp.listener import MAX_IN_FLIGHT, TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS
 from tests.transports.tcp.toy_protocol import (
