@@ -27,9 +27,8 @@ from gateway.protocols.v2.grpc.tensors import (
     write_typed,
 )
 from gateway.protocols.v2.grpc.typed_contents import all_typed
-from gateway.protocols.v2.ids import check_id
-from gateway.protocols.v2.marks import as_written
-from gateway.protocols.v2.tensors import widen
+from gateway.protocols.v2.parameters import check_id
+from gateway.protocols.v2.tensors import as_written, widen
 
 # --- requests ---
 
