@@ -62,6 +62,11 @@ INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode()
 
 # --- Bodies ---
 
+# `Raw` is the text of a vector. The typed readers decode a body with exactly these members, once each, and with vectors
+# that are lists of JSON numbers. Real clients and servers write these bodies. The general reader
+# (`gateway.core.json.read`) decodes all other bodies and large bodies, is more lenient, and reports errors. Both
+# readers return the same value.
+
 _Config: TypeAlias = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""What the meta of a request says beside the sizes: the method that it calls, its request id and its trace.
+"""The content of a request's meta, except sizes: the method that it calls, its request id and its trace.
 
 The request id and the trace become headers of other transports, and back:
 
