@@ -28,7 +28,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.messages import Headers
 from gateway.core.tasks import spawn
 from gateway.core.tensors import Tensor
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.schema import RpcMeta
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
 from tests.auth.issuer import Issuer, served

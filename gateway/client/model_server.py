@@ -24,8 +24,8 @@ from gateway.client.settings import MOST_AT_ONCE, ClientSettings
 from gateway.core.errors import GatewayError, Reason, TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
-from gateway.core.independent_rows import are_rows_apart, max_batch_size
 from gateway.core.messages import Message
+from gateway.core.models import are_rows_apart, max_batch_size
 from gateway.core.operations import Operation, split_companion
 from gateway.core.protocol import (
     ConcurrencyQuery,

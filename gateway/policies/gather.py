@@ -30,9 +30,8 @@ from gateway.core.deadlines import wait_until
 from gateway.core.documented import Documented
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_output
 from gateway.core.frozen import frozen
-from gateway.core.independent_rows import are_rows_apart, max_batch_size
 from gateway.core.log_limit import LogLimit
-from gateway.core.models import Signature
+from gateway.core.models import Signature, are_rows_apart, max_batch_size
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
 from gateway.core.queue_wait import PartWaits, out_of_time, was_in_vain

@@ -6,8 +6,7 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, invalid_input
-from gateway.core.independent_rows import is_batch
-from gateway.core.models import Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec, is_batch
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.requests import Request
 from gateway.core.tensors import Tensor

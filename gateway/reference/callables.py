@@ -16,8 +16,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import WIDENINGS, Datatype
 from gateway.core.errors import DecodeError, invalid_output
 from gateway.core.frozen import frozen
-from gateway.core.independent_rows import is_batch
-from gateway.core.models import Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec, is_batch
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.tensors import Shape, Tensor, datatype_of, tensor
 from gateway.reference.arguments import fits

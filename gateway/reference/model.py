@@ -9,8 +9,7 @@ import numpy as np
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import GatewayError, Reason, refusal, unsupported, without_traceback
 from gateway.core.frozen import frozen
-from gateway.core.independent_rows import is_batch
-from gateway.core.models import Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec, is_batch
 from gateway.core.operations import COMPANION_OUTPUT, Operation
 from gateway.core.tensors import Tensor, tensor
 

@@ -1,10 +1,12 @@
-"""Socket options and socket functions that the transports share."""
+"""Socket options, socket functions and the files of unix sockets, which the transports share."""
 
 import asyncio
 import ctypes
+import errno
 import os
 import select
 import socket
+import stat
 import struct
 import sys
 from array import array
@@ -12,6 +14,7 @@ from asyncio.trsock import TransportSocket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.core.address import Address
@@ -204,3 +207,67 @@ def _accept_queued(listening: socket.socket) -> Iterator[socket.socket]:
             return
         connection.setblocking(False)
         yield connection
+
+
+# --- Unix sockets ---
+
+UNIX_SOCKET_MODE = 0o660
+"""The file's mode, which allows only the user and the group of the gateway to connect."""
+
+
+class UnixSocket:
+    """A socket that is bound to `path`, but does not listen yet, so clients cannot connect before its mode is set.
+
+    Raises:
+        OSError: `path` is a file other than a socket, or a socket on which a process listens, or its folder does not
+            exist.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        _clear(self._path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.socket.setblocking(False)
+            self.socket.bind(path)
+            self._path.chmod(UNIX_SOCKET_MODE)
+        except OSError:
+            self.socket.close()
+            raise
+        self._identity = _identity(self._path)
+
+    def remove(self) -> None:
+        """Remove the file, unless another process has replaced it."""
+        with suppress(FileNotFoundError):
+            if _identity(self._path) == self._identity:
+                self._path.unlink()
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that a killed process has left."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise OSError(errno.EADDRINUSE, "the path exists, and is not a socket; choose another path")
+    if _is_served(path):
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    path.unlink(missing_ok=True)
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except BlockingIOError:  # the backlog of its process is full
+            return True
+    return True
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

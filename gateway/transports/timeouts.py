@@ -1,4 +1,4 @@
-"""Time limits for client connections, and for connections to endpoints."""
+"""Time limits for client connections, and for connections to endpoints. The code is pure."""
 
 from gateway.core.frozen import frozen
 
@@ -81,3 +81,32 @@ def connect_seconds(limit: float, deadline: float | None, now: float) -> float:
     """Return the maximum time that a call with `deadline` can wait for a connection: `limit`, but at most half of the
     remaining time, because the rest is reserved for another endpoint."""
     return limit if deadline is None else min(limit, max(deadline - now, 0.0) / 2)
+
+
+class ReplyProgress:
+    """The client's progress in reading a reply, of which `unread` bytes are left at the time `now`. The number of
+    unread bytes can increase with further replies. Times are in seconds, on any clock."""
+
+    __slots__ = ("_begun", "_moved", "_taken", "_unread")
+
+    def __init__(self, unread: int, now: float) -> None:
+        self._begun = self._moved = now
+        self._unread = unread
+        self._taken = 0
+
+    def is_too_slow(self, unread: int, now: float, timeouts: Timeouts) -> bool:
+        """Return whether the client, with `unread` bytes left, is too slow: it has read nothing for `Timeouts.write`
+        seconds, has read less than `Timeouts.rate` on average after these seconds, or needs more than
+        `Timeouts.message` in total."""
+        if unread < self._unread:
+            self._taken += self._unread - unread
+            self._moved = now
+        self._unread = unread
+        waited = now - self._begun
+        allowed = min(timeouts.message, timeouts.write + self._taken / timeouts.rate)
+        return now - self._moved > timeouts.write or waited > allowed
+
+    def excuse(self, seconds: float) -> None:
+        """Do not count these seconds, because the client could not read anything."""
+        self._begun += seconds
+        self._moved += seconds

@@ -14,7 +14,7 @@ import pytest
 from gateway.core.frozen import replace
 from gateway.core.messages import Headers, Message
 from gateway.core.principal import Grant, Principal
-from gateway.protocols.grps.descriptors import GRPC_SERVICE
+from gateway.protocols.grps.schema import GRPC_SERVICE
 from gateway.protocols.tensorflow_serving.schema import GET_MODEL_METADATA, PREDICT
 from tests.attacks.readers.other_bodies import fields_of
 from tests.protocols.v2.grpc.wire import INFER, field, tensor

@@ -23,7 +23,7 @@ from gateway.core.protobuf.schema import parse
 from gateway.core.protocol import ListenerSettings
 from gateway.core.requests import Response, Translate
 from gateway.protocols.grps.brpc.frames import HEADER
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.schema import RpcMeta
 from tests.attacks import hostile
 from tests.attacks.attacked import BACKEND, TO_HOSTILE, attacked
 from tests.attacks.clients import Http, infer

@@ -25,7 +25,7 @@ from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import load_with_warnings
 from gateway.core.log_limit import LogLimit
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.schema import RpcMeta
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import Brpc, Mip, message, tensor
 from tests.auth.issuer import Issuer

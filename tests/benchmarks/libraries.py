@@ -45,7 +45,7 @@ from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload
 from gateway.protocols.json.media import csv, multipart
-from gateway.protocols.mip import npy
+from gateway.protocols.mip import tensors
 from gateway.protocols.v2 import V2_REST
 from gateway.routing.queue import FairQueue
 from gateway.transports.grpc.server import replies
@@ -220,7 +220,10 @@ def arrays() -> Iterator[Row]:
     np.save(file, np.random.default_rng(1).normal(size=10))
     octets = file.getvalue()
     yield Row(
-        "npy: 10 doubles", lambda: npy.decode([octets], "input 0"), "np.load", lambda: np.load(io.BytesIO(octets))
+        "npy: 10 doubles",
+        lambda: tensors.decode_npy([octets], "input 0"),
+        "np.load",
+        lambda: np.load(io.BytesIO(octets)),
     )
 
 

@@ -11,7 +11,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.requests import Request, Response
 from gateway.transports.grpc.client.failures import http_answer
-from gateway.transports.grpc.client.response_heads import ResponseHead
+from gateway.transports.grpc.client.heads import ResponseHead
 from tests.bridge.fakes import FP32, FP64, TENSORS, Backend, bridge, call, infer, named, shown, signature, spec
 from tests.wires import Wires
 

@@ -9,8 +9,8 @@ from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.requests import Request, Response
 from gateway.protocols.grps.brpc.frames import write_frame
-from gateway.protocols.grps.brpc.service import SERVICE
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.brpc.meta import SERVICE
+from gateway.protocols.grps.schema import RpcMeta
 from gateway.protocols.v2.grpc.schema import MODEL_INFER
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, recorded, reply
 from tests.protocols.grps.protobuf.test_both_sides import OK, PREDICT

@@ -17,7 +17,7 @@ from gateway.core.protocol import StreamBinding, Target
 from gateway.core.requests import DEFAULT_TRANSLATE, Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor
 from gateway.protocols.grps.brpc.frames import read_frame, write_frame
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.schema import RpcMeta
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 from gateway.protocols.v2.grpc import schema
 

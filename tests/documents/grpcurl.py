@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from gateway.transports.grpc.schema import REFLECTIONS, ServerReflectionRequest, ServerReflectionResponse
+from gateway.transports.grpc.server.own_services import REFLECTIONS, ServerReflectionRequest, ServerReflectionResponse
 
 TIMEOUT = 300
 

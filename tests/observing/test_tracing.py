@@ -33,7 +33,7 @@ from gateway.core.transport import Destination
 from gateway.observing import otlp
 from gateway.observing import tracing as tracing_module
 from gateway.observing.tracing import MOST_SPANS_WAITING, MOST_WAITING, Tracing
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.schema import RpcMeta
 from gateway.runtime.app import Gateway
 from tests import records
 from tests.observing.collector import Collector, attributes, collecting

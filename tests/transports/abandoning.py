@@ -16,8 +16,8 @@ from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.connector import GrpcConnector
 from gateway.transports.http.client.connection import HttpClientConnection
 from gateway.transports.http.client.connector import HttpConnector
-from gateway.transports.tcp.client.connection import TcpClientConnection
-from gateway.transports.tcp.client.connector import TcpConnector
+from gateway.transports.tcp.client_connection import TcpClientConnection
+from gateway.transports.tcp.connector import TcpConnector
 from gateway.transports.tls import ClientTls, TlsTransport
 from tests.tls.certificates import Files
 from tests.transports.tcp.toy_protocol import ORDERED, TAGGED, packet

@@ -7,7 +7,7 @@ import pytest
 from gateway.assembly.registry import protocols
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import StreamBinding
-from gateway.transports.first_bytes import Opening, recognised
+from gateway.transports.shared_listener import Opening, recognised
 
 HTTP = Opening()
 GRPC = Opening(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")

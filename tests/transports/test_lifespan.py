@@ -1,7 +1,7 @@
 import math
 
 from gateway.core.protocol import Limits
-from gateway.transports.lifespan import Lifespan
+from gateway.transports.lifecycle import Lifespan
 
 
 def test_the_last_request_is_the_one_that_uses_up_the_limit() -> None:

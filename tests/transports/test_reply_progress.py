@@ -1,5 +1,4 @@
-from gateway.transports.reply_progress import ReplyProgress
-from gateway.transports.timeouts import Timeouts
+from gateway.transports.timeouts import ReplyProgress, Timeouts
 
 TIMES = Timeouts(write=30, rate=4096, message=900)
 MIB = 2**20

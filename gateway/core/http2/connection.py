@@ -35,6 +35,7 @@ from gateway.core.http2.frames import (
     END_STREAM,
     HEADER_SIZE,
     HEADERS,
+    LARGEST_FRAME,
     LAST_STREAM,
     MAX_FRAME_SIZE,
     MAX_WINDOW,
@@ -43,11 +44,11 @@ from gateway.core.http2.frames import (
     UNSIGNED,
     WIDENING,
     ErrorCode,
+    PeerSettings,
     ViolationError,
     header,
     read_header,
 )
-from gateway.core.http2.peer_settings import LARGEST_FRAME, PeerSettings
 from gateway.core.messages import Buffer
 
 WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)

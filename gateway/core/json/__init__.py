@@ -3,7 +3,7 @@
 - Typed reading (`typed`): messages that are declared as types (msgspec Structs) keep the JSON text of their arrays.
   `contents` converts this text to raw data, and raw data to text.
 - General reading (`read`), for all other documents, and for documents that do not match a type: for documents up to 8
-  KiB, orjson reads the whole document (`small`). In larger documents, `document` cuts out the texts of the arrays.
+  KiB, orjson reads the whole document (`reading`). In larger documents, `document` cuts out the texts of the arrays.
   simdjson or orjson then read these texts a piece at a time (`bulk_numbers`, `bulk_strings`); the rest is small and
   plain. Both methods give the same values. Every error message comes from the method for larger documents.
 

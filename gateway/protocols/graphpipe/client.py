@@ -10,8 +10,7 @@ from gateway.core.protocol import Target
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Tensor
 from gateway.protocols.graphpipe import errors, schema
-from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
-from gateway.protocols.graphpipe.flatbuffer_writer import SMALL_TENSORS, SMALL_TEXTS, Writer
+from gateway.protocols.graphpipe.flatbuffers import SMALL_TENSORS, SMALL_TEXTS, Flatbuffer, Writer
 from gateway.protocols.graphpipe.metadata import decode_metadata
 from gateway.protocols.graphpipe.strings import encode_config, encode_names
 from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, encode_tensors, interleave, write_tensors

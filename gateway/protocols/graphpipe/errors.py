@@ -14,8 +14,7 @@ from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.messages import Headers, Message
 from gateway.core.requests import Request
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
-from gateway.protocols.graphpipe.flatbuffer_writer import Writer
+from gateway.protocols.graphpipe.flatbuffers import Flatbuffer, Table, Writer
 
 Errors: TypeAlias = tuple[tuple[int, str], ...]
 """The code and the message of each entry of `errors`, in order."""

@@ -8,8 +8,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.messages import Buffer
 from gateway.core.models import Signature, TensorSpec
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
-from gateway.protocols.graphpipe.flatbuffer_writer import Writer
+from gateway.protocols.graphpipe.flatbuffers import Flatbuffer, Table, Writer
 from gateway.protocols.graphpipe.strings import decode_text, encode_text
 from gateway.protocols.graphpipe.tensors import decode_type
 

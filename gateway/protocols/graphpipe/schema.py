@@ -3,7 +3,7 @@ that the gateway writes."""
 
 from gateway.core.datatypes import Datatype
 from gateway.core.messages import Headers
-from gateway.protocols.graphpipe.flatbuffer_writer import Layout
+from gateway.protocols.graphpipe.flatbuffers import Layout
 
 NAME = "graphpipe"
 

@@ -10,8 +10,7 @@ from gateway.core.protocol import ListenerSettings
 from gateway.core.requests import Answer, Request, RequestedOutput, Response, Translate
 from gateway.core.tensors import Tensor
 from gateway.protocols.graphpipe import metadata, schema
-from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
-from gateway.protocols.graphpipe.flatbuffer_writer import SMALL_TENSORS, Writer
+from gateway.protocols.graphpipe.flatbuffers import SMALL_TENSORS, Flatbuffer, Table, Writer
 from gateway.protocols.graphpipe.strings import decode_config, decode_text
 from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, encode_tensors, interleave, write_tensors
 

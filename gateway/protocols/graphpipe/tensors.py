@@ -11,8 +11,7 @@ from gateway.core.errors import DecodeError, Reason, refusal, unsupported
 from gateway.core.messages import Buffer, Message
 from gateway.core.tensors import Shape, Tensor
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
-from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE, Writer
+from gateway.protocols.graphpipe.flatbuffers import MAX_MESSAGE, TOO_LARGE, Flatbuffer, Table, Writer
 
 _MAX_SIZE = 2**63 - 1
 

@@ -38,26 +38,29 @@ from gateway.core.protocol import (
 )
 from gateway.core.requests import ATTACHMENT
 from gateway.protocols.grps.brpc import client as brpc_client
-from gateway.protocols.grps.brpc import compression, frames
-from gateway.protocols.grps.brpc import context as brpc_context
 from gateway.protocols.grps.brpc import errors as brpc_errors
+from gateway.protocols.grps.brpc import frames
+from gateway.protocols.grps.brpc import meta as brpc_meta
 from gateway.protocols.grps.brpc import payload as brpc_payload
 from gateway.protocols.grps.brpc import relay as brpc_relay
 from gateway.protocols.grps.brpc import server as brpc_server
-from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS, GRPC_METHODS, GRPC_SERVICE
-from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.grpc import client as grpc_client
-from gateway.protocols.grps.grpc import errors as grpc_errors
 from gateway.protocols.grps.grpc import relay as grpc_relay
 from gateway.protocols.grps.grpc import server as grpc_server
 from gateway.protocols.grps.protobuf import message as protobuf_message
 from gateway.protocols.grps.rest import client as rest_client
 from gateway.protocols.grps.rest import errors as rest_errors
-from gateway.protocols.grps.rest import passthrough, stream_control, urls
+from gateway.protocols.grps.rest import passthrough, streams, urls
 from gateway.protocols.grps.rest import relay as rest_relay
 from gateway.protocols.grps.rest import server as rest_server
-from gateway.protocols.grps.rest.stream_framing import JsonCutter
-from gateway.protocols.grps.schema import JSON_PAYLOADS, PROTOBUF_PAYLOADS
+from gateway.protocols.grps.schema import (
+    DTYPES,
+    GRPC_DESCRIPTORS,
+    GRPC_METHODS,
+    GRPC_SERVICE,
+    JSON_PAYLOADS,
+    PROTOBUF_PAYLOADS,
+)
 
 _TRAITS = Traits(
     wire=Wire(
@@ -108,14 +111,14 @@ PASSTHROUGH = Protocol(
 
 
 @lru_cache(64)
-def _controlled(control: stream_control.StreamControl) -> Protocol:
+def _controlled(control: streams.StreamControl) -> Protocol:
     """Return grps-rest with the stream settings `control`. Equal settings return the same object, so protocols can be
     compared."""
     own = replace(
         GRPS_REST.http,
         wants_stream=partial(rest_server.wants_stream, control=control),
         body_wants_stream=partial(rest_server.body_wants_stream, control=control)
-        if control.mode == stream_control.BODY
+        if control.mode == streams.BODY
         else None,
     )
     return replace(
@@ -135,7 +138,7 @@ GRPS_REST = Protocol(
         # "customized_predict_http": the same body at another path
         any_path=("POST",),
         wants_stream=rest_server.wants_stream,
-        stream_framing=StreamFraming(_unframed, JsonCutter),
+        stream_framing=StreamFraming(_unframed, streams.JsonCutter),
         passthrough=PASSTHROUGH,
         pages=urls.METRICS_PATTERNS,
     ),
@@ -149,9 +152,7 @@ GRPS_REST = Protocol(
     payloads=JSON_PAYLOADS,
     example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
     encode_end=rest_server.encode_end,
-    settings=ProtocolSettings(
-        stream_control.SETTINGS, lambda values: _controlled(stream_control.read_settings(values))
-    ),
+    settings=ProtocolSettings(streams.SETTINGS, lambda values: _controlled(streams.read_settings(values))),
     relay=rest_relay.relay(rest_server.DEFAULT_CONTROL),
 )
 
@@ -161,7 +162,7 @@ GRPS_GRPC = Protocol(
     patterns=GRPC_METHODS,
     decode_request=grpc_server.decode_request,
     encode_response=grpc_server.encode_response,
-    encode_error=grpc_errors.encode_error,
+    encode_error=grpc_server.encode_error,
     encode_request=grpc_client.encode_request,
     decode_response=grpc_client.decode_response,
     traits=_STREAMING_TRAITS,
@@ -181,12 +182,12 @@ GRPS_BRPC = Protocol(
             retag=frames.with_correlation_id,
             head=frames.meta_size,
             stopping=brpc_errors.stopping_error,
-            is_compressed=compression.is_compressed,
-            inflate=compression.inflate,
+            is_compressed=brpc_payload.is_compressed,
+            inflate=brpc_payload.inflate,
             magic=frames.MAGIC,
         ),
         credential=frames.credential,
-        context=brpc_context.read_headers,
+        context=brpc_meta.read_headers,
         with_credential=frames.with_credential,
     ),
     patterns=(),

@@ -28,10 +28,10 @@ from gateway.core.json.openapi import (
 from gateway.core.models import TensorSpec
 from gateway.core.operations import Operation
 from gateway.core.requests import Translate
-from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.gmap import MAPS
 from gateway.protocols.grps.rest.bodies import NAN
 from gateway.protocols.grps.rest.urls import METRICS_PATTERNS, METRICS_SERIES, OPERATIONS
+from gateway.protocols.grps.schema import DTYPES
 
 _STATUS = object_of({"code": {"type": "integer"}, "msg": STRING, "status": {"enum": ["UNKNOWN", "SUCCESS", "FAILURE"]}})
 _MESSAGE = (

@@ -1,4 +1,4 @@
-"""Assigns the tensors of a message to the placeholders of a template, for `bodies` and `query`.
+"""Assigns the tensors of a message to the placeholders of a template, for `bodies` and `heads`.
 
 - If the form declares its tensors, they are assigned by name. A tensor without a placeholder is refused. Tensors that
   arrived without names, which the gateway calls `output0`, `output1` and so on, are assigned by position.

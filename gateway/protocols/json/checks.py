@@ -14,21 +14,23 @@ from gateway.protocols.json.arrangement import required_tensors
 from gateway.protocols.json.bodies import MessageBody, is_json
 from gateway.protocols.json.choice import fits
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm
-from gateway.protocols.json.coverage import covers
 from gateway.protocols.json.form import FormError, Place
+from gateway.protocols.json.heads import have_tensors
 from gateway.protocols.json.one_row import check_row
-from gateway.protocols.json.query import have_tensors
 from gateway.protocols.json.templates import (
     MISSING,
     Anything,
+    Constant,
     Every,
     EverySpelling,
+    FixedList,
     Member,
     Node,
     Object,
     ParameterPlace,
     ParametersPlace,
     RowList,
+    Slot,
     Spelling,
     TensorPlace,
     children,
@@ -277,7 +279,7 @@ def _check_rows(node: Node, place: Place) -> None:
 def _check_alternatives(nodes: tuple[Node, ...], place: Place, *, ignore_unknown: bool) -> None:
     for at, node in enumerate(nodes):
         for earlier in range(at):
-            if covers(nodes[earlier], node, ignore_unknown=ignore_unknown):
+            if _covers(nodes[earlier], node, ignore_unknown=ignore_unknown):
                 raise FormError(
                     (*place, "$any", at),
                     f"never read: alternative {earlier + 1} accepts everything that this one does; remove one of them",
@@ -337,7 +339,7 @@ def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
         and bool(one.stream) == bool(other.stream)
         and (earlier.head.is_empty or (one.headers == other.headers and one.query == other.query))
         and all(
-            any(covers(node, inner, ignore_unknown=one.ignore_unknown) for node in earlier.request.nodes)
+            any(_covers(node, inner, ignore_unknown=one.ignore_unknown) for node in earlier.request.nodes)
             for inner in later.request.nodes
         )
     )
@@ -357,3 +359,64 @@ def _check_paths(form: CompiledForm) -> None:
         other = found.setdefault(f"GET {path}", operation)
         if other != operation:
             raise FormError(place, f"GET {path} is the path of `{other}`, too; expected another")
+
+
+# --- Templates that accept all bodies of another template ---
+
+
+def _covers(wide: Node, narrow: Node, *, ignore_unknown: bool) -> bool:
+    """Return True if `wide` accepts everything that `narrow` accepts. Return False if this is not certain."""
+    match wide, narrow:
+        case Anything(), _:
+            return True
+        case TensorPlace(), _:
+            return _tensor_covers(wide, narrow)
+        case Object(), Object():
+            return _object_covers(wide, narrow, ignore_unknown=ignore_unknown)
+        case RowList(), RowList():
+            return _covers(wide.row, narrow.row, ignore_unknown=ignore_unknown)
+        case RowList(), FixedList():
+            return all(_covers(wide.row, each, ignore_unknown=ignore_unknown) for each in narrow.nodes)
+        case FixedList(), FixedList():
+            return len(wide.nodes) == len(narrow.nodes) and all(
+                _covers(one, other, ignore_unknown=ignore_unknown)
+                for one, other in zip(wide.nodes, narrow.nodes, strict=True)
+            )
+        case Slot(), Constant():
+            return isinstance(narrow.value, str)
+        case ParameterPlace(), Constant() | ParameterPlace() | ParametersPlace() | Slot():
+            return True
+        case Constant() | Slot() | Every() | ParametersPlace(), _:
+            return wide == narrow
+    return False
+
+
+def _tensor_covers(wide: TensorPlace, narrow: Node) -> bool:
+    if isinstance(narrow, RowList):
+        return wide.spelling is Spelling.NESTED and _tensor_covers(wide, narrow.row)
+    if not isinstance(narrow, TensorPlace):
+        return False
+    if narrow.spelling in (Spelling.NUMBERS, Spelling.COMMAS) and wide.spelling is not narrow.spelling:
+        return False  # declared numbers are not read from strings
+    if wide.spelling is Spelling.NESTED:
+        return narrow.spelling is not Spelling.SHAPE
+    if wide.spelling is Spelling.ITEMS:
+        return narrow.spelling not in (Spelling.SHAPE, Spelling.NESTED)
+    return wide.spelling is narrow.spelling and wide.datatype is narrow.datatype
+
+
+def _object_covers(wide: Object, narrow: Object, *, ignore_unknown: bool) -> bool:
+    known = {member.key: member for member in wide.members}
+    given = {member.key: member for member in narrow.members}
+    if narrow.every and not wide.every:
+        return False
+    for key, member in known.items():
+        if key in given:
+            if given[key].optional and not member.optional:
+                return False
+            if not _covers(member.node, given[key].node, ignore_unknown=ignore_unknown):
+                return False
+        elif not member.optional or narrow.every:
+            return False
+    others = [member.node for key, member in given.items() if key not in known]
+    return ignore_unknown or not others or (wide.every and all(isinstance(each, TensorPlace) for each in others))

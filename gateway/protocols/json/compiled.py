@@ -1,26 +1,39 @@
 """A compiled form: its exchanges, probes and model list, with the code that reads and writes their bodies. `protocol`
-compiles it; the codecs in `client`, `server` and `relay` use it."""
+compiles it; the codecs in `client`, `server` and `relay` use it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from gateway.core import bytes_elements, json
+from gateway.core.datatypes import BYTES
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen, replace
-from gateway.core.messages import NO_HEADERS, Headers, Message
+from gateway.core.messages import NO_HEADERS, Buffer, Headers, Message
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.path_segments import path_segment
+from gateway.core.protocol import Limits
 from gateway.core.tensors import Parameters, Shape, Tensor
 from gateway.protocols.json.bodies import MessageBody, make_body
-from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, FailureReply, Form, FormError, Place, Probe
-from gateway.protocols.json.heads import HeadFields
-from gateway.protocols.json.listing import listing_body
+from gateway.protocols.json.form import (
+    ABSENT,
+    JSON_TYPE,
+    Exchange,
+    FailureReply,
+    Form,
+    FormError,
+    ModelListing,
+    Place,
+    Probe,
+)
+from gateway.protocols.json.heads import HeadFields, QueryDocuments
 from gateway.protocols.json.media import media_types
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.one_row import specs_of_row
-from gateway.protocols.json.query import QueryDocuments
-from gateway.protocols.json.templates import Node, Role, TensorPlace, walk_all
-from gateway.protocols.json.writing import NO_TEXTS
+from gateway.protocols.json.places import BodyContents
+from gateway.protocols.json.templates import Node, Role, TensorPlace, Word, walk_all
+from gateway.protocols.json.writing import NO_TEXTS, MessageContents
 
 _ID = "{id}"
 
@@ -153,7 +166,7 @@ def compile_form(name: str, form: Form) -> CompiledForm:
         tuple(exchanges),
         ready=_probe(form.ready, "ready"),
         live=_probe(form.live, "live"),
-        models=listing_body(models),
+        models=_listing_body(models),
         one_model=make_body(one_model, JSON_TYPE, Role.MODEL, place, {}, ignore_unknown=True),
         error=make_body(form.error, form.error_type, Role.ERROR, ("error",), {}, ignore_unknown=True),
         failures=tuple(_failure(form, each, ("failures", at)) for at, each in enumerate(form.failures)),
@@ -274,3 +287,50 @@ def _filled(paths: tuple[str, ...], model: str, version: str, has_id: bool) -> "
         if "{" not in (path.replace(_ID, "") if has_id else path):
             return path
     return invalid_input(f"no path of the form can be filled with model {model!r} and version {version!r}: {paths[0]}")
+
+
+# --- Bodies that list models ---
+
+_LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
+"""The model list is read and written like two tensors, one of names and one of versions."""
+_LIST_PLACE = ("models", "response")
+
+
+def _listing_body(models: ModelListing | None) -> MessageBody:
+    """Return the bodies of a form's model list. Raises FormError if a template cannot be used."""
+    if models is None:
+        return make_body(ABSENT, JSON_TYPE, Role.LISTING, _LIST_PLACE, _LISTED, ignore_unknown=False)
+    template = models.response
+    keys = [each for each in template if _is_name(each)] if isinstance(template, dict) else []
+    if not keys:
+        return make_body(template, JSON_TYPE, Role.LISTING, _LIST_PLACE, _LISTED, ignore_unknown=models.ignore_unknown)
+    if template != {keys[0]: Word.MODEL.value}:
+        raise FormError((*_LIST_PLACE, keys[0]), f"where names are keys, write only them: `{{{keys[0]}: $model}}`")
+    return NamesAsKeys(keys[0].removesuffix(Word.MODEL.value))
+
+
+def _is_name(key: object) -> bool:
+    return isinstance(key, str) and key.endswith(Word.MODEL.value) and not key.startswith("$$")
+
+
+class NamesAsKeys(MessageBody):
+    """Bodies that are an object whose keys are model names after `prefix`.
+
+    Reading ignores the values, and keys without the prefix. Writing uses the model's name as each value."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
+        found = json.read(body, {}, values=limits.json_values, literals=False)
+        names = [each.removeprefix(self._prefix) for each in found if each.startswith(self._prefix)]
+        return BodyContents((_names([name for name in names if name]),))
+
+    def write(self, said: MessageContents) -> tuple[Buffer, ...]:
+        named = {each.name: each for each in said.tensors}
+        names = [each.decode() for each in bytes_elements.unpack(named["model"].data)]
+        return (json.write({f"{self._prefix}{name}": name for name in names}),)
+
+
+def _names(names: list[str]) -> Tensor:
+    return Tensor("model", BYTES, (len(names),), bytes_elements.pack([each.encode() for each in names]))

@@ -16,7 +16,7 @@ from gateway.core.json import Json
 from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
 from gateway.core.tensors import MAX_RANK, Parameters, ParameterValue, Shape, Tensor
-from gateway.protocols.json import literals
+from gateway.protocols.json import plain as json_plain
 from gateway.protocols.json.misfit import STRUCTURE, MisfitError
 from gateway.protocols.json.plain import read_plain, to_parameter
 from gateway.protocols.json.templates import (
@@ -32,9 +32,8 @@ from gateway.protocols.json.templates import (
     Word,
 )
 from gateway.protocols.json.tensor_form import TensorForm
-from gateway.protocols.json.tensor_reading import read_tensor
+from gateway.protocols.json.tensor_reading import UnequalTensors, read_tensor, unequal_rows
 from gateway.protocols.json.types import Leaf
-from gateway.protocols.json.unequal_rows import UnequalTensors, rows_of
 
 
 class BodyContents(Struct, frozen=True):
@@ -59,7 +58,7 @@ class BodyReading:
         self.cuts = cuts
         self.cuts_read = 0
         self.is_marked = False
-        """True if NaN and infinities in the text are marked (`literals`)."""
+        """True if NaN and infinities in the text are marked (`plain`)."""
         self.members = 0
         """Number of object members that are not part of the body's type: members in parameters, in messages and in
         ignored values."""
@@ -76,7 +75,7 @@ class BodyReading:
     def plain(self, text: Raw) -> Json:
         """Return the value of a JSON text, and count its members. Raises DecodeError like `read_plain`."""
         plain = bytes(text)
-        if self.is_marked and literals.is_marked(plain):
+        if self.is_marked and json_plain.has_marked_literals(plain):
             raise DecodeError("NaN or an infinity outside of a tensor, where JSON does not allow it")
         value, members = read_plain(plain, self.limits.json_values)
         self.members += members
@@ -141,12 +140,12 @@ def _read_tensor(leaf: Leaf, form: TensorForm, key: str | None, value: Any, read
 
 def _add_tensor(form: TensorForm, text: bytes, reading: BodyReading) -> None:
     if reading.is_marked:
-        text = literals.unmark(text)
+        text = json_plain.restore_literals(text)
     shape = reading.shapes.get(form.place.name) if reading.shapes else None
     try:
         tensor = read_tensor(form, text, shape, reading.limits)
     except DecodeError as error:
-        rows = rows_of(form, text, error, reading.limits)
+        rows = unequal_rows(form, text, error, reading.limits)
         known = reading.unequal.rows if reading.unequal else {}
         reading.unequal = UnequalTensors({**known, len(reading.tensors): rows}, str(error))
         tensor = rows[0]

@@ -2,6 +2,10 @@
 
 In bodies above `json.CUT_FROM` bytes, the tensors' texts are cut out first, so they are not scanned twice. msgspec
 ignores duplicate keys, so the reader counts colons: a body with more colons than members is checked again.
+
+Rows can take far more memory than their text: `{}` and `[]` have two bytes, but an object or a list takes 50 to 250. So
+before any row becomes an object, the reader estimates the memory of all rows from the body's text. The estimate counts
+the characters that open or separate rows, including characters within strings.
 """
 
 import re
@@ -13,20 +17,22 @@ from typing import Any
 import msgspec
 
 from gateway.core import json
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.frozen import frozen
 from gateway.core.json import BLANKS
 from gateway.core.models import TensorSpec
 from gateway.core.protocol import Limits
-from gateway.protocols.json import literals
+from gateway.protocols.json import plain
 from gateway.protocols.json.misfit import MisfitError, Place
 from gateway.protocols.json.places import BodyContents, BodyReading, reader_of_place
 from gateway.protocols.json.plain import members_of
-from gateway.protocols.json.row_memory import memory_of_rows
 from gateway.protocols.json.templates import (
     Every,
     EverySpelling,
+    FixedList,
     Node,
     Object,
+    RowList,
     Slot,
     Spelling,
     TensorPlace,
@@ -123,7 +129,7 @@ def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) 
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        marked = literals.mark(text)
+        marked = plain.mark_literals(text)
         if marked is None:
             raise
         reading.is_marked = True
@@ -196,3 +202,60 @@ def _explained(text: str) -> str:
     return _UNKNOWN.sub(
         r'member `\1` is not in the form, in which `ignore_unknown: true` or `"\1?": $_` ignores it', text
     )
+
+
+# --- Memory of rows ---
+
+# Bytes of memory, measured with tracemalloc.
+_MEMBER = 96
+_OPTIONAL, _REQUIRED = 32, 8
+"""Memory that a missing optional member takes, and that a required member takes in addition to _MEMBER, in bytes."""
+_OBJECT, _OPEN_OBJECT = 72, 248
+"""Memory that an object takes without its members: if the members are declared, and if any members are allowed (`"$*":
+$*`)."""
+_LIST, _ELEMENT = 264, 72
+
+
+@frozen
+class RowMemory:
+    """The maximum memory for each `{`, `[` and `,` in a body, in bytes; 0 if the template creates nothing for the
+    character."""
+
+    brace: int = 0
+    bracket: int = 0
+    comma: int = 0
+
+    def check(self, text: bytes, limits: Limits) -> None:
+        """Raise GatewayError (RESOURCE_EXHAUSTED) if the rows in `text` would need more than `limits.message`."""
+        if len(text) * max(self.brace, self.bracket, self.comma, _MEMBER) <= limits.message:
+            return
+        size = text.count(b":") * _MEMBER
+        for sign, each in ((b"{", self.brace), (b"[", self.bracket), (b",", self.comma)):
+            size += each and each * text.count(sign)
+        if size > limits.message:
+            raise refusal(
+                Reason.TOO_LARGE,
+                f"rows and members of the body take {size} bytes of memory, limits.message is {limits.message}",
+            )
+
+
+def memory_of_rows(node: Node) -> RowMemory | None:
+    """Return the RowMemory of a template, or None if the template has no rows."""
+    rows = [each.row for each in walk(node) if isinstance(each, RowList) and rows_of_tensor(each) is None]
+    inside = [each for row in rows for each in walk(row) if rows_of_tensor(each) is None]
+    if not rows:
+        return None
+    return RowMemory(
+        max([_of_object(each) for each in inside if isinstance(each, Object)], default=0),
+        max([_of_list(each) for each in inside if isinstance(each, RowList | FixedList)], default=0),
+        0 if all(isinstance(row, Object | RowList | FixedList) for row in rows) else _ELEMENT,
+    )
+
+
+def _of_object(node: Object) -> int:
+    size = _OPEN_OBJECT if node.every else _OBJECT
+    return size + sum(_OPTIONAL if each.optional else _REQUIRED for each in node.members)
+
+
+def _of_list(node: RowList | FixedList) -> int:
+    return _LIST + (_MEMBER * len(node.nodes) if isinstance(node, FixedList) else 0)

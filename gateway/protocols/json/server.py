@@ -13,19 +13,13 @@ from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.requests import Answer, Request, Response, Translate, UnequalRows
 from gateway.core.tensors import Parameters, Tensor
 from gateway.protocols.json.choice import Choice, is_range, is_web_form, unknown_type
-from gateway.protocols.json.compiled import (
-    CompiledExchange,
-    CompiledForm,
-    CompiledProbe,
-    FormMessage,
-    other_columns,
-)
+from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage, other_columns
 from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.misfit import explained, without_frames
 from gateway.protocols.json.templates import Word
-from gateway.protocols.json.unequal_rows import flaw as flaw_of_rows
+from gateway.protocols.json.tensor_reading import flaw_of_rows
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20))

@@ -1,27 +1,30 @@
-"""Reads one tensor of a body from its JSON text, in all spellings that templates can use. `places` calls it."""
+"""Reads one tensor of a body from its JSON text, in all spellings that templates can use. If the rows differ in length,
+such as the tokens of several texts, `[[1, 2, 3], [4]]`, each row becomes a tensor. `places` calls it.
+"""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import Raw, Struct
 
 from gateway.core import bytes_elements, json, npy
 from gateway.core.casting import cast
 from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Array
-from gateway.core.json.contents import shaped
-from gateway.core.json.untyped import UNTYPED, untyped_numbers
+from gateway.core.json.contents import UNTYPED, shaped, untyped_numbers
 from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
+from gateway.core.requests import UnequalRows
 from gateway.core.tensors import MAX_RANK, Shape, Tensor, can_exist
 from gateway.protocols.json.misfit import STRUCTURE, MisfitError
-from gateway.protocols.json.number_texts import numbers_of_lists, numbers_of_texts
 from gateway.protocols.json.templates import Spelling
-from gateway.protocols.json.tensor_form import TensorForm, filled, fits
+from gateway.protocols.json.tensor_form import TensorForm, filled, fits, numbers_of_lists, numbers_of_texts
 
 _OPENING, _BRACE = ord("["), ord("{")
 _WHOLE = 2**22
@@ -319,3 +322,45 @@ _READERS: Mapping[Spelling, Callable[[TensorForm, bytes, Limits], Tensor]] = {
     Spelling.BASE64: _read_base64,
     Spelling.NPY: _read_npy,
 }
+
+
+# --- Rows of unequal length, which the bridge can send one by one ---
+
+_decode_rows = msgspec.json.Decoder(list[Raw]).decode
+_REMEDY = (
+    "send one request for each row, or add `batch: each` to the backend's form: the gateway then calls the server once"
+    " for each row"
+)
+
+
+class UnequalTensors(Struct, frozen=True):
+    """The tensors of a body whose rows differ in length, by tensor position.
+
+    For each tensor, it contains the tensors of the rows, whose first dimension is 1. `error` is the reason why the rows
+    cannot be one tensor."""
+
+    rows: Mapping[int, tuple[Tensor, ...]]
+    error: str
+
+
+def unequal_rows(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -> tuple[Tensor, ...]:
+    """Return the tensors of the rows in the list `text`, if `error` says that the list is ragged. Raises `error` for
+    any other error, for more than `limits.json_values` rows, and if a row is not a tensor."""
+    is_free = form.spec is None or form.spec.shape[:1] == (-1,)
+    if "ragged" not in str(error) or form.place.spelling is not Spelling.NESTED or not is_free:
+        raise error
+    if text.count(b"[") > limits.json_values:
+        raise error
+    try:
+        found = tuple([read_tensor(form, b"[%b]" % row, None, limits) for row in _decode_rows(text)])
+    except (msgspec.DecodeError, DecodeError) as other:
+        raise error from other
+    if len({len(each.shape) for each in found}) > 1:
+        raise error
+    return found
+
+
+def flaw_of_rows(unequal: UnequalTensors, tensors: Sequence[Tensor], further: Sequence[Tensor]) -> UnequalRows:
+    """Return the flaw of a request whose tensors are `further`, followed by the `tensors` of the body."""
+    columns = [unequal.rows.get(at, (tensor,)) for at, tensor in enumerate(tensors)]
+    return UnequalRows(f"{unequal.error}; {_REMEDY}", (*((each,) for each in further), *columns))

@@ -18,9 +18,8 @@ from gateway.core.frozen import replace_struct
 from gateway.core.messages import Buffer
 from gateway.core.requests import DEFAULT_TRANSLATE, Translate
 from gateway.core.tensors import Shape, Tensor
-from gateway.protocols.json.number_texts import text_with_commas, texts_of_numbers
 from gateway.protocols.json.templates import Spelling
-from gateway.protocols.json.tensor_form import TensorForm, filled, fits
+from gateway.protocols.json.tensor_form import TensorForm, filled, fits, text_with_commas, texts_of_numbers
 
 
 class ElementStyle(Struct, frozen=True):

@@ -1,5 +1,5 @@
 """Templates as types. The nodes of a template become types with which msgspec decodes a body in one pass. `reading` and
-`acted_upon` use them.
+`relay` use them.
 
     {"instances": [{"sepal": "$a"}, "..."]}  ──▶  class Body: instances: list[Row];  class Row: sepal: Raw
 

@@ -10,8 +10,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import ConcurrencyQuery, Models, Protocol, Rows, Servers, StreamBinding, Traits, Wire
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
-from gateway.protocols.mip.packets import FRAMING, question_of_calls, takes_many
-from gateway.protocols.mip.payload import parsed_size
+from gateway.protocols.mip.packets import FRAMING, parsed_size, question_of_calls, takes_many
 from gateway.protocols.mip.relay import RELAY
 from gateway.protocols.mip.schema import NAME, NAN, OWN_TYPE, BatchMode
 from gateway.protocols.mip.server import decode_request, encode_response

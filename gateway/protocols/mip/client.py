@@ -11,8 +11,7 @@ from gateway.core.protocol import Target
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Parameters, Tensor
 from gateway.protocols.mip.errors import decode_error
-from gateway.protocols.mip.packets import HEADER, encode_packet
-from gateway.protocols.mip.payload import Payload, decode_payload, encode_payload
+from gateway.protocols.mip.packets import HEADER, Payload, decode_payload, encode_packet, encode_payload
 from gateway.protocols.mip.schema import MAX_BATCH, MAX_TENSORS, NAN, OWN_TYPE, BatchMode, PacketKind, Subtype
 from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 

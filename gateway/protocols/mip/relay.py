@@ -9,8 +9,7 @@ from gateway.core.operations import INFER
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.requests import Head, Request
 from gateway.protocols.mip.client import decode_response
-from gateway.protocols.mip.packets import HEADER, encode_packet
-from gateway.protocols.mip.payload import COUNTS, count_tlvs
+from gateway.protocols.mip.packets import COUNTS, HEADER, count_tlvs, encode_packet
 from gateway.protocols.mip.schema import PacketKind, Subtype
 
 _MOST_TLVS = 4096

@@ -10,8 +10,16 @@ from gateway.core.protocol import ListenerSettings
 from gateway.core.requests import Answer, Request, Response, Translate
 from gateway.core.tensors import Tensor
 from gateway.protocols.mip.json_examples import STRINGS
-from gateway.protocols.mip.packets import HEADER, encode_packet, reserved_byte
-from gateway.protocols.mip.payload import COUNTS, Column, Payload, decode_payload, encode_payload
+from gateway.protocols.mip.packets import (
+    COUNTS,
+    HEADER,
+    Column,
+    Payload,
+    decode_payload,
+    encode_packet,
+    encode_payload,
+    reserved_byte,
+)
 from gateway.protocols.mip.schema import MAX_TENSORS, NAN, CallsAtOnce, PacketKind, Subtype, TlvType
 from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 

@@ -1,15 +1,16 @@
 """Converts a Tensor to a column of TLVs, and back. The first dimension of the Tensor is the number of examples."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import NamedTuple
 
-from gateway.core import bytes_elements
+from gateway.core import bytes_elements, npy
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, invalid_input
+from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.messages import Buffer
-from gateway.core.tensors import Tensor
-from gateway.protocols.mip import json_examples, npy
-from gateway.protocols.mip.payload import Column
+from gateway.core.tensors import Tensor, can_exist
+from gateway.protocols.mip import json_examples
+from gateway.protocols.mip.packets import Column
 from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 
 
@@ -32,7 +33,7 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
         case TlvType.JSON:
             return json_examples.decode(examples, what, json_values)
         case TlvType.NPY:
-            return npy.decode(examples, what)
+            return decode_npy(examples, what)
     packed = bytes_elements.pack(map(bytes, examples))
     if type_ in TLV_TYPES:
         return Tensor("", Datatype.BYTES, (len(examples),), packed, content_type=TlvType(type_).name.lower())
@@ -85,7 +86,7 @@ def _encode_json(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
 def _encode_npy(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     if tensor.datatype is Datatype.BYTES:
         raise _wrong_datatype(tensor, what)
-    return npy.encode(tensor)
+    return npy_files(tensor)
 
 
 def _one_element_each(tensor: Tensor, what: str) -> list[bytes]:
@@ -110,3 +111,40 @@ _ENCODERS: dict[TlvType, Callable[[Tensor, str, str], list[list[Buffer]]]] = {
 }
 _TYPE_OF_CONTENT = {type_.name.lower(): type_ for type_ in TlvType} | {json_examples.STRINGS: TlvType.JSON}
 """The TLV type of each content type."""
+
+
+# --- Examples as .npy files, which contain the datatype and the shape of the numbers ---
+
+
+def decode_npy(files: Sequence[Buffer], what: str) -> Tensor:
+    """Return the arrays in `files`, which share one datatype and shape, as one Tensor with an added first dimension.
+
+    Raises:
+        DecodeError: a file is not a .npy file, does not contain numbers, is shorter or longer than its header states,
+            or contains an array that differs from the others. The message contains `what`.
+    """
+    arrays = [npy.decode(file, f"{what} of example {at}") for at, file in enumerate(files)]
+    first = arrays[0]
+    for at, array in enumerate(arrays):
+        if (array.datatype, array.shape) != (first.datatype, first.shape):
+            raise DecodeError(f"{what} is {_shown(array)} in example {at} and {_shown(first)} in example 0")
+    shape = (len(arrays), *first.shape)
+    if not can_exist(shape, first.datatype):
+        raise DecodeError(f"{what}: {len(arrays)} examples of {_shown(first)} span more than 2^63 bytes")
+    data = first.data if len(arrays) == 1 else b"".join([array.data for array in arrays])
+    return Tensor("", first.datatype, shape, data, content_type="npy")
+
+
+def _shown(array: Tensor) -> str:
+    return f"{array.datatype.dtype} {list(array.shape)}"
+
+
+def npy_files(tensor: Tensor) -> list[list[Buffer]]:
+    """Return a .npy file, in pieces, for each row of a tensor of numbers or BOOL. BF16, which the format does not
+    support, is widened to FP32."""
+    stored = npy.storable(tensor)
+    rows, *shape = stored.shape
+    header = npy.header(stored.datatype, tuple(shape))
+    size = prod(shape) * stored.datatype.size
+    view = memoryview(stored.data)
+    return [[header, view[row * size : (row + 1) * size]] for row in range(rows)]

@@ -4,12 +4,16 @@ back.
 An `Example` contains named features, each a list of strings, floats or integers. The values of one feature in all
 examples form a tensor `[examples, values]` of BYTES, FP32 or INT64. Every example must have the same features with the
 same number of values. Features of the `context` apply to all examples that do not set them.
+
+Examples with the same layout, which differ only in their values, are read and written column by column. Most batches
+are like this: features with the same number of floats, strings of one length, or integers with the same number of
+bytes. Ten thousand examples take a few milliseconds in columns, and 70 ms one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct as Fields
@@ -21,28 +25,23 @@ from gateway.core.frozen import replace
 from gateway.core.messages import Buffer
 from gateway.core.protobuf.fields import FieldCount, MessageAllowance, read_text, write_field, write_text
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
-from gateway.core.protobuf.wire import I32, LENGTH, VARINT
+from gateway.core.protobuf.wire import I32, LENGTH, VARINT, fields, read_tag
 from gateway.core.tensors import Tensor
 from gateway.core.tensors import tensor as make_tensor
-from gateway.protocols.tensorflow_serving.alike_examples import (
-    BYTES_LIST,
-    FLOAT_LIST,
-    INT64_LIST,
-    LEAST,
-    read_alike,
-    write_alike,
-)
 from gateway.protocols.tensorflow_serving.tensor_proto import check_piece
 
 _LIST, _LIST_WITH_CONTEXT = 1, 2
 _EXAMPLES, _CONTEXT = 1, 2
 """The field numbers of an Input, and of an ExampleList with or without context."""
 
-_DATATYPES = {BYTES_LIST: BYTES, FLOAT_LIST: Datatype.FP32, INT64_LIST: Datatype.INT64}
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
+"""The field numbers of a Feature."""
+
+_DATATYPES = {_BYTES_LIST: BYTES, _FLOAT_LIST: Datatype.FP32, _INT64_LIST: Datatype.INT64}
 _NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
-_SINGLE = {BYTES_LIST: LENGTH, FLOAT_LIST: I32, INT64_LIST: VARINT}
+_SINGLE = {_BYTES_LIST: LENGTH, _FLOAT_LIST: I32, _INT64_LIST: VARINT}
 """The wire type of a value that is not packed."""
-_SIZES = {FLOAT_LIST: Datatype.FP32.size, INT64_LIST: 0}
+_SIZES = {_FLOAT_LIST: Datatype.FP32.size, _INT64_LIST: 0}
 """Size of a packed value, in bytes; 0 for varints."""
 FP32 = Datatype.FP32
 _LENGTH = Struct("<I")
@@ -75,7 +74,7 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
     count, allowance = FieldCount(limit), MessageAllowance(limit)
     lists, context = _read_lists(message, count)
     if len(lists) == 1 and not context:
-        alike = read_alike(lists[0], allowance)
+        alike = _read_alike(lists[0], allowance)
         if alike is not None:
             return alike
     shared = _read_example(context, "the context", count) if context else {}
@@ -141,15 +140,15 @@ def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Fe
         if wire_type not in (LENGTH, _SINGLE[kind]):
             raise DecodeError(f"{what}: a value has wire type {wire_type}")
         piece = message[start:end]
-        if kind == BYTES_LIST:
+        if kind == _BYTES_LIST:
             piece = b"".join((_LENGTH.pack(end - start), piece))
             found += 1
         else:
             check_piece(piece, _SIZES[kind], what)
         values = _appended(values, piece)
-    if kind == FLOAT_LIST:
+    if kind == _FLOAT_LIST:
         found = len(values) // _SIZES[kind]
-    elif kind == INT64_LIST:
+    elif kind == _INT64_LIST:
         found = count_integers(values)
     return Feature(kind, found, values)
 
@@ -217,7 +216,7 @@ def write_input(tensors: tuple[Tensor, ...]) -> bytes:
     kept = [_as_feature(tensor, f"input {tensor.name!r}") for tensor in tensors]
     if rows >= LEAST and all(each.datatype is not BYTES for each in kept):
         first = [replace(each, shape=(1, *each.shape[1:]), data=_first_row(each)) for each in kept]
-        alike = write_alike(_write_examples(first, 1), kept)
+        alike = _write_alike(_write_examples(first, 1), kept)
         if alike is not None:
             return write_field(_LIST, alike)
     return write_field(_LIST, _write_examples(kept, rows))
@@ -273,3 +272,170 @@ def _as_feature(tensor: Tensor, what: str) -> Tensor:
         raise invalid_input(f"{text}; `signature` on the route can say which one is meant")
     wanted = holding[0] if holding else Datatype.INT64
     return make_tensor(tensor.name, tensor.array.astype(np.dtype(wanted.dtype)), wanted)
+
+
+# --- Examples with the same layout ---
+
+LEAST = 16
+"""Minimum number of examples. Separate decoding is faster for fewer examples."""
+
+_EXAMPLE_TAG = 1 << 3 | LENGTH
+_Rows: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.uint8]]"
+
+
+class _ValuePlace(NamedTuple):
+    """The position of a feature's values in an example. Each string has its own position."""
+
+    name: str
+    kind: int
+    start: int
+    end: int
+
+
+def _read_alike(examples: Buffer, allowance: MessageAllowance) -> tuple[tuple[Tensor, ...], int] | None:
+    """Return the tensors of an ExampleList's features, in the order of their names, and the number of examples.
+
+    Return None if the examples have different layouts or are invalid.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED if the tensors exceed `allowance`.
+    """
+    try:
+        tag, start, step = read_tag(examples, 0)
+        if tag != _EXAMPLE_TAG or len(examples) % step or len(examples) < LEAST * step:
+            return None
+        places = [*_places(examples[:step], start)]
+    except (DecodeError, IndexError, UnicodeDecodeError, _OddLayoutError):
+        return None
+    rows: _Rows = np.frombuffer(examples, np.uint8).reshape(-1, step)
+    if not _are_alike(rows, places):
+        return None
+    named: dict[str, list[_ValuePlace]] = {}
+    for place in places:
+        named.setdefault(place.name, []).append(place)
+    return tuple(_alike_column(named[name], rows, allowance) for name in sorted(named)), len(rows)
+
+
+class _OddLayoutError(Exception):
+    """The examples must be decoded one by one, because an example is invalid, or has lists in pieces or repeated
+    features."""
+
+
+def _places(row: Buffer, start: int) -> Iterator[_ValuePlace]:
+    """Yield the positions of the values in the only example of `row`, which begins at `start`."""
+    names = set()
+    example = _inner(row, start, len(row))
+    if len(example) != 1:
+        raise _OddLayoutError
+    for entry in _inner(row, *_message(example[0], 1)):
+        pair = _inner(row, *_message(entry, 1))
+        if [each[:2] for each in pair] != [(1, LENGTH), (2, LENGTH)]:
+            raise _OddLayoutError
+        name = str(row[pair[0][2] : pair[0][3]], "utf-8")
+        if not name or name in names:
+            raise _OddLayoutError
+        names.add(name)
+        yield from _alike_values(row, name, *pair[1][2:])
+
+
+_At: TypeAlias = tuple[int, int, int, int]
+"""A field's number and wire type, and the start and the end of its value in the row."""
+
+
+def _inner(row: Buffer, start: int, end: int) -> list[_At]:
+    return [(each.number, each.wire_type, start + each.value, start + each.end) for each in fields(row[start:end])]
+
+
+def _message(field: _At, number: int) -> tuple[int, int]:
+    if field[:2] != (number, LENGTH):
+        raise _OddLayoutError
+    return field[2:]
+
+
+def _alike_values(row: Buffer, name: str, start: int, end: int) -> Iterator[_ValuePlace]:
+    lists = _inner(row, start, end)
+    if len(lists) != 1 or lists[0][0] not in (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST) or lists[0][1] != LENGTH:
+        raise _OddLayoutError
+    kind = lists[0][0]
+    values = _inner(row, *lists[0][2:])
+    if not values or any(each[:2] != (1, LENGTH) for each in values) or (kind != _BYTES_LIST and len(values) > 1):
+        raise _OddLayoutError
+    for each in values:
+        if kind == _FLOAT_LIST and (each[3] - each[2]) % Datatype.FP32.size:
+            raise _OddLayoutError
+        if kind == _INT64_LIST and row[each[3] - 1] > 0x7F:
+            raise _OddLayoutError
+        yield _ValuePlace(name, kind, *each[2:])
+
+
+def _are_alike(rows: _Rows, places: Sequence[_ValuePlace]) -> bool:
+    """Return whether all rows have the structure of the first row, and all integers have the same number of bytes."""
+    is_fixed = np.ones(rows.shape[1], np.bool_)
+    for place in places:
+        is_fixed[place.start : place.end] = False
+        if place.kind == _INT64_LIST:
+            goes_on = rows[:, place.start : place.end] > 0x7F
+            if (goes_on != goes_on[0]).any():
+                return False
+    fixed = rows[:, is_fixed]
+    return bool((fixed == fixed[0]).all())
+
+
+def _alike_column(places: Sequence[_ValuePlace], rows: _Rows, allowance: MessageAllowance) -> Tensor:
+    """Return the tensor of one feature."""
+    name, kind, start, end = places[0]
+    what, count = f"feature {name!r}", len(rows)
+    if kind == _BYTES_LIST:
+        size = sum(4 + each.end - each.start for each in places)
+        allowance.spend_tensor(count * size, what)
+        return Tensor(name, BYTES, (count, len(places)), _texts(places, rows, size))
+    values = rows[:, start:end]
+    if kind == _FLOAT_LIST:
+        allowance.spend_tensor(values.size, what)
+        return Tensor(name, Datatype.FP32, (count, (end - start) // Datatype.FP32.size), values.tobytes())
+    width = count_integers(values[0].tobytes())
+    allowance.spend_tensor(count * width * Datatype.INT64.size, what)
+    data = read_integers(values.tobytes(), Datatype.INT64, count * width, what)
+    return Tensor(name, Datatype.INT64, (count, width), data)
+
+
+def _texts(places: Sequence[_ValuePlace], rows: _Rows, size: int) -> bytes:
+    raw, at = np.empty((len(rows), size), np.uint8), 0
+    for place in places:
+        length = place.end - place.start
+        raw[:, at : at + 4] = np.array([length], "<u4").view(np.uint8)
+        raw[:, at + 4 : at + 4 + length] = rows[:, place.start : place.end]
+        at += 4 + length
+    return raw.tobytes()
+
+
+def _write_alike(first: bytes, tensors: Sequence[Tensor]) -> bytes | None:
+    """Return the ExampleList of `tensors`, or None if the examples would have different layouts. `first` is the first
+    example, written as a field of the list. The tensors contain FP32 numbers, or small INT64 integers."""
+    columns = {}
+    for tensor in tensors:
+        column = _column_bytes(tensor)
+        if column is None:
+            return None
+        columns[tensor.name] = column
+    rows = np.empty((tensors[0].shape[0], len(first)), np.uint8)
+    rows[:] = np.frombuffer(first, np.uint8)
+    try:
+        for place in _places(first, read_tag(first, 0)[1]):
+            rows[:, place.start : place.end] = columns[place.name]
+    except _OddLayoutError:  # a feature without values
+        return None
+    return rows.tobytes()
+
+
+def _column_bytes(tensor: Tensor) -> "_Rows | None":
+    """Return the packed bytes of each row's values, or None if the rows can have different numbers of bytes."""
+    rows = tensor.shape[0]
+    if tensor.datatype is Datatype.FP32:
+        return np.frombuffer(tensor.data, np.uint8).reshape(rows, -1)
+    if tensor.datatype is not Datatype.INT64:
+        return None
+    numbers = np.frombuffer(tensor.data, "<i8")
+    if not len(numbers) or numbers.min() < 0 or numbers.max() > 0x7F:
+        return None
+    return numbers.astype(np.uint8).reshape(rows, -1)

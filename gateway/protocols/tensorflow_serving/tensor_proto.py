@@ -30,10 +30,9 @@ from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.messages import Buffer
 from gateway.core.offload import COPIED, LARGE
-from gateway.core.protobuf.fields import MessageAllowance
+from gateway.core.protobuf.fields import MessageAllowance, TensorFields, scan_tensor
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.schema import not_utf8
-from gateway.core.protobuf.tensor_fields import TensorFields, scan
 from gateway.core.protobuf.wire import (
     I32,
     I64,
@@ -161,7 +160,7 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
             or elements that do not match the data type or the shape.
         GatewayError: RESOURCE_EXHAUSTED if the tensor exceeds `allowance`.
     """
-    lists, strings, count = scan(message, _FIELDS, what, allowance)
+    lists, strings, count = scan_tensor(message, _FIELDS, what, allowance)
     number = lists.pop(DTYPE, _INVALID)[-1]
     dtype = number[0] if len(number) == 1 else read_varint(number, 0)[0]
     shape = _read_shape(lists.pop(SHAPE, []), what)

@@ -17,9 +17,10 @@ from gateway.core.tensors import Tensor
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
-from gateway.protocols.umbridge.messages import DERIVATIVE_REPLIES, EVALUATE_REPLIES
 from gateway.protocols.umbridge.schema import (
     CALLS_HEADER,
+    DERIVATIVE_REPLIES,
+    EVALUATE_REPLIES,
     INPUT_SIZES,
     KEYS,
     MANY,

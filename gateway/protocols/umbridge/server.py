@@ -15,8 +15,8 @@ from gateway.core.tensors import Parameters, Tensor
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import CONFIG, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
-from gateway.protocols.umbridge.messages import CALL_READERS
 from gateway.protocols.umbridge.schema import (
+    CALL_READERS,
     CALLS,
     INFO_HEADERS,
     INPUT_SIZES,

@@ -9,7 +9,7 @@ from msgspec import Raw
 from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.json import Array, placed, written
-from gateway.core.json.untyped import untyped_numbers
+from gateway.core.json.contents import untyped_numbers
 from gateway.core.tensors import Tensor
 
 _DATATYPES = {

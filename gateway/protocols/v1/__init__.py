@@ -11,10 +11,8 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import HttpBinding, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.v1.client import decode_response, encode_request
 from gateway.protocols.v1.errors import encode_error, is_unknown_servable
-from gateway.protocols.v1.flavors import FLAVORS, KSERVE, TENSORFLOW
-from gateway.protocols.v1.paths import model_path
 from gateway.protocols.v1.relay import RELAY
-from gateway.protocols.v1.schema import NAME, PAYLOADS, STATUS
+from gateway.protocols.v1.schema import FLAVORS, KSERVE, NAME, PAYLOADS, STATUS, TENSORFLOW, model_path
 from gateway.protocols.v1.server import DECODERS, decode_request, encode_response
 
 TRAITS = Traits(

@@ -12,11 +12,19 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.requests import Answer, Request, Response
 from gateway.protocols.v1 import errors, metadata, tensors
-from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
 from gateway.protocols.v1.parameters import BodyMessage, to_members, to_parameters
-from gateway.protocols.v1.paths import MODELS, backend_path
-from gateway.protocols.v1.schema import REPLY, REQUEST, STATUS, Payload, TensorFormat
+from gateway.protocols.v1.schema import (
+    KSERVE,
+    MODELS,
+    REPLY,
+    REQUEST,
+    STATUS,
+    TENSORFLOW,
+    Payload,
+    TensorFormat,
+    backend_path,
+)
 
 _PAYLOAD_FORMATS = {
     Payload.ROWS: (TensorFormat.ROWS, False),

@@ -10,8 +10,8 @@ from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayErro
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.messages import JSON_HEADERS, Headers, Message
 from gateway.core.requests import Request
-from gateway.protocols.v1.flavors import TENSORFLOW
 from gateway.protocols.v1.parameters import BodyMessage
+from gateway.protocols.v1.schema import TENSORFLOW
 
 _MAX_TEXT = 8192
 _NO_SUCH_PATH = frozenset({Reason.PATH_NOT_FOUND, Reason.METHOD_NOT_ALLOWED})

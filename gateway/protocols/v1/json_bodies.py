@@ -22,8 +22,8 @@ from msgspec import Raw
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 from gateway.core.json import INT64_MAX, MAX_DEPTH, Array, ArrayForm, Json, TypedReader, array, read, write
+from gateway.core.json.contents import untyped_numbers
 from gateway.core.json.document import AllBut
-from gateway.core.json.untyped import untyped_numbers
 from gateway.core.messages import Buffer
 from gateway.core.requests import Translate
 from gateway.core.tensors import Tensor

@@ -16,8 +16,7 @@ from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.protocol import Target
 from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.v1 import errors
-from gateway.protocols.v1.flavors import GATEWAY, KSERVE, MARK, TENSORFLOW
-from gateway.protocols.v1.schema import SERVING_DEFAULT
+from gateway.protocols.v1.schema import GATEWAY, KSERVE, MARK, SERVING_DEFAULT, TENSORFLOW
 
 _ALIVE = b'{"status":"alive"}'
 _ALIVE_HEADERS = Headers((*JSON_HEADERS.raw, (MARK, b"kserve")))

@@ -23,8 +23,7 @@ from gateway.core.json.openapi import (
 )
 from gateway.core.models import TensorSpec
 from gateway.core.requests import Nan
-from gateway.protocols.v1.flavors import KSERVE
-from gateway.protocols.v1.schema import REPLY, REQUEST, BodyKeys
+from gateway.protocols.v1.schema import KSERVE, REPLY, REQUEST, BodyKeys
 from gateway.protocols.v1.server import DEFAULT_NAN
 
 _B64 = object_of({"b64": {"type": "string", "contentEncoding": "base64"}}, ["b64"])

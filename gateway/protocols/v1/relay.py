@@ -14,8 +14,7 @@ from gateway.core.requests import Head, Request
 from gateway.core.words import has_word
 from gateway.protocols.v1.client import decode_response
 from gateway.protocols.v1.cloudevents import may_be_event
-from gateway.protocols.v1.flavors import KSERVE
-from gateway.protocols.v1.paths import MODEL_PATHS, asked_version, backend_path
+from gateway.protocols.v1.schema import KSERVE, MODEL_PATHS, asked_version, backend_path
 
 _VERBS = {":predict": INFER, ":explain": Operation.EXPLAIN}
 _OPERATIONS: dict[str, Operation] = {

@@ -11,11 +11,21 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.requests import Answer, Nan, Request, Response, Translate
 from gateway.protocols.v1 import cloudevents, metadata
-from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
 from gateway.protocols.v1.parameters import BodyMessage, to_members, to_parameters
-from gateway.protocols.v1.paths import MODEL_PATHS, MODELS, asked_version
-from gateway.protocols.v1.schema import EXPLANATION, REPLY, REQUEST, SERVING_DEFAULT, SIGNATURE_NAME, TensorFormat
+from gateway.protocols.v1.schema import (
+    EXPLANATION,
+    KSERVE,
+    MODEL_PATHS,
+    MODELS,
+    REPLY,
+    REQUEST,
+    SERVING_DEFAULT,
+    SIGNATURE_NAME,
+    TENSORFLOW,
+    TensorFormat,
+    asked_version,
+)
 from gateway.protocols.v1.tensors import ANY_JSON
 
 

@@ -27,7 +27,7 @@ from gateway.core.json import (
     string_pieces,
     string_rows,
 )
-from gateway.core.json.untyped import UNTYPED
+from gateway.core.json.contents import UNTYPED
 from gateway.core.requests import Translate
 from gateway.core.tensors import Tensor
 from gateway.protocols.v1 import b64

@@ -13,7 +13,18 @@ from functools import partial
 
 from gateway.core.examples import curl, grpcurl
 from gateway.core.frozen import replace
-from gateway.core.protocol import GrpcBinding, HttpBinding, Models, Protocol, Servers, ServerTypes, Traits, Wire
+from gateway.core.protocol import (
+    GrpcBinding,
+    HttpBinding,
+    Models,
+    Protocol,
+    Servers,
+    ServerTypes,
+    StreamFraming,
+    Traits,
+    Wire,
+)
+from gateway.core.server_sent_events import EventCutter, write_event
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS
 from gateway.protocols.v2.flavors import GRPC_FLAVORS, MLSERVER, REST_FLAVORS, TRITON
 from gateway.protocols.v2.grpc import client as grpc_client
@@ -24,7 +35,7 @@ from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc import server as grpc_server
 from gateway.protocols.v2.grpc import streams as grpc_streams
 from gateway.protocols.v2.grpc import tensors as grpc_tensors
-from gateway.protocols.v2.rest import binary, events
+from gateway.protocols.v2.rest import binary
 from gateway.protocols.v2.rest import client as rest_client
 from gateway.protocols.v2.rest import errors as rest_errors
 from gateway.protocols.v2.rest import metadata as rest_metadata
@@ -61,7 +72,7 @@ def _grpc_example(address: str, model: str, version: str) -> str:
 
 V2_REST = Protocol(
     name="v2-rest",
-    binding=HttpBinding(wants_stream=rest_server.wants_stream, stream_framing=events.FRAMING),
+    binding=HttpBinding(wants_stream=rest_server.wants_stream, stream_framing=StreamFraming(write_event, EventCutter)),
     patterns=rest_server.PATTERNS,
     decode_request=rest_server.decode_request,
     encode_response=rest_server.encode_response,

@@ -1,13 +1,14 @@
 """V2 parameters: "key/value pairs" of "string, number, or boolean" in a request, a response and each tensor.
 
-This module handles the parameters that the gateway itself acts on. Each transport's `parameters.py` reads and writes
-parameters.
+This module handles the parameters that the gateway itself acts on, and the request ids, which responses repeat. Each
+transport's `parameters.py` reads and writes parameters.
 """
 
 from reprlib import repr as shown
 
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, WrongReplyError
 from gateway.core.messages import Message
+from gateway.core.requests import Answer, Response
 from gateway.core.tensors import Parameters, ParameterValue
 
 CONSUMED = frozenset({"binary_data_output", "timeout", "triton_enable_empty_final_response"})
@@ -63,3 +64,22 @@ def refuse_shared_memory(parameters: Parameters, what: str) -> None:
     for key in parameters:
         if key.startswith("shared_memory_"):
             raise DecodeError(f"{what}: {key} cannot cross the gateway; send the tensor's data in the request")
+
+
+# --- Request ids ---
+
+
+def check_id(answer: Answer, sent: str) -> None:
+    """Check that a response belongs to the request with the id `sent`, because "if specified this identifier must be
+    returned".
+
+    A response without an id is not an error. Do not call this function for requests without an id, because MLServer
+    generates one.
+
+    Raises:
+        WrongReplyError: the response contains another id.
+    """
+    found = answer.id if isinstance(answer, Response) else None
+    # servers in C and C++ end a string at its first NUL
+    if found and found not in (sent, sent.partition("\0")[0]):
+        raise WrongReplyError(f"the reply's id is {shown(found)}, expected {shown(sent)}, the request's")

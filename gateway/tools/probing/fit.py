@@ -11,8 +11,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.config.document import Location
 from gateway.core.datatypes import WIDENINGS, Datatype
 from gateway.core.frozen import frozen
-from gateway.core.independent_rows import takes_batches
-from gateway.core.models import Signature, TensorSpec
+from gateway.core.models import Signature, TensorSpec, takes_batches
 from gateway.core.protocol import Protocol, Rows
 from gateway.policies import gather
 from gateway.tools.probing.listing import FoundModel, ServerModels

@@ -30,8 +30,8 @@ from gateway.config.tls import BackendTlsConfig
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.globs import wildcards
-from gateway.core.independent_rows import max_batch_size
 from gateway.core.messages import Headers
+from gateway.core.models import max_batch_size
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.requests import Request

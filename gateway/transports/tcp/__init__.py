@@ -4,7 +4,7 @@ The package has `Listener`, `Connector`, and `parse_address` for endpoints.
 """
 
 from gateway.transports.tcp.address import ALPN, parse_address
-from gateway.transports.tcp.client.connector import TcpConnector as Connector
-from gateway.transports.tcp.server.listener import TcpListener as Listener
+from gateway.transports.tcp.connector import TcpConnector as Connector
+from gateway.transports.tcp.listener import TcpListener as Listener
 
 __all__ = ["ALPN", "Connector", "Listener", "parse_address"]

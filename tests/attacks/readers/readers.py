@@ -23,9 +23,8 @@ from gateway.core.protocol import HttpBinding, Protocol, StreamBinding
 from gateway.core.requests import Request
 from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.json.bodies import MessageBody, NoBody, TextWord
-from gateway.protocols.json.compiled import compile_form
+from gateway.protocols.json.compiled import NamesAsKeys, compile_form
 from gateway.protocols.json.form import parse_form
-from gateway.protocols.json.listing import NamesAsKeys
 from tests.attacks.readers import json_bodies, other_bodies
 from tests.attacks.readers.other_bodies import field
 from tests.contract.flavors import Dialect, dialects

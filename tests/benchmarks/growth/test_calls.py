@@ -18,7 +18,7 @@ import pytest
 from gateway.runtime.process import COLLECT_AFTER
 from tests.attacks.clients import post
 from tests.attacks.probe import BODY, ECHOED
-from tests.benchmarks.calls import Counts, _gateway, _in_thread, _usual, _nothing
+from tests.benchmarks.calls import Counts, _gateway, _in_thread, _nothing, _usual
 from tests.benchmarks.growth.costs import configuration, wide_server
 from tests.benchmarks.servers import own_address
 

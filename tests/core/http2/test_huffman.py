@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError
-from gateway.core.http2 import huffman
+from gateway.core.http2 import hpack
 
 # RFC 7541 appendices C.4 and C.6
 CODED = {
@@ -61,24 +61,24 @@ WRONG = {
 
 @pytest.mark.parametrize(("coded", "text"), CODED.items())
 def test_a_string_is_that_of_the_specification(coded: str, text: bytes) -> None:
-    assert huffman.decode(bytes.fromhex(coded)) == text
+    assert hpack.decode_huffman(bytes.fromhex(coded)) == text
 
 
 @pytest.mark.parametrize(("coded", "symbol"), ROWS.items())
 def test_a_code_is_that_of_the_table(coded: str, symbol: bytes) -> None:
-    assert huffman.decode(bytes.fromhex(coded)) == symbol
+    assert hpack.decode_huffman(bytes.fromhex(coded)) == symbol
 
 
 @pytest.mark.parametrize("coded", WRONG.values(), ids=WRONG)
 def test_what_is_no_string_is_refused(coded: str) -> None:
     with pytest.raises(DecodeError, match="a Huffman-coded string"):
-        huffman.decode(bytes.fromhex(coded))
+        hpack.decode_huffman(bytes.fromhex(coded))
 
 
 @given(st.binary(max_size=40))
 def test_any_octets_are_a_string_or_refused(coded: bytes) -> None:
     try:
-        text = huffman.decode(coded)
+        text = hpack.decode_huffman(coded)
     except DecodeError:
         return
     assert len(text) * 5 <= len(coded) * 8

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError
 from gateway.core.json import array
-from gateway.core.json.untyped import untyped_numbers
+from gateway.core.json.contents import untyped_numbers
 
 NUMBER = st.one_of(st.floats(), st.integers(-(2**65), 2**65), st.sampled_from([2**63, 2**64 - 1, 2**53 + 1, True]))
 NESTED = st.recursive(NUMBER, lambda inner: st.lists(inner, max_size=3), max_leaves=6)

@@ -6,7 +6,7 @@ from gateway.assembly.registry import protocols
 from gateway.core.errors import DecodeError
 from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.protobuf.counting import check_values
+from gateway.core.protobuf.schema import check_values
 from gateway.core.protocol import Limits, Target
 from gateway.core.requests import Request
 from gateway.protocols.v2.grpc.schema import ModelConfigResponse, ModelMetadataResponse

@@ -10,7 +10,7 @@ from gateway.core.protocol import Limits, Target
 from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Parameters, Tensor, tensor
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
+from gateway.protocols.graphpipe.flatbuffers import Flatbuffer
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, recorded, reply
 
 X = tensor("x", np.array([1, 2], np.float32))

@@ -8,7 +8,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput
 from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.flatbuffer_writer import Writer
+from gateway.protocols.graphpipe.flatbuffers import Writer
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
 
 X = tensor("x", np.array([1, 2], np.float32))

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.tensors import Tensor
-from gateway.protocols.mip import npy
+from gateway.protocols.mip import tensors
 from tests.protocols.mip.wire import named, shown
 
 NUMBERS = [datatype for datatype in DATATYPES.values() if datatype not in (Datatype.BYTES, Datatype.BF16)]
@@ -20,7 +20,7 @@ def saved(array: Any, version: tuple[int, int] | None = None) -> bytes:
 
 
 def stacked(*files: bytes) -> Tensor:
-    return npy.decode(files, "input 0")
+    return tensors.decode_npy(files, "input 0")
 
 
 @pytest.mark.parametrize("datatype", NUMBERS)
@@ -35,14 +35,14 @@ def test_numpys_own_files_are_read(datatype: Datatype, shape: tuple[int, ...]) -
 @pytest.mark.parametrize("datatype", NUMBERS)
 def test_numpy_reads_what_is_written(datatype: Datatype) -> None:
     tensor = named("x", [[[0, 1, 1]], [[1, 0, 1]]], datatype)
-    for at, pieces in enumerate(npy.encode(tensor)):
+    for at, pieces in enumerate(tensors.npy_files(tensor)):
         array = np.load(io.BytesIO(b"".join(pieces)), allow_pickle=False)
         assert array.dtype == datatype.dtype
         assert np.array_equal(array, tensor.array[at])
 
 
 def test_bf16_is_widened() -> None:
-    [pieces] = npy.encode(named("x", [[0.1]], Datatype.BF16))
+    [pieces] = tensors.npy_files(named("x", [[0.1]], Datatype.BF16))
     array = np.load(io.BytesIO(b"".join(pieces)), allow_pickle=False)
     assert (array.dtype.name, array.tolist()) == ("float32", [0.10009765625])
 

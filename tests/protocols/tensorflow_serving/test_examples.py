@@ -228,7 +228,7 @@ def test_a_batch_is_read_as_its_examples_are_one_by_one(name: str, monkeypatch: 
             return str(error)
 
     found = outcome()
-    monkeypatch.setattr("gateway.protocols.tensorflow_serving.alike_examples.LEAST", 1000)
+    monkeypatch.setattr("gateway.protocols.tensorflow_serving.examples.LEAST", 1000)
     assert found == outcome()
     if not isinstance(found, str):
         assert INPUT.FromString(write_input(found[0])) == INPUT.FromString(body)  # type: ignore[index]

@@ -15,7 +15,7 @@ from gateway.core.messages import Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.requests import Answer, Request, Response
-from gateway.protocols.umbridge.messages import CALL_READERS
+from gateway.protocols.umbridge.schema import CALL_READERS
 from tests.protocols.umbridge.wire import LISTENER, TARGET, UMBRIDGE, asked, call, reply
 
 EVALUATE = '{"name": "m", "input": [[1e3, 0.10], [-2]], "config": {}}'

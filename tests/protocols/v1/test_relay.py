@@ -12,8 +12,8 @@ from gateway.core.messages import Headers, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.requests import Request
-from gateway.protocols.v1.flavors import GATEWAY, KSERVE, TENSORFLOW
 from gateway.protocols.v1.relay import RELAY
+from gateway.protocols.v1.schema import GATEWAY, KSERVE, TENSORFLOW
 from tests.protocols.v1.wire import (
     FACES,
     LISTENER,

@@ -6,7 +6,7 @@ from gateway.core.messages import Headers, Message
 from gateway.core.patterns import Match, PathTable, rows
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.protocols.v1 import PROTOCOLS
-from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
+from gateway.protocols.v1.schema import KSERVE, TENSORFLOW
 
 HERE = Path(__file__).parents[2] / "wire" / "v1-rest"
 LISTENER = ListenerSettings("test")

@@ -18,8 +18,8 @@ from gateway.core.messages import Buffer, Message
 from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol, StreamBinding
 from gateway.core.requests import Request
 from gateway.core.transport import Exchange, Exchanges
-from gateway.transports.tcp.client.connector import TcpConnector
-from gateway.transports.tcp.server.listener import TcpListener
+from gateway.transports.tcp.connector import TcpConnector
+from gateway.transports.tcp.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS
 

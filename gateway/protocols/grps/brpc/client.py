@@ -7,7 +7,6 @@ from gateway.core.protocol import Target
 from gateway.core.requests import ATTACHMENT, Answer, Request, Response
 from gateway.protocols.grps import client
 from gateway.protocols.grps.brpc import errors
-from gateway.protocols.grps.brpc.context import request_fields
 from gateway.protocols.grps.brpc.frames import (
     attachment_parameters,
     is_whole,
@@ -17,11 +16,10 @@ from gateway.protocols.grps.brpc.frames import (
     with_request_fields,
     write_frame,
 )
+from gateway.protocols.grps.brpc.meta import METHODS, SERVICE, request_fields
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
-from gateway.protocols.grps.brpc.service import METHODS, SERVICE
-from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.protocols.grps.protobuf.message import write_message
-from gateway.protocols.grps.schema import backend_method
+from gateway.protocols.grps.schema import RpcMeta, backend_method
 
 _METAS = {
     name: RpcMeta(request={"service_name": SERVICE, "method_name": name}, compress_type=0).SerializeToString()

@@ -11,7 +11,6 @@ from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protobuf.wire import varint
 from gateway.core.protocol import DEFAULT_LIMITS
 from gateway.core.requests import Request
-from gateway.protocols.grps.brpc.compression import is_compressed
 from gateway.protocols.grps.brpc.frames import (
     HEADER,
     correlation_field,
@@ -21,12 +20,12 @@ from gateway.protocols.grps.brpc.frames import (
     read_meta,
     write_frame,
 )
-from gateway.protocols.grps.brpc.payload import check_payload, decompressed
+from gateway.protocols.grps.brpc.meta import SERVICES, decode_text, read_operation
+from gateway.protocols.grps.brpc.payload import check_payload, decompressed, is_compressed
 from gateway.protocols.grps.brpc.server import SUCCESS, correlation_of
-from gateway.protocols.grps.brpc.service import SERVICES, decode_text, read_operation
-from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.protocols.grps.errors import failure
 from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.schema import RpcMeta
 
 # `src/brpc/errno.proto`, and ECANCELED of errno.h
 ENOSERVICE, ENOMETHOD, EREQUEST, ERPCAUTH, ERPCTIMEDOUT, EOVERCROWDED = 1001, 1002, 1003, 1004, 1008, 1011

@@ -12,7 +12,7 @@ from gateway.core.protobuf.schema import Protobuf, parse
 from gateway.core.protobuf.wire import read_varint, varint
 from gateway.core.requests import ATTACHMENT
 from gateway.core.tensors import Parameters
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.schema import RpcMeta
 
 HEADER = Struct("!4sII")
 MAGIC = b"PRPC"

@@ -20,8 +20,8 @@ from gateway.protocols.grps.brpc.frames import (
     read_frame,
     write_frame,
 )
+from gateway.protocols.grps.brpc.meta import read_operation
 from gateway.protocols.grps.brpc.server import SUCCESS, correlation_of, deadline_of
-from gateway.protocols.grps.brpc.service import read_operation
 from gateway.protocols.grps.errors import backend_error, is_failure
 from gateway.protocols.grps.protobuf.message import read_head
 from gateway.protocols.grps.schema import backend_method

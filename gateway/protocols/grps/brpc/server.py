@@ -17,10 +17,10 @@ from gateway.protocols.grps.brpc.frames import (
     with_attachment,
     write_frame,
 )
+from gateway.protocols.grps.brpc.meta import read_operation
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
-from gateway.protocols.grps.brpc.service import read_operation
-from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.schema import RpcMeta
 
 SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString()
 """The meta of a successful response, without the correlation id."""

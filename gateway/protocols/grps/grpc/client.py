@@ -5,9 +5,8 @@ from gateway.core.messages import Message, call
 from gateway.core.protocol import Target
 from gateway.core.requests import Answer, Request
 from gateway.protocols.grps import client
-from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.protobuf.message import read_message, write_message
-from gateway.protocols.grps.schema import backend_method
+from gateway.protocols.grps.schema import GRPC_SERVICE, backend_method
 
 
 def encode_request(request: Request, target: Target) -> Message:

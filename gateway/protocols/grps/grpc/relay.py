@@ -6,10 +6,9 @@ from gateway.core.messages import reply as reply_to_client
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.requests import Head, Request
-from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.errors import backend_error, is_failure
 from gateway.protocols.grps.protobuf.message import read_head
-from gateway.protocols.grps.schema import backend_method
+from gateway.protocols.grps.schema import GRPC_SERVICE, backend_method
 
 _METHODS = {operation: f"/{GRPC_SERVICE}/{backend_method(operation)}" for operation in (INFER, STREAM)}
 _OPERATIONS = {method: operation for operation, method in _METHODS.items()}

@@ -1,11 +1,13 @@
 """grps over gRPC, client side."""
 
-from gateway.core.messages import NO_HEADERS, Message, reply
+from gateway.core.errors import GatewayError, error_fields
+from gateway.core.messages import NO_HEADERS, Headers, Message, reply
 from gateway.core.protocol import ListenerSettings
 from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.grps import schema, server
-from gateway.protocols.grps.descriptors import GRPC_SERVICE
+from gateway.protocols.grps.errors import failure
 from gateway.protocols.grps.protobuf.message import read_message, write_message
+from gateway.protocols.grps.schema import GRPC_SERVICE
 
 _OPERATIONS = {f"/{GRPC_SERVICE}/{name}": operation for name, operation in schema.METHODS.items()}
 
@@ -28,3 +30,10 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         GatewayError: INVALID_ARGUMENT if the response cannot represent an output (the message says which).
     """
     return reply(NO_HEADERS, write_message(server.encode_response(answer, request, translate)))
+
+
+def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
+    """Return the message that reports `error`, even if the client's message was not a GrpsMessage.
+
+    Every grps client reads the message, and treats a failed call as a failed connection."""
+    return Message(headers=Headers(error_fields(error)), parts=write_message(failure(error)))

@@ -10,19 +10,20 @@ from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.messages import Buffer
 from gateway.core.offload import COPIED, LARGE
-from gateway.core.protobuf.fields import (
-    MessageAllowance,
-    check_wire_type,
-    read_text,
-    write_field,
-    write_text,
-)
+from gateway.core.protobuf.fields import MessageAllowance, check_wire_type, read_text, write_field, write_text
 from gateway.core.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
 from gateway.core.tensors import Tensor
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.gmap import TEXT
-from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, RAW, Parts, read_tensor, write_tensors
-from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
+from gateway.protocols.grps.protobuf.tensors import (
+    ELEMENTS,
+    RAW,
+    Parts,
+    read_gmap,
+    read_tensor,
+    write_gmap,
+    write_tensors,
+)
 from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
 _STATUS, _MODEL = 1, 2

@@ -25,7 +25,7 @@ from gateway.protocols.grps.rest.bodies import (
     media_type,
 )
 from gateway.protocols.grps.rest.errors import http_error
-from gateway.protocols.grps.rest.stream_control import BODY, HEADER, QUERY, StreamControl
+from gateway.protocols.grps.rest.streams import BODY, HEADER, QUERY, StreamControl
 from gateway.protocols.grps.rest.urls import METHOD_PATHS, write_query
 from gateway.protocols.grps.schema import GrpsMessage, Payload, backend_method
 

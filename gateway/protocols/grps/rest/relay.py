@@ -1,7 +1,16 @@
 """Relay of inferences from a grps-rest client to a grps-rest server, without decoding them (`core.protocol.Relay`). The
-client and the server must request streams in the same way."""
+client and the server must request streams in the same way.
 
+The relay needs only the head of a GrpsMessage: the model name in a request, and the success or failure status in a
+response. It does not parse a large body. Instead, it searches the body, at memory speed, for the few characters and
+words that would change its meaning.
+"""
+
+import re
 from functools import lru_cache, partial
+
+from msgspec import UNSET, MsgspecError, Struct, UnsetType
+from msgspec.json import Decoder
 
 from gateway.core.messages import JSON_HEADERS, Buffer, Headers, Message
 from gateway.core.messages import reply as reply_to_client
@@ -9,11 +18,11 @@ from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.requests import Head, Request
+from gateway.core.words import find_byte, has_any, has_byte
 from gateway.protocols.grps.client import model_and_version
-from gateway.protocols.grps.json.head import find_model, tells_success
 from gateway.protocols.grps.rest.bodies import JSON_TYPE, OCTETS, OCTETS_TYPE, begins_object, media_type, stream_headers
 from gateway.protocols.grps.rest.client import asked, decode_response
-from gateway.protocols.grps.rest.stream_control import BODY, StreamControl
+from gateway.protocols.grps.rest.streams import BODY, StreamControl
 from gateway.protocols.grps.rest.urls import is_inference, read_query
 
 _HEADERS = {JSON_TYPE: JSON_HEADERS, OCTETS_TYPE: OCTETS}
@@ -26,7 +35,7 @@ def head(message: Message, listener: ListenerSettings, control: StreamControl) -
     """Return the request of an inference.
 
     Return None if the gateway must decode the request, because it has another path, the client requests an ndarray, or
-    `find_model` returns None.
+    `_find_model` returns None.
 
     Raises:
         DecodeError: the query is invalid, or the client requests a stream in a way that `control` does not allow.
@@ -40,7 +49,7 @@ def head(message: Message, listener: ListenerSettings, control: StreamControl) -
     asks = control.asks(message, query)
     model: str | None = ""
     if not _is_octets(message):
-        model = find_model(body, control.key, 1 if asks and control.mode == BODY else 0)
+        model = _find_model(body, control.key, 1 if asks and control.mode == BODY else 0)
         if model is None:
             return None
     return Head(STREAM if asks else INFER, model or query.model or listener.model)
@@ -96,7 +105,7 @@ def _reply_headers(reply: Message, request: Request, control: StreamControl) -> 
 
 def _is_success(body: Buffer, headers: Headers) -> bool:
     """Return whether a body with these headers is bin_data, or begins with a success status."""
-    return tells_success(body) or (headers is not JSON_HEADERS and not begins_object(body))
+    return _tells_success(body) or (headers is not JSON_HEADERS and not begins_object(body))
 
 
 @lru_cache(64)
@@ -106,3 +115,112 @@ def relay(control: StreamControl) -> Relay | None:
     if not control.is_plain:
         return None
     return Relay(partial(head, control=control), partial(request, control=control), partial(reply, control=control))
+
+
+# --- the head of a message ---
+
+
+class _Named(Struct):
+    """The member of a GrpsMessage that contains the model name."""
+
+    model: str | UnsetType = UNSET
+
+
+_read = Decoder(_Named).decode
+
+_PARSED = 2048
+"""Maximum size of a body for which parsing costs less than searching, in bytes."""
+_END = 512
+"""Number of bytes at the beginning and at the end of a body to search for the model's name."""
+
+_FIRST = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*[,}]')
+_LAST = re.compile(rb',[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*\}[ \t\r\n]*\Z')
+_SUCCESS = re.compile(
+    rb'\s*\{\s*"status"\s*:\s*\{\s*"code"\s*:\s*200\s*,\s*"msg"\s*:\s*"OK"\s*,\s*"status"\s*:\s*"SUCCESS"\s*\}\s*[,}]'
+)
+"""The beginning of almost every response from both servers and the gateway."""
+
+# Each word is paired with the position of a letter in it that is rare in bodies.
+_MODEL = (b'"model"', 1)
+_ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
+"""Members that the gateway reads and a real server skips: names in lowerCamelCase, and the specification's own name for
+`flat_float64`."""
+_STRINGS = 64
+"""Maximum number of strings in a body for which checking each string for an alias costs less than searching the
+body."""
+_BARE = ((b"NaN", 0), (b"Infinity", 7))
+"""Numbers that real servers read only in quotes."""
+
+_ESCAPE = re.compile(rb"\\u00[2-7]")
+"""Escapes that can represent a letter of a member name."""
+
+
+def _find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
+    """Return the model name in a client's message. Return an empty name if `model` is missing.
+
+    Return None if the gateway must decode the message, because
+
+    - two servers could find different names,
+    - the message has the member `flag` more than `flags` times, or
+    - it has members that the gateway reads and real servers do not.
+    """
+    begin = bytes(body[:_END])
+    # A zero byte means UTF-16 or UTF-32, which some servers read.
+    if not begin.lstrip(b" \t\r\n").startswith(b"{") or b"\0" in begin[:4]:
+        return None
+    member = b'"%b"' % flag.encode()
+    name = _found_name(body, begin, member) if len(body) > _PARSED else None
+    if name is None:
+        name = _parsed_name(bytes(body), member, flags) if len(body) <= LARGE else None
+    try:
+        return None if name is None else name.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _found_name(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
+    """Return the name if `model` is the first or last member, or is missing, and nothing in the body changes its
+    meaning.
+
+    Return None if finding the name needs parsing."""
+    view, name = memoryview(body), b""
+    if found := _FIRST.match(begin):
+        view, name = view[found.end() :], found[1]
+    elif found := _LAST.search(bytes(view[-_END:])):
+        view, name = view[: found.start() - len(found.string)], found[1]
+    rest = bytes(view) if len(view) <= LARGE else view  # one call searches bytes; a view needs several
+    # Text with a backslash can look like a member.
+    if has_byte(rest, b"\\") or has_any(rest, (_MODEL, (member, len(member) // 2), *_BARE)) or _has_alias(rest):
+        return None
+    return name if name or not found else None
+
+
+def _has_alias(body: Buffer) -> bool:
+    at = -1
+    for _ in range(_STRINGS):
+        at = find_byte(body, b'"', at + 1)
+        if at < 0:
+            return False
+        if _ALIAS.match(body, at):
+            return True
+    return _ALIAS.search(body, at) is not None
+
+
+def _parsed_name(body: bytes, member: bytes, flags: int) -> bytes | None:
+    """Parse the body, and return the same result as `_find_model`."""
+    if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS.search(body):
+        return None
+    if body.count(_MODEL[0]) > 1 or body.count(member) > flags:
+        return None
+    try:
+        name = _read(body).model
+    except (MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if name is UNSET:
+        return b""
+    return name.encode("utf-8", "surrogatepass") or None
+
+
+def _tells_success(body: Buffer) -> bool:
+    """Return whether the message in `body` begins with a success status in the form that servers write."""
+    return _SUCCESS.match(body) is not None

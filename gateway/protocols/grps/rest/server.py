@@ -1,15 +1,19 @@
 """grps over HTTP, client side."""
 
-from gateway.core.errors import DecodeError
+from html import escape
+from importlib.resources import files
+
+from gateway.core import json
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.json import missing
 from gateway.core.messages import JSON_HEADERS, Buffer, Headers, Message, reply
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.requests import Answer, Request, Translate
+from gateway.core.statistics import Measurements, Metric
 from gateway.protocols.grps import server
 from gateway.protocols.grps.json.message import read_message, write_message
-from gateway.protocols.grps.rest import metrics_page
 from gateway.protocols.grps.rest.bodies import (
     JSON_TYPE,
     NAN,
@@ -22,8 +26,8 @@ from gateway.protocols.grps.rest.bodies import (
     stream_headers,
     stream_type,
 )
-from gateway.protocols.grps.rest.stream_control import StreamControl
-from gateway.protocols.grps.rest.urls import OPERATIONS, Query, is_inference, read_query
+from gateway.protocols.grps.rest.streams import StreamControl
+from gateway.protocols.grps.rest.urls import METRICS_SERIES, OPERATIONS, Query, is_inference, read_query
 from gateway.protocols.grps.schema import FAILURE, GrpsMessage, Payload
 
 DEFAULT_CONTROL = StreamControl()
@@ -104,7 +108,7 @@ def encode_response(
         GatewayError: INVALID_ARGUMENT if the response cannot represent an output (the message says which).
     """
     if request.operation is Operation.STATISTICS:
-        return metrics_page.encode_response(answer, request)
+        return _write_metrics(answer, request)
     grps = server.encode_response(answer, request, translate)
     is_stream = request.operation is Operation.STREAM
     headers = stream_headers(control.content_type or stream_type(answer)) if is_stream else None
@@ -124,3 +128,42 @@ def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Me
     """Return the end of a stream, a message without bytes. If the stream has no messages, the end is the whole
     response."""
     return Message(headers=stream_headers(control.content_type), status=200)
+
+
+# --- The metrics page, and the series that it plots: request results per second ---
+
+_HTML = Headers(((b"content-type", b"text/html; charset=utf-8"),))
+_PAGE = files(__package__).joinpath("metrics_page.html").read_text("utf-8")
+
+_NAMES = {
+    Metric.REQUESTS: "*qps",
+    Metric.FAILED: "*fail_rate(%)",
+    Metric.MEAN_LATENCY: "*latency_avg(ms)",
+    Metric.MAX_LATENCY: "*latency_max(ms)",
+    Metric.LATENCY_PERCENTILES: "*latency_cdf(ms)",
+    Metric.CPU_USAGE: "*cpu_usage(%)",
+    Metric.MEMORY_USAGE: "*mem_usage(%)",
+}
+"""The names of the series in grps."""
+
+
+def _write_metrics(answer: Answer, request: Request) -> Message:
+    """Return the page, or the series that the query selects.
+
+    Raises:
+        GatewayError: NOT_FOUND if the series is unknown.
+    """
+    assert isinstance(answer, Measurements)
+    series_by_name = {_NAMES[each.metric]: each for each in answer.series}
+    message = request.origin
+    assert message is not None
+    if message.pattern != METRICS_SERIES:
+        names = "".join(f"<section data-name='{escape(name)}'></section>" for name in series_by_name)
+        return Message(headers=_HTML, parts=(_PAGE.replace("<!-- series -->", names).encode(),), status=200)
+    name = read_query(message.query).name
+    series = series_by_name.get(name)
+    if series is None:
+        raise refusal(Reason.PATH_NOT_FOUND, f"no series {name[:100]!r}, expected one of {', '.join(series_by_name)}")
+    label = "cdf" if series.metric is Metric.LATENCY_PERCENTILES else "trend"
+    document = {"label": label, "data": list(enumerate(series.values))}
+    return Message(headers=JSON_HEADERS, parts=(json.write(document),), status=200)

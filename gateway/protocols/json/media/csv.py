@@ -37,7 +37,7 @@ from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.messages import Buffer
 from gateway.protocols.json.media.csv_rows import BLOCK, NOT_STRUCTURE, Cell, CsvBatch, CsvRows, counted, next_row
 from gateway.protocols.json.media.json_texts import elements
-from gateway.protocols.json.media.pieces import in_pieces
+from gateway.protocols.json.media.lines import in_pieces
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
 """A function that returns the kind of a column's datatype, by the column's name (`0`, `1`, ... without a header).

@@ -8,7 +8,7 @@ import numpy as np
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
-from gateway.protocols.json.media.pieces import in_pieces
+from gateway.protocols.json.media.lines import in_pieces
 
 Cell: TypeAlias = bytes
 """A cell as in the body, including its quotes."""

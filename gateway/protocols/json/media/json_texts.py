@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.core.errors import DecodeError
-from gateway.protocols.json.literals import replaced
+from gateway.protocols.json.plain import replaced_outside_strings
 
 DOCUMENTS = msgspec.json.Decoder(Raw)
 """Checks the grammar without creating values."""
@@ -32,7 +32,7 @@ def check_document(text: bytes, what: str) -> None:
         DOCUMENTS.decode(text)
     except (msgspec.DecodeError, RecursionError):
         try:
-            DOCUMENTS.decode(replaced(_LITERAL, lambda literal: b"0", text))
+            DOCUMENTS.decode(replaced_outside_strings(_LITERAL, lambda literal: b"0", text))
         except (msgspec.DecodeError, RecursionError) as error:
             raise DecodeError(f"{what} is not one JSON document: {error}") from error
 

@@ -8,8 +8,7 @@ from gateway.core.grpc_status import error_of
 from gateway.core.messages import Buffer, Message, call
 from gateway.core.models import Signature
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
-from gateway.core.protobuf.counting import check_values
-from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8
+from gateway.core.protobuf.schema import Protobuf, ProtobufClass, check_values, not_utf8
 from gateway.core.protocol import Target
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Tensor
@@ -28,9 +27,8 @@ from gateway.protocols.v2.grpc.tensors import (
     write_typed,
 )
 from gateway.protocols.v2.grpc.typed_contents import all_typed
-from gateway.protocols.v2.ids import check_id
-from gateway.protocols.v2.marks import as_written
-from gateway.protocols.v2.tensors import widen
+from gateway.protocols.v2.parameters import check_id
+from gateway.protocols.v2.tensors import as_written, widen
 
 # --- requests ---
 

@@ -1,14 +1,19 @@
 """V2 gRPC extensions, for clients and for backends.
 
 The extensions are model repository (index, load, unload), model configuration, statistics, trace settings and log
-settings.
+settings. Model configurations and statistics are JSON over REST, and messages over gRPC. Between them, the module uses
+the JSON that Triton writes for a message: protobuf's JSON mapping, with the schema's own field names, with all fields
+that cannot be absent, and with 64-bit integers as numbers instead of strings.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gateway.core.errors import DecodeError, invalid_input, unsupported
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from gateway.core.errors import DecodeError, invalid_input, invalid_output, unsupported
 from gateway.core.messages import Message
 from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
@@ -18,7 +23,6 @@ from gateway.core.requests import Answer, ControlRequest, Request, SettingValue,
 from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.protocols.v2.extensions import config_for_client, index_entries
 from gateway.protocols.v2.grpc import schema
-from gateway.protocols.v2.grpc.protobuf_json import from_json, to_json
 from gateway.protocols.v2.grpc.schema import protobuf_reply
 
 TRACE_LEVEL = "trace_level"
@@ -95,7 +99,7 @@ def encode_config(answer: Answer, request: Request, translate: Translate) -> Mes
         GatewayError: INTERNAL if the type of a member differs from Triton's.
     """
     assert isinstance(answer, Mapping)
-    config = from_json(
+    config = _from_json(
         config_for_client(request, answer), schema.ModelConfig, f"the configuration of {request.model!r}"
     )
     return protobuf_reply(schema.ModelConfigResponse(config=config))
@@ -108,7 +112,7 @@ def encode_statistics(answer: Answer, request: Request, translate: Translate) ->
     written = schema.ModelStatisticsResponse()
     for each in answer.models:
         document = {"name": each.name, "version": each.version, **each.counters}
-        written.model_stats.append(from_json(document, schema.ModelStatistics, f"the statistics of {each.name!r}"))
+        written.model_stats.append(_from_json(document, schema.ModelStatistics, f"the statistics of {each.name!r}"))
     return protobuf_reply(written)
 
 
@@ -210,13 +214,13 @@ def decode_index(reply: Message) -> tuple[ModelEntry, ...]:
 def decode_config(reply: Message) -> dict[str, Any]:
     """Return a model's configuration. Raises DecodeError for any other message."""
     config = parse(schema.ModelConfigResponse, reply.body).config
-    return to_json(config) if config.name else {}
+    return _to_json(config) if config.name else {}
 
 
 def decode_statistics(reply: Message) -> Statistics:
     """Return the counters of each version of each model. Raises DecodeError for any other message."""
     entries = parse(schema.ModelStatisticsResponse, reply.body).model_stats
-    return Statistics(tuple(_read_statistics(to_json(each)) for each in entries))
+    return Statistics(tuple(_read_statistics(_to_json(each)) for each in entries))
 
 
 def _read_statistics(document: dict[str, Any]) -> ModelStatistics:
@@ -269,3 +273,49 @@ RESPONSES: dict[Operation, _Response] = {
 }
 """For each operation, the type of the response message, the function that writes it for clients, and the function that
 reads it from servers."""
+
+
+# --- Protobuf messages as JSON ---
+
+_INT64 = frozenset({FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64})
+
+
+def _to_json(message: Protobuf) -> dict[str, Any]:
+    """Return the JSON object of `message`."""
+    document: dict[str, Any] = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    _parse_integers(document, message.DESCRIPTOR)
+    return document
+
+
+def _parse_integers(document: dict[str, Any], kind: Descriptor) -> None:
+    """Convert strings that contain 64-bit integers to numbers, in place."""
+    for name, given in document.items():
+        field = kind.fields_by_name[name]
+        nested = field.message_type
+        if nested is not None and nested.GetOptions().map_entry:
+            values = nested.fields_by_name["value"]
+            if values.message_type is not None:
+                for each in given.values():
+                    _parse_integers(each, values.message_type)
+            elif values.cpp_type in _INT64:
+                document[name] = {key: int(each) for key, each in given.items()}
+        elif nested is not None:
+            for each in given if isinstance(given, list) else [given]:
+                _parse_integers(each, nested)
+        elif field.cpp_type in _INT64:
+            document[name] = [int(each) for each in given] if isinstance(given, list) else int(given)
+
+
+def _from_json(document: object, kind: ProtobufClass, what: str) -> Protobuf:
+    """Return the JSON object `document` as a message of this `kind`. Members that are not in the schema are ignored.
+
+    Raises:
+        GatewayError: INTERNAL if the type of a member differs from the schema. The message refers to the object as
+            `what`.
+    """
+    try:
+        return json_format.ParseDict(document, kind(), ignore_unknown_fields=True)
+    except json_format.ParseError as error:
+        raise invalid_output(f"{what} is no {kind.DESCRIPTOR.full_name}: {error}") from error

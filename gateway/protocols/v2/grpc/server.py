@@ -32,7 +32,6 @@ from gateway.protocols.v2.grpc.tensors import (
     write_typed,
 )
 from gateway.protocols.v2.grpc.typed_contents import all_typed
-from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
     refuse_shared_memory,
@@ -40,6 +39,7 @@ from gateway.protocols.v2.parameters import (
     take_flag,
     without_consumed,
 )
+from gateway.protocols.v2.tensors import as_written
 
 _WHAT = "the request"
 

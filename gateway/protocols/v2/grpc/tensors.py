@@ -30,9 +30,8 @@ from gateway.core.tensors import Parameters, ParameterValue, Shape, Tensor
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc.parameters import has_newer_types, read_parameters, write_parameters
 from gateway.protocols.v2.grpc.typed_contents import read_contents, write_contents
-from gateway.protocols.v2.marks import BASE64, decoded, take_mark
 from gateway.protocols.v2.parameters import refuse_shared_memory
-from gateway.protocols.v2.tensors import check_raw, read_datatype, read_shape
+from gateway.protocols.v2.tensors import BASE64, check_raw, decoded_base64, read_datatype, read_shape, take_mark
 
 Parts: TypeAlias = tuple[Buffer, ...]
 """A message in pieces, which avoids copying tensor data into one buffer."""
@@ -198,7 +197,7 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
             if len(data) != size:
                 check_raw(data, datatype, shape, what)
         if mark == BASE64:
-            data = decoded(data, what)
+            data = decoded_base64(data, what)
         tensors[name] = Tensor(name, datatype, shape, data, mark, parameters)
     if len(raw) > len(tensors):
         raise DecodeError(f"{len(raw)} {kind.raw} for {len(tensors)} {kind.role}s")
@@ -292,7 +291,7 @@ def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Te
     """Return the message of `head` and `tensors` with raw data.
 
     Large data is not copied, but returned as separate parts. Marks must already be converted to parameters and data
-    (`marks.as_written`).
+    (`tensors.as_written`).
 
     Raises:
         GatewayError: INVALID_ARGUMENT for a string that is not valid Unicode, or a parameter that gRPC or the reader

@@ -18,12 +18,10 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Parameters, ParameterValue, Tensor
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, OPENVINO, PLAIN, TRITON
-from gateway.protocols.v2.ids import check_id
-from gateway.protocols.v2.marks import as_written
+from gateway.protocols.v2.parameters import check_id
 from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
-from gateway.protocols.v2.rest.json_bodies import checked_string
 from gateway.protocols.v2.rest.messages import (
     DATA,
     RESPONSES,
@@ -32,12 +30,13 @@ from gateway.protocols.v2.rest.messages import (
     InferenceResponse,
     InferenceTensor,
     RequestOutput,
+    checked_string,
     general_response,
 )
 from gateway.protocols.v2.rest.parameters import json_parameters, nested_parameter, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, WITHOUT_JSON, read_tensors, write_binary, write_json
-from gateway.protocols.v2.tensors import widen
+from gateway.protocols.v2.tensors import as_written, widen
 
 # --- inference requests ---
 

@@ -6,11 +6,11 @@ A header contains the error's Reason, which therefore survives a chain of gatewa
 from gateway.core import http_status, json
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.messages import JSON_HEADERS, Headers, Message
+from gateway.core.messages import JSON_HEADERS, Buffer, Headers, Message
 from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.requests import Request
-from gateway.protocols.v2.rest.events import first_event
-from gateway.protocols.v2.rest.json_bodies import JsonObject
+from gateway.core.server_sent_events import EventCutter
+from gateway.protocols.v2.rest.messages import JsonObject
 
 _MAX_TEXT = 8192
 """Maximum length of a backend's error message, in characters."""
@@ -71,13 +71,22 @@ def _reason_of_status(status: int, request: Request) -> Reason:
 def _error_text(reply: Message) -> str:
     """Return `{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body, because MLServer reports crashes as
     plain text."""
-    body = first_event(reply.headers, reply.body)
+    body = _first_event(reply.headers, reply.body)
     plain = bytes(memoryview(body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
     try:
         document = json.read(body, {}, values=1000, literals=True)
     except DecodeError:
         return plain
     return _document_text(document)[:_MAX_TEXT] or plain
+
+
+def _first_event(headers: Headers, body: Buffer) -> Buffer:
+    """Return the data of the first event if `body` is a stream of events, otherwise `body`.
+
+    If a streaming request fails before its first response, Triton sends an error status and one event."""
+    if not headers.get("content-type").lower().startswith("text/event-stream"):
+        return body
+    return next(iter(EventCutter(len(body)).feed(body)), body)
 
 
 def _document_text(document: JsonObject) -> str:

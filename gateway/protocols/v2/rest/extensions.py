@@ -22,7 +22,7 @@ from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.protocols.v2.extensions import config_for_client, index_entries
 from gateway.protocols.v2.flavors import KSERVE
 from gateway.protocols.v2.parameters import take_flag
-from gateway.protocols.v2.rest.json_bodies import (
+from gateway.protocols.v2.rest.messages import (
     JsonObject,
     json_reply,
     read_list,

@@ -28,7 +28,7 @@ from gateway.protocols.v2.parameters import (
     take_deadline,
     without_consumed,
 )
-from gateway.protocols.v2.rest.json_bodies import JsonObject, checked_id, read_string
+from gateway.protocols.v2.rest.messages import JsonObject, checked_id, read_string
 from gateway.protocols.v2.rest.parameters import json_parameters, nested_parameter, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, write_strings

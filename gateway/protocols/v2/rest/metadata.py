@@ -6,7 +6,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.v2.flavors import BINARY_EXTENSION
-from gateway.protocols.v2.rest.json_bodies import (
+from gateway.protocols.v2.rest.messages import (
     JsonObject,
     json_reply,
     read_list,

@@ -16,11 +16,9 @@ from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, Listene
 from gateway.core.requests import Answer, NestedParameters, Request, RequestedOutput, Response, Translate
 from gateway.core.tensors import Parameters
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
-from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
 from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
-from gateway.protocols.v2.rest.json_bodies import checked_id
 from gateway.protocols.v2.rest.messages import (
     DATA,
     REQUESTS,
@@ -28,10 +26,12 @@ from gateway.protocols.v2.rest.messages import (
     InferenceResponse,
     InferenceTensor,
     RequestOutput,
+    checked_id,
     general_request,
 )
 from gateway.protocols.v2.rest.parameters import json_parameters, nested_parameter, read_parameters
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_tensors, write_binary, write_json
+from gateway.protocols.v2.tensors import as_written
 
 _WHAT = "the request"
 _B64 = 'V2 has no {"b64": ...}: BYTES are texts, or base64 texts with the parameter `content_type: base64` of the input'

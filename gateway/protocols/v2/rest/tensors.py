@@ -22,12 +22,22 @@ from gateway.core.messages import Buffer
 from gateway.core.protocol import Limits
 from gateway.core.requests import Translate
 from gateway.core.tensors import MAX_RANK, ParameterValue, Shape, Tensor
-from gateway.protocols.v2.marks import BASE64, MARK, MARKS, decoded, take_mark
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
 from gateway.protocols.v2.rest.messages import Contents, InferenceTensor
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
-from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shape, widen
+from gateway.protocols.v2.tensors import (
+    BASE64,
+    MARK,
+    MARKS,
+    WIDER,
+    check_raw,
+    check_size,
+    decoded_base64,
+    read_shape,
+    take_mark,
+    widen,
+)
 
 REFUSED_IN_JSON = frozenset(WIDER)
 """ "fp16 is problematic to communicate explicitly": Triton and KServe reject both in JSON."""
@@ -111,7 +121,7 @@ def _read_tensor(entry: InferenceTensor, role: str, binary: BinaryTensors, limit
         raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
     else:
         raw = _read_contents(data, datatype, shape, limits, what)
-    return Tensor(name, datatype, shape, decoded(raw, what) if mark == BASE64 else raw, mark, parameters)
+    return Tensor(name, datatype, shape, decoded_base64(raw, what) if mark == BASE64 else raw, mark, parameters)
 
 
 def _read_contents(data: Contents, datatype: Datatype, shape: Shape, limits: Limits, what: str) -> Buffer:

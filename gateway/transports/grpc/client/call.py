@@ -10,8 +10,8 @@ from gateway.core.http2.connection import Stream
 from gateway.core.http2.hpack import HeadersTooLargeError
 from gateway.core.messages import Buffer, Message, reply
 from gateway.core.protocol import Limits
-from gateway.transports.grpc.client import failures, response_heads
-from gateway.transports.grpc.client.response_heads import ResponseHead
+from gateway.transports.grpc.client import failures, heads
+from gateway.transports.grpc.client.heads import ResponseHead
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, only_message
 
 
@@ -113,7 +113,7 @@ class ClientCall:
         waiter = self._waiter
         if self.is_streamed or self._has_head or waiter is None:
             return False
-        end = response_heads.plain_end(head, trailers, self._limits.headers)
+        end = heads.plain_end(head, trailers, self._limits.headers)
         if end is None:
             return False
         message = only_message(data, self._limits.message)
@@ -129,7 +129,7 @@ class ClientCall:
         if len(block) > self._limits.headers:
             raise failures.too_much_metadata(self._limits)
         try:
-            head = response_heads.read(block, self._limits.headers)
+            head = heads.read_response(block, self._limits.headers)
         except DecodeError as error:
             raise failures.malformed(f"reply: {error}") from error
         except HeadersTooLargeError as error:

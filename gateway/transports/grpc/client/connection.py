@@ -38,7 +38,7 @@ from gateway.core.protocol import Limits
 from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
 from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import ClientCall
-from gateway.transports.grpc.client.response_heads import ResponseHead
+from gateway.transports.grpc.client.heads import ResponseHead
 from gateway.transports.grpc.messages import framed
 from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 from gateway.transports.sockets import keep_probing

@@ -15,8 +15,8 @@ from gateway.transports.errors import deadline_passed, not_resolved
 from gateway.transports.grpc.address import ALPN, TLS, parse_address
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.connection import GrpcClientConnection
+from gateway.transports.grpc.client.heads import RequestHeadWriter
 from gateway.transports.grpc.client.pool import GrpcPool, Resolve
-from gateway.transports.grpc.client.request_heads import RequestHeadWriter
 from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
 from gateway.transports.timeouts import GRPC_TIMEOUTS, GrpcEndpointTimeouts

@@ -7,7 +7,7 @@ from gateway.core.http2.frames import ErrorCode, error_name
 from gateway.core.protocol import Limits
 from gateway.core.web_replies import REDIRECTS
 from gateway.transports.errors import beyond_limit
-from gateway.transports.grpc.client.response_heads import ResponseHead
+from gateway.transports.grpc.client.heads import ResponseHead
 
 _MAX_SHOWN = 200
 """The maximum length of a reply header in error messages, in characters."""

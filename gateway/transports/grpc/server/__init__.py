@@ -1,2 +1,2 @@
 """The gRPC server, which uses `gateway.core.http2`: the listener, its connections (`connection`), calls (`calls`),
-request heads (`heads`), reply header blocks (`replies`), and gRPC's own services (`health`, `reflection`)."""
+request heads (`heads`), reply header blocks (`replies`), and gRPC's own services (`own_services`)."""

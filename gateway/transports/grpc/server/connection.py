@@ -29,17 +29,15 @@ from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.surviving import log_and_continue
 from gateway.core.transport import Admit, is_admitted
-from gateway.transports.grpc.server.arriving_frame import ArrivingFrame
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord, StreamCall, UnaryCall, stopping
 from gateway.transports.grpc.server.heads import CallHead
 from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.grpc.server.refusals import no_method, refuse, refuse_fault
-from gateway.transports.grpc.server.stalled import end_stalled
+from gateway.transports.grpc.server.stalled import ArrivingFrame, end_stalled
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.memory import CALL_BYTES
-from gateway.transports.reply_progress import ReplyProgress
-from gateway.transports.timeouts import Timeouts
+from gateway.transports.timeouts import ReplyProgress, Timeouts
 
 SCRATCH_BYTES = 2**18
 """The number of bytes to receive in one step. Between steps, a connection keeps only an incomplete frame or unprocessed

@@ -1,28 +1,96 @@
-"""The gRPC listener. Each connection is an asyncio.BufferedProtocol that uses `gateway.core.http2`."""
+"""The gRPC listener, and its connections with limits. Each connection is an asyncio.BufferedProtocol that uses
+`gateway.core.http2`.
+
+Connections with limits are a separate class, so other listeners have no additional cost per request.
+"""
 
 import asyncio
+import math
 from collections.abc import Iterator, Sequence
 
-from gateway.core.errors import GatewayError
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace
+from gateway.core.http2.connection import DataReceived, Stream
 from gateway.core.http2.frames import PREFACE
+from gateway.core.http2.server import RequestReceived, RequestStarted
 from gateway.core.messages import Message
 from gateway.core.protocol import GrpcBinding, ListenerSettings, Protocol
 from gateway.core.record import Record
 from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
-from gateway.transports.first_bytes import Opening
-from gateway.transports.grpc import schema
 from gateway.transports.grpc.address import ALPN
-from gateway.transports.grpc.server.bounded_connection import BoundedGrpcConnection
-from gateway.transports.grpc.server.calls import Method, StartRecord
-from gateway.transports.grpc.server.connection import SCRATCH_BYTES, GrpcServerConnection, Site
-from gateway.transports.grpc.server.descriptors import Descriptors
-from gateway.transports.grpc.server.heads import request_heads
-from gateway.transports.grpc.server.health import HealthService
-from gateway.transports.grpc.server.reflection import Reflection
+from gateway.transports.grpc.messages import announced_size
+from gateway.transports.grpc.server import own_services
+from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord
+from gateway.transports.grpc.server.connection import SCRATCH_BYTES, Event, GrpcServerConnection, Site
+from gateway.transports.grpc.server.heads import CallHead, request_heads
+from gateway.transports.grpc.server.own_services import Descriptors, HealthService, Reflection
+from gateway.transports.lifecycle import Lifespan, Phase
 from gateway.transports.listener_connections import ListenerConnections
+from gateway.transports.shared_listener import Opening
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+
+class BoundedGrpcConnection(GrpcServerConnection):
+    """A connection with limits.
+
+    After the last permitted request, or at the maximum age, a GOAWAY asks the client to use another connection. This
+    connection closes after its last call. The calls have `limits.connection_grace` seconds to end. When the gateway
+    sheds load, it refuses a call as soon as it knows the size of the message, but it never refuses calls to gRPC's own
+    services."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._lifespan = Lifespan(site.limits, self._loop.time())
+        self._shedding = site.connections.shedding
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Handle the accepted connection."""
+        super().connection_made(transport)
+        self._lifespan.call_at(self._loop, self._lifespan.ends_at, self._end_of_life)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Handle a connection that either side has closed."""
+        super().connection_lost(error)
+        self._lifespan.stop()
+
+    def begin(self, stream: Stream, head: CallHead) -> None:
+        super().begin(stream, head)
+        if not self.is_draining and self._lifespan.is_last(self._loop.time()):
+            self._end_of_life()
+
+    def _end_of_life(self) -> None:
+        grace = self.limits.connection_grace
+        when = math.inf if grace is None else self._loop.time() + grace
+        self._lifespan.call_at(self._loop, when, self._end_overdue_calls)
+        self.retire()
+
+    def _end_overdue_calls(self) -> None:
+        if self._phase is not Phase.LINGERING:
+            text = "the connection has reached its limits, and the call did not end within limits.connection_grace"
+            self.end_calls(refusal(Reason.NOT_READY, text))
+
+    def handle(self, event: Event) -> None:
+        if self._shedding is None or not self._shedding.level:
+            super().handle(event)
+        elif type(event) is RequestReceived:
+            super().handle(RequestStarted(event.stream, event.head))
+            self._on_data(DataReceived(event.stream, event.data, True))
+        elif type(event) is DataReceived:
+            self._on_data(event)
+        else:
+            super().handle(event)
+
+    def _on_data(self, event: DataReceived) -> None:
+        """Handle data, and refuse its call if the gateway sheds load."""
+        if self._shedding is not None:
+            call: ServerCall | None = event.stream.handler
+            if call is not None and call.may_be_shed:
+                error = self._shedding.refusal(announced_size(event.data))
+                if error is not None:
+                    call.fail(error)
+                    return
+        super().handle(event)
 
 
 class GrpcListener(BaseListener):
@@ -105,9 +173,12 @@ def _by_name(
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:
     """Yield the methods. If two methods have the same name, the last one is used."""
     own = list(_of_protocols(protocols, exchanges))
-    services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
+    services = sorted({*(_service(method.name) for method in own), own_services.HEALTH, *own_services.REFLECTIONS})
     descriptors = Descriptors(
-        [schema.DESCRIPTORS, *(each.binding.descriptors for each in protocols if isinstance(each.binding, GrpcBinding))]
+        [
+            own_services.DESCRIPTORS,
+            *(each.binding.descriptors for each in protocols if isinstance(each.binding, GrpcBinding)),
+        ]
     )
     known = frozenset().union(
         *(each.binding.health_names for each in protocols if isinstance(each.binding, GrpcBinding))

@@ -14,11 +14,9 @@ from gateway.transports.errors import connector_closed, not_connected, seconds_l
 from gateway.transports.http import compression
 from gateway.transports.http.address import ALPN, parse_address, with_scheme
 from gateway.transports.http.client.connection import SCRATCH_BYTES, HttpClientConnection
+from gateway.transports.http.client.heads import WITH_BODY, HeadWriter, ReplyHeads
 from gateway.transports.http.client.pool import HttpPool
-from gateway.transports.http.client.reply import ReplyReader, unreadable
-from gateway.transports.http.client.reply_heads import ReplyHeads
-from gateway.transports.http.client.request_head import WITH_BODY, HeadWriter
-from gateway.transports.http.client.streamed_reply import StreamedReplyReader
+from gateway.transports.http.client.reply import ReplyReader, StreamedReplyReader, unreadable
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.protocol_hints import foreign
 from gateway.transports.timeouts import HTTP_TIMEOUTS, HttpEndpointTimeouts, connect_seconds

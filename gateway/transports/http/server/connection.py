@@ -33,20 +33,16 @@ from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import keep, spawn
 from gateway.core.transport import EventualReply
 from gateway.transports.http.server import reply_bytes
-from gateway.transports.http.server.ahead import BytesAhead
 from gateway.transports.http.server.content_coding import deflated_reply, exchange_inflated, request_stream
 from gateway.transports.http.server.context import HttpContext
 from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.half_close import HalfClose, can_wait
 from gateway.transports.http.server.http2_refusal import FIRST_LINE, Http2Refusal
 from gateway.transports.http.server.request_body import ChunkedBody, SizedBody, arriving_body
-from gateway.transports.http.server.request_head import (
-    HeadReader,
-    Http2PrefaceError,
-    RequestHead,
-)
+from gateway.transports.http.server.request_head import HeadReader, Http2PrefaceError, RequestHead
 from gateway.transports.http.server.streamed_reply import StreamedReplyWriter
 from gateway.transports.lifecycle import Lifecycle, Phase
+from gateway.transports.memory import ConnectionMemory
 
 REQUESTS_PER_TURN = 32
 """The maximum number of requests that a connection receives before other connections have their turn.
@@ -82,7 +78,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """The body that is arriving."""
         self._filling: SizedBody | None = None
         """The body into which the connection receives the next bytes directly."""
-        self._ahead = BytesAhead()
+        self._ahead = _BytesAhead()
         self._keep_alive = False
         """True if the connection stays open after the reply."""
         self._task: asyncio.Task[None] | None = None
@@ -450,3 +446,42 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         message = Message(peer=self._peer, received=self._loop.time(), identity=self._identity, record=self._record)
         reply, self._record = self._context.error_reply(error, message, self._head, self._dispatch)
         return reply
+
+
+_MAX_AHEAD = 64 * 2**10
+"""The maximum number of bytes to keep. Further bytes stay in the kernel, so the client must wait."""
+
+
+class _BytesAhead:
+    """Keeps the bytes that a client sends before their turn, such as pipelined requests during an earlier request. They
+    are counted in the connection's `connection_memory`."""
+
+    __slots__ = ("data", "error", "is_full")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.error: GatewayError | None = None
+        """The error that ends the connection at the turn of bytes that had to be dropped."""
+        self.is_full = False
+        """True if the connection should stop reading from the client."""
+
+    def store(self, data: bytes, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> None:
+        """Keep `data`, or record the error if this is not possible. If there are too many bytes, stop reading from the
+        client."""
+        try:
+            connection_memory.add(len(data))
+        except GatewayError as error:
+            self.error = error.with_traceback(None)  # the frames of the exception refer to the bytes
+        else:
+            self.data += data
+        self.is_full = self.error is not None or len(self.data) > _MAX_AHEAD
+        if self.is_full:
+            transport.pause_reading()
+
+    def take(self, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> bytes:
+        """Return the bytes, because their turn has come. Resume reading from the client."""
+        taken, self.data = bytes(self.data), bytearray()
+        self.is_full = False
+        connection_memory.free(len(taken))
+        transport.resume_reading()
+        return taken

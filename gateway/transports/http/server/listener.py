@@ -1,22 +1,56 @@
-"""The HTTP/1.1 listener, which accepts clients at one address."""
+"""The HTTP/1.1 listener, which accepts clients at one address, and its connections with limits.
+
+Connections with limits are a separate class, so other listeners have no additional cost per request.
+"""
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
-from gateway.transports.first_bytes import Opening
 from gateway.transports.http.address import ALPN
-from gateway.transports.http.server.bounded_connection import BoundedHttpConnection
 from gateway.transports.http.server.connection import HttpServerConnection
 from gateway.transports.http.server.context import HttpContext
 from gateway.transports.http.server.cross_origin import CrossOriginReplies
+from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.http2_refusal import Http2Refusal
+from gateway.transports.http.server.request_head import RequestHead
 from gateway.transports.http.server.whole_heads import WholeHeads
+from gateway.transports.lifecycle import Lifespan
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
+from gateway.transports.shared_listener import Opening
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+
+class BoundedHttpConnection(HttpServerConnection):
+    """A connection with limits. The reply to the last request contains `Connection: close`. When the gateway sheds
+    load, it refuses a request after the head has arrived. It still receives a small body, so the connection can stay
+    open."""
+
+    def __init__(self, context: HttpContext) -> None:
+        super().__init__(context)
+        self._lifespan = Lifespan(context.limits, self._loop.time())
+        self._shedding = context.connections.shedding
+
+    def receive_whole(self, data: bytes) -> bool:
+        """Return False, because `request_begun` decides for each request whether to shed it."""
+        return False
+
+    def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
+        error = self._shedding.refusal(head.length) if self._shedding is not None else None
+        if error is not None:
+            self._dispatch = dispatch = copy(dispatch)  # a copy, because the head cache also contains it
+            dispatch.refused = error
+        super().request_begun(head, dispatch)
+
+    def connection_line(self) -> bytes:
+        if self._lifespan.is_last(self._loop.time()):
+            self._keep_alive = False
+        return super().connection_line()
+
 
 _SCRATCH_BYTES = 2**18
 """The number of bytes to receive in one step, except for the rest of a large body."""

@@ -18,7 +18,7 @@ from gateway.core.protocol import Limits, ListenerSettings, StreamBinding, Targe
 from gateway.core.requests import Response
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_meta
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.schema import RpcMeta
 from gateway.transports.tcp.packets import Packet, PacketReader
 from tests.protocols.grps.brpc.recorded import (
     META,

@@ -13,8 +13,8 @@ from gateway.core.requests import Request, Response, Translate
 from gateway.core.tensors import Tensor, tensor
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import correlation_field, read_frame, with_correlation_id
-from gateway.protocols.grps.brpc.service import SERVICE
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.brpc.meta import SERVICE
+from gateway.protocols.grps.schema import RpcMeta
 from tests.protocols.grps.brpc.recorded import (
     META_1_6,
     NUMBER,

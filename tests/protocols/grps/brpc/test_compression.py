@@ -13,7 +13,8 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.protocols.grps.brpc import compression, frames
+from gateway.protocols.grps.brpc import frames
+from gateway.protocols.grps.brpc import payload as brpc_payload
 from tests.limits import GENEROUS
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, arrived, joined
 from tests.traced import traced
@@ -38,8 +39,8 @@ def compressed(field: str, payload: bytes, more: str = "", attachment: bytes = b
 
 
 def inflated(message: Message, limit: int = MIB, attachment: bytes = b"") -> bytes:
-    assert compression.is_compressed(message)
-    frame = frames.read_frame(compression.inflate(message, Limits(message=limit)))
+    assert brpc_payload.is_compressed(message)
+    frame = frames.read_frame(brpc_payload.inflate(message, Limits(message=limit)))
     assert (frame.meta.compress_type, bytes(frame.attachment), frame.meta.checksum_type) == (0, attachment, 0)
     return bytes(frame.payload)
 
@@ -48,7 +49,7 @@ def inflated(message: Message, limit: int = MIB, attachment: bytes = b"") -> byt
 def test_a_payload_is_inflated(field: str, compress: Callable[[bytes], bytes]) -> None:
     message = compressed(field, compress(PAYLOAD))
     assert inflated(message) == PAYLOAD
-    frame = frames.read_frame(compression.inflate(message, Limits(message=MIB)))
+    frame = frames.read_frame(brpc_payload.inflate(message, Limits(message=MIB)))
     assert frame.meta.request.method_name == "Predict"
     assert frame.meta.correlation_id == frames.read_correlation_id(message)
 
@@ -62,7 +63,7 @@ def test_payloads_of_any_sort(field: str, compress: Callable[[bytes], bytes], pa
 def test_what_is_not_all_there_is_not_inflated() -> None:
     """It is beyond the limit."""
     message = compressed("1802", gzip.compress(PAYLOAD))
-    assert not compression.is_compressed(Message(parts=(message.parts[0], message.parts[1][:-1])))
+    assert not brpc_payload.is_compressed(Message(parts=(message.parts[0], message.parts[1][:-1])))
 
 
 def test_recorded_beginnings() -> None:
@@ -135,7 +136,7 @@ def test_what_is_not_in_its_coding(field: str, payload: bytes, why: str) -> None
     ],
 )
 def test_what_is_not_inflated(meta: bytes) -> None:
-    assert not compression.is_compressed(arrived(joined(meta, gzip.compress(PAYLOAD, mtime=0))))
+    assert not brpc_payload.is_compressed(arrived(joined(meta, gzip.compress(PAYLOAD, mtime=0))))
 
 
 WITHOUT_THE_EXTRA = """
@@ -200,12 +201,12 @@ SUM = "6204 c78ab0e5"
 )
 def test_a_checksum_that_is_right(more: str, attachment: bytes) -> None:
     message = arrived(joined(META + bytes.fromhex(more), NINE + attachment))
-    compression.verify_checksum(frames.read_frame(message))
+    brpc_payload.verify_checksum(frames.read_frame(message))
 
 
 def test_a_checksum_of_no_type_is_not_looked_at() -> None:
     """As a real server's reply has it: the request's, under type 0."""
-    compression.verify_checksum(frames.read_frame(arrived(joined(META + bytes.fromhex("5800 6204 00000000"), NINE))))
+    brpc_payload.verify_checksum(frames.read_frame(arrived(joined(META + bytes.fromhex("5800 6204 00000000"), NINE))))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ def test_a_checksum_of_no_type_is_not_looked_at() -> None:
 )
 def test_a_checksum_that_is_wrong(more: str, payload: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
-        compression.verify_checksum(frames.read_frame(arrived(joined(META + bytes.fromhex(more), payload))))
+        brpc_payload.verify_checksum(frames.read_frame(arrived(joined(META + bytes.fromhex(more), payload))))
 
 
 def test_the_checksum_is_of_the_compressed_payload() -> None:

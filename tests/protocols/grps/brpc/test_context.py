@@ -9,8 +9,8 @@ from gateway.core.record import Record, RecordDisclosure
 from gateway.core.requests import Request
 from gateway.core.spans import UNSAMPLED, Span, TraceContext, Unsampled
 from gateway.protocols.grps import GRPS_BRPC
-from gateway.protocols.grps.brpc.context import read_headers
 from gateway.protocols.grps.brpc.frames import with_correlation_id
+from gateway.protocols.grps.brpc.meta import read_headers
 from tests import records
 from tests.protocols.grps.brpc.recorded import arrived, joined, written
 

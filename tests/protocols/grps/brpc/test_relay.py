@@ -12,9 +12,9 @@ from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.requests import Request
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc import server
-from gateway.protocols.grps.brpc.service import SERVICE
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.brpc.meta import SERVICE
 from gateway.protocols.grps.errors import ModelFailure
+from gateway.protocols.grps.schema import RpcMeta
 from tests.protocols.grps.brpc.recorded import (
     NUMBER,
     PAYLOAD,

@@ -21,8 +21,8 @@ from gateway.core.requests import DEFAULT_TRANSLATE, Request, Response
 from gateway.core.tensors import tensor
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import correlation_field, read_frame, read_meta
-from gateway.protocols.grps.brpc.service import SERVICE
-from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.brpc.meta import SERVICE
+from gateway.protocols.grps.schema import RpcMeta
 from tests.protocols.grps.brpc.recorded import (
     META,
     META_1_6,

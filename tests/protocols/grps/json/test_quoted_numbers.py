@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.protocols.grps.json import quoted_numbers
-from gateway.protocols.grps.json.quoted_numbers import unquote
+from gateway.protocols.grps.json import message
+from gateway.protocols.grps.json.message import unquote
 
 LONGEST_WORD = len('"-Infinity"')
 
@@ -29,8 +29,8 @@ NOT_FINITE = (b"NaN", b"Infinity", b"-Infinity")
 
 @pytest.mark.parametrize("step", [*range(LONGEST_WORD, 60), 2**18])
 def test_only_numbers_lose_their_quotes(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    monkeypatch.setattr(quoted_numbers, "_SMALL", step)
-    monkeypatch.setattr(quoted_numbers, "_STEP", step)
+    monkeypatch.setattr(message, "_SMALL", step)
+    monkeypatch.setattr(message, "_STEP", step)
     body = BODY % (TEXTS, TEXTS, INTEGERS, WORDS, OTHERS, ROWS)
     integers, numbers, others = (
         without(INTEGERS, b"12", b"-3", b"4"),

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
-from gateway.protocols.grps.json.message import read_message
-from gateway.protocols.grps.json.types import read_by_type
+from gateway.protocols.grps.json.message import read_by_type, read_message
 
 BOM = b"\xef\xbb\xbf"
 LIMITS = Limits()

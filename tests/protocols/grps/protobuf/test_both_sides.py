@@ -15,8 +15,8 @@ from gateway.core.protobuf.schema import Schema
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.requests import Request, Response, Translate
 from gateway.protocols.grps import GRPS_BRPC, GRPS_GRPC, GRPS_REST
-from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS
 from gateway.protocols.grps.protobuf.message import read_message
+from gateway.protocols.grps.schema import GRPC_DESCRIPTORS
 
 GrpsMessage = Schema(GRPC_DESCRIPTORS).message("grps.protos.v1.GrpsMessage")
 PREDICT = "/grps.protos.v1.GrpsService/Predict"

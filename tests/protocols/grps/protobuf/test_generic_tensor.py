@@ -9,9 +9,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protobuf.wire import varint
 from gateway.core.tensors import Tensor, tensor
-from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.protobuf.message import read_message, write_message
-from gateway.protocols.grps.schema import GrpsMessage, Payload
+from gateway.protocols.grps.schema import DTYPES, GrpsMessage, Payload
 
 LIMIT = 2**20
 SIGNALLING = struct.pack("<I", 0x7FA00001)

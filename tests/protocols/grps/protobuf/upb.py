@@ -8,10 +8,8 @@ from hypothesis.extra import numpy as arrays
 from gateway.core.datatypes import Datatype
 from gateway.core.protobuf.schema import Schema
 from gateway.core.tensors import Tensor, tensor
-from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS
-from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.gmap import MAPS
-from gateway.protocols.grps.schema import GrpsMessage, Payload
+from gateway.protocols.grps.schema import DTYPES, GRPC_DESCRIPTORS, GrpsMessage, Payload
 
 GRPS = Schema(GRPC_DESCRIPTORS).message("grps.protos.v1.GrpsMessage")
 

@@ -125,6 +125,13 @@ def test_reads_the_error_text_of_any_body(body: bytes, text: str) -> None:
     assert read(reply(body, status=500)).message == text
 
 
+def test_reads_an_error_sent_as_one_event() -> None:
+    events = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
+    assert read(Message(status=500, headers=events, parts=(b'data: {"error":"no"}\n\n',))).message == "no"
+    assert read(Message(status=500, headers=events, parts=(b"no event",))).message == "no event"
+    assert read(Message(status=500, parts=(b"data: 1\n\n",))).message == "data: 1"
+
+
 @pytest.mark.parametrize("reason", Reason)
 def test_a_model_that_is_not_ready_is_a_4xx_with_the_reason(reason: Reason) -> None:
     """ "a 4xx status code indicates false": also if the backend is down or cannot be asked."""

@@ -3,7 +3,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.http2.hpack import Field, read
 from gateway.core.messages import NO_HEADERS, Headers, Metadata
-from gateway.transports.grpc.client.request_heads import RequestHeadWriter
+from gateway.transports.grpc.client.heads import RequestHeadWriter
 
 BEGINNING = (
     b"\x83\x86"  # :method POST, :scheme http

@@ -3,8 +3,8 @@ import pytest
 from gateway.core.errors import DecodeError
 from gateway.core.http2.hpack import Field, HeadersTooLargeError, write
 from gateway.core.messages import Headers
-from gateway.transports.grpc.client import response_heads
-from gateway.transports.grpc.client.response_heads import ResponseHead
+from gateway.transports.grpc.client import heads
+from gateway.transports.grpc.client.heads import ResponseHead
 
 OK: Field = (b":status", b"200")
 GRPC: Field = (b"content-type", b"application/grpc")
@@ -51,7 +51,7 @@ HEADS: dict[str, tuple[tuple[Field, ...], ResponseHead]] = {
 
 @pytest.mark.parametrize(("fields", "head"), HEADS.values(), ids=HEADS)
 def test_a_block_is_a_head(fields: tuple[Field, ...], head: ResponseHead) -> None:
-    assert response_heads.read(write(fields), 10_000) == head
+    assert heads.read_response(write(fields), 10_000) == head
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_a_block_is_a_head(fields: tuple[Field, ...], head: ResponseHead) -> Non
 )
 def test_what_is_no_head_is_refused(fields: tuple[Field, ...]) -> None:
     with pytest.raises(DecodeError):
-        response_heads.read(write(fields), 10_000)
+        heads.read_response(write(fields), 10_000)
 
 
 @pytest.mark.parametrize("size", [10, 2000])
 def test_a_block_is_read_the_same_again_and_the_limit_holds(size: int) -> None:
     block = write(((b"some", b"x" * size),))
     for _ in range(2):
-        assert response_heads.read(block, size + 36).metadata == Headers(((b"some", b"x" * size),))
+        assert heads.read_response(block, size + 36).metadata == Headers(((b"some", b"x" * size),))
         with pytest.raises(HeadersTooLargeError):
-            response_heads.read(block, size + 35)
+            heads.read_response(block, size + 35)

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from gateway.transports.grpc.server.arriving_frame import ArrivingFrame
+from gateway.transports.grpc.server.stalled import ArrivingFrame
 from gateway.transports.timeouts import Timeouts
 from tests.core.http2.by_hand import CONTINUATION, DATA, END_HEADERS, HEADERS, PING, frame
 

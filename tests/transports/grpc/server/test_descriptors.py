@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from gateway.transports.grpc.server.descriptors import Descriptors
+from gateway.transports.grpc.server.own_services import Descriptors
 
 
 def file(name: str, *imports: str, **definitions: Any) -> Any:

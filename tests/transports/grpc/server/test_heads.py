@@ -8,7 +8,7 @@ from gateway.core.errors import Status
 from gateway.core.http2 import hpack
 from gateway.core.http2.heads import HeadReader
 from gateway.core.messages import Headers, Message
-from gateway.transports.grpc.client import response_heads
+from gateway.transports.grpc.client import heads
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import CallHead, request_heads
 from tests.core.http2 import by_hand as http2
@@ -74,7 +74,7 @@ def test_the_text_of_a_status_comes_back_as_it_was(text: str, status: Status) ->
     reply = Message(status=status, parts=(text.encode("utf-8", "replace"),), headers=Headers([(b"x-bin", b"\0")]))
     block = replies.trailers(reply)
     assert all(field.isascii() for pair in hpack.read(block, 100_000) for field in pair)
-    head = response_heads.read(block, 100_000)
+    head = heads.read_response(block, 100_000)
     assert (head.status, head.text, head.metadata.raw) == (status, reply.body, [(b"x-bin", b"\0")])
 
 

@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import Status
-from gateway.transports.grpc import schema
-from gateway.transports.grpc.server import health
-from gateway.transports.grpc.server.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
+from gateway.transports.grpc.server import own_services
+from gateway.transports.grpc.server.own_services import NOT_SERVING, SERVICE_UNKNOWN, SERVING
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import channel, client, code, failed, listening
 
@@ -18,19 +17,19 @@ SERVICES = (
     "toy.Toy",
 )
 
-REQUEST = schema.HealthCheckRequest
+REQUEST = own_services.HealthCheckRequest
 
 
 def check(made: Any, service: str) -> Any:
     method = "/grpc.health.v1.Health/Check"
-    return made.unary_unary(method, REQUEST.SerializeToString, schema.HealthCheckResponse.FromString)(
+    return made.unary_unary(method, REQUEST.SerializeToString, own_services.HealthCheckResponse.FromString)(
         REQUEST(service=service)
     )
 
 
 def watch(made: Any, service: str) -> Any:
     method = "/grpc.health.v1.Health/Watch"
-    return made.unary_stream(method, REQUEST.SerializeToString, schema.HealthCheckResponse.FromString)(
+    return made.unary_stream(method, REQUEST.SerializeToString, own_services.HealthCheckResponse.FromString)(
         REQUEST(service=service)
     )
 
@@ -57,7 +56,7 @@ async def test_an_unknown_service_is_not_found() -> None:
 async def statuses(made: Any) -> dict[str, int]:
     """What the list of all services says."""
     method = "/grpc.health.v1.Health/List"
-    listed = await made.unary_unary(method, None, schema.HealthListResponse.FromString)(b"")
+    listed = await made.unary_unary(method, None, own_services.HealthListResponse.FromString)(b"")
     return {name: each.status for name, each in listed.statuses.items()}
 
 
@@ -89,7 +88,7 @@ async def test_nothing_serves_unless_the_gateway_is_ready() -> None:
 
 
 async def test_who_watches_is_told_of_each_change_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "WATCH_SECONDS", 0.001)
+    monkeypatch.setattr(own_services, "WATCH_SECONDS", 0.001)
     ready = Switch()
     async with listening(ready=ready) as listener, channel(listener.address) as made, asyncio.timeout(GENEROUS):
         watching = aiter(watch(made, ""))

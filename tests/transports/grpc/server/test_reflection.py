@@ -7,18 +7,18 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from gateway.core.errors import Status
-from gateway.transports.grpc import schema
+from gateway.transports.grpc.server import own_services
 from tests.limits import GENEROUS
 from tests.transports.grpc.server.test_health import SERVICES
 from tests.transports.grpc.toy import client
 
 METHODS = [f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")]
 
-REQUEST = schema.ServerReflectionRequest
+REQUEST = own_services.ServerReflectionRequest
 
 
 async def asked(made: Any, *requests: Any, method: str = METHODS[0]) -> list[Any]:
-    response = schema.ServerReflectionResponse
+    response = own_services.ServerReflectionResponse
     call = made.stream_stream(method, REQUEST.SerializeToString, response.FromString)(requests)
     async with asyncio.timeout(GENEROUS):
         return [each async for each in call]

@@ -5,8 +5,8 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits
+from gateway.transports.http.client.heads import LARGEST_HEAD, MOST_HEADS, ReplyHeads
 from gateway.transports.http.client.reply import ReplyReader
-from gateway.transports.http.client.reply_heads import LARGEST_HEAD, MOST_HEADS, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY
 
 LIMITS = Limits(message=200_000, headers=200)

@@ -1,1 +1,0 @@
-"""Byte stream connections to backends."""
