@@ -1,6 +1,6 @@
-"""What commands with options have in common: `grouped`, which takes the options from the fields of a dataclass, and the
-base class Command, which shows their help, and suggests the right option for an unknown one, such as an option of
-another program."""
+"""The common parts of commands with options. `grouped` derives the options from the fields of a dataclass. The base
+class Command shows their help, and suggests the right option for an unknown one, such as an option of another program.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import MISSING, fields, is_dataclass
