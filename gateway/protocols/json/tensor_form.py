@@ -1,5 +1,6 @@
 """The common parts of reading and writing a tensor: `TensorForm`, which is the tensor's placeholder, spelling and
-declaration in a form, and numbers in strings. `places` and `writing` pass a TensorForm to `tensor_reading` and `tensor_writing`.
+declaration in a form, and numbers in strings. `places` and `writing` pass a TensorForm to `tensor_reading` and
+`tensor_writing`.
 """
 
 from math import prod
