@@ -1,4 +1,5 @@
-"""Limit the size of request bodies in the status API, and read them."""
+"""Limits the size of request bodies on the admin port, and reads them. `status` adds the limit to the application, and
+`register` and the playground read bodies."""
 
 from typing import Any
 
@@ -15,7 +16,7 @@ PLAYGROUND = "/api/playground"
 
 
 class BoundedBodies:
-    """Passes requests to `application`, and stops receiving a body that exceeds its size limit."""
+    """Passes requests to `app`, and stops receiving a body that exceeds its size limit."""
 
     def __init__(self, app: ASGI) -> None:
         self._application = app

@@ -6,7 +6,8 @@ from functools import partial
 from math import inf
 
 from gateway.assembly.authentication import Authentication
-from gateway.assembly.backends import Backends, BackendSides
+from gateway.assembly.backend_sides import BackendSides
+from gateway.assembly.backends import Backends
 from gateway.assembly.endpoints import EndpointKey
 from gateway.assembly.environment import Environment
 from gateway.assembly.forms import with_forms

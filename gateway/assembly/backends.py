@@ -1,37 +1,24 @@
-"""The backends of a Config: with their endpoints, load readings, probes and discovery, and in the form that Bridges
-call, wrapped in their policies, with the signatures of their models."""
+"""The backends of a Config: with their endpoints, load readings, probes and discovery. `assembly` creates them."""
 
-import typing
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import partial
-from urllib.parse import urlsplit
 
-from gateway.assembly import registry
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, Replies
 from gateway.assembly.environment import Environment
+from gateway.assembly.load_reading import load_reading, own_headers, reported_loads
 from gateway.assembly.own_addresses import why_own
 from gateway.assembly.placement import Placed, named_models, placed_slots
-from gateway.assembly.policing import Policing
 from gateway.assembly.servers import Wiring
-from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
-from gateway.bridge.signature_cache import SignatureCache
-from gateway.config.backends import DEFAULT_LOAD, URL_HOST, URL_PORT, BackendConfig
+from gateway.config.backends import BackendConfig
 from gateway.config.keys import Config
-from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
-from gateway.core.transport import Handler
-from gateway.policies.context import KnownModels
-from gateway.routing.activity import Activity
+from gateway.core.protocol import Protocol, Target, resolve_batch
 from gateway.routing.backend import Backend
-from gateway.routing.balancing import LEAST_LOAD, Weights, strategy
+from gateway.routing.balancing import Weights, strategy
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.health import Ejection
-from gateway.routing.load import orca
-from gateway.routing.load.orca import LoadReports
-from gateway.routing.load.pages import MOST_BYTES, Asking, GaugePageMeter, LoadPages, Page, PageMeter, TritonPageMeter
 from gateway.routing.load.reported import ReportedLoads
 from gateway.routing.on_demand import CountedEndpoint, StartedSlots, started
 from gateway.routing.probing import Prober, Probes
@@ -119,75 +106,6 @@ def _ejection(config: BackendConfig) -> Ejection:
     return Ejection(keys.failures, keys.seconds, keys.max_ejected_share)
 
 
-class LoadReading(typing.Protocol):
-    """Collects the loads of one backend's servers."""
-
-    def start(self) -> None:
-        """Start collecting."""
-
-    def cancel(self) -> None:
-        """Stop collecting."""
-
-    async def stop(self) -> None:
-        """Stop collecting, and return when all tasks have ended."""
-
-
-def _reported_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
-    """Return the store for the loads that a backend's strategy compares, or None if the strategy does not use loads."""
-    return ReportedLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
-
-
-def _own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that request a load report in every request to the backend's servers. gRPC servers send
-    reports without being asked."""
-    is_asked = config.balance == LEAST_LOAD and config.load is not None and config.load.kind == "orca"
-    return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
-
-
-def _load_reading(
-    backend: Backend, config: BackendConfig, loads: ReportedLoads, clock: Callable[[], float]
-) -> LoadReading:
-    """Return a reader that stores the loads of `backend` in `loads`."""
-    load = config.load or DEFAULT_LOAD
-    if load.kind == "orca":
-        over_grpc = backend.protocol.transport == "grpc"
-        return LoadReports(backend.choice, load.metric or "", load.measures or "use", loads, clock, over_grpc=over_grpc)
-    meter: Callable[[], PageMeter] = TritonPageMeter
-    if load.kind == "prometheus":
-        assert load.metric is not None
-        meter = partial(GaugePageMeter, load.metric, load.labels, load.measures or "calls")
-    urls = {each.address: each.load_url for each in config.endpoints if each.load_url is not None}
-
-    def page(endpoint: Endpoint) -> Page:
-        return page_at(url_of(urls.get(endpoint.address) or load.url, endpoint.address))
-
-    return LoadPages(backend, Asking(page, meter, load.interval, load.timeout), loads, clock)
-
-
-def page_at(url: str) -> Page:
-    """Return the Page at `url`. Raise ValueError if the URL is not valid."""
-    parts = urlsplit(url)
-    connector = registry.transport("http").Connector(
-        f"{parts.scheme}://{parts.netloc}", connection_per_call=False, limits=Limits(message=MOST_BYTES)
-    )
-    return Page(connector, parts.path or "/", parts.query)
-
-
-def url_of(pattern: str, endpoint: str) -> str:
-    """Return the URL of the load page of the server at the address `endpoint`."""
-    host, port = _host_and_port(endpoint)
-    return pattern.replace(URL_HOST, host).replace(URL_PORT, port)
-
-
-def _host_and_port(address: str) -> tuple[str, str]:
-    """Return the host (an IPv6 address in brackets) and the port. For a unix socket, the host is `localhost`."""
-    if address.startswith("unix:"):
-        return "localhost", ""
-    parts = urlsplit(address if "://" in address else f"//{address}")
-    host = parts.hostname or ""
-    return f"[{host}]" if ":" in host else host, str(parts.port or "")
-
-
 class Backends:
     """All backends of a Config. `all` maps names to backends.
 
@@ -203,7 +121,7 @@ class Backends:
         self.placed = Placed(self.all)
         """The backends whose servers have different models."""
         self.load_readings = [
-            _load_reading(self.all[name], config.backends[name], loads, environment.clock)
+            load_reading(self.all[name], config.backends[name], loads, environment.clock)
             for name, loads in self._loads.items()
         ]
         self.probers = [
@@ -233,7 +151,7 @@ class Backends:
         batch, _ = resolve_batch(protocol, config.batch)
         target = Target(
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers,
-            own_headers=_own_headers(config, protocol),
+            own_headers=own_headers(config, protocol),
         )  # fmt: skip
         queue = QueueSettings(config.queue.length, config.queue.timeout, config.queue.wait_for_endpoints)
         choice, clock = self._choice(name, config), self._environment.clock
@@ -256,7 +174,7 @@ class Backends:
         """Return the strategy that chooses among the backend's endpoints, according to `balance` and the endpoint
         weights."""
         clock = self._environment.clock
-        loads = self._loads.get(name) or _reported_loads(config, clock)
+        loads = self._loads.get(name) or reported_loads(config, clock)
         if loads is not None:
             self._loads[name] = loads
         weights = Weights(self._pool.weights[name], config.slow_start, clock)
@@ -306,49 +224,3 @@ def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:
         return None
     operation = Operation(keys.probe) if keys.probe else protocol.traits.servers.probe
     return Probes(operation, keys.interval, keys.timeout, keys.unhealthy, keys.healthy, keys.jitter)
-
-
-class BackendSides:
-    """All BackendSides. `all` maps backend names to BackendSides. `activities` count the calls of some backends for the
-    scaler."""
-
-    def __init__(
-        self,
-        config: Config,
-        backends: Mapping[str, Backend],
-        policing: Policing,
-        activities: Mapping[str, Activity],
-        clock: Callable[[], float],
-    ) -> None:
-        self._backends = backends
-        self._policing = policing
-        self._activities = activities
-        self._clock = clock
-        self.all: dict[str, BackendSide] = {}
-        for name, each in config.backends.items():
-            self.all[name] = self._side(name, each)
-
-    def _side(self, name: str, config: BackendConfig) -> BackendSide:
-        backend = self._backends[name]
-        protocol = backend.protocol
-        _, traits = resolve_batch(protocol, config.batch)
-        traits = traits_at_endpoints(traits, config.addresses)
-        if config.trust_metadata:
-            traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
-        context = self._policing.of_backends[name]
-        context.models = KnownModels(
-            lambda model, version: self.all[name].signatures.get((model, version, "")),
-            traits.wire.rows,
-            Operation.CONFIG in traits.servers.extensions,
-            config.forward_headers,
-            config.limits,
-        )
-        activity = self._activities.get(name)
-        call: Handler = backend if activity is None else activity.counted(backend)
-        stream = backend.stream if activity is None else activity.counted_stream(backend.stream)
-        handler = self._policing.around(call, config.policies, context)
-        responses = self._policing.around_stream(stream, config.policies, context) if traits.wire.streams else None
-        signatures = SignatureCache(handler, traits, self._clock, backend.local.count_joined)
-        backend.on_recovery(signatures.drop_all)
-        window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
-        return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)

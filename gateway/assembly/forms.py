@@ -3,6 +3,9 @@
 A form is either built into the package or declared in a configuration.
 
 Equal descriptions are compiled only once, so a reload that does not change a form keeps its protocol.
+
+Most of the gateway and its tools look up protocols in this module: with a configuration, in `spoken`; with a
+configuration and other protocols than the installed ones, in `with_forms`; without a configuration, in `known`.
 """
 
 import json

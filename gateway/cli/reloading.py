@@ -21,8 +21,9 @@ from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, Problem, load_with_warnings
 from gateway.config.problems import without_credentials
 from gateway.config.watching import Look, Watched, look, look_at_all
+from gateway.core.long_work import small_collections
 from gateway.core.surviving import log_and_continue
-from gateway.core.tasks import small_collections, spawn
+from gateway.core.tasks import spawn
 from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.process import log_to_stderr
 

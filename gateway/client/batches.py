@@ -3,7 +3,8 @@ many points a request contains.
 
 Points are alike if they have the same inputs with the same datatypes and shapes, without the batch dimension. Only
 alike points share a request, and only if rows are independent. The server declares this with a `max_batch_size`, or the
-caller with `batch`. Such declarations can be wrong, so the client also checks the outputs.
+caller with `batch`. Such declarations can be wrong, so the client also checks the outputs. A point is a row of its
+batch. `map` uses this module.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,15 +25,14 @@ from gateway.core.models import Signature, TensorSpec
 from gateway.core.requests import Response
 from gateway.core.tensors import Shape, Tensor
 
-TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
-"""Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by the
-size of a float in bytes. Differences arise because processors add values in a different order, and GPUs round the
-mantissa of FP32 values to 10 bits (TF32)."""
-
 Key: TypeAlias = tuple[object, ...]
 """The names, dtypes and shapes that the points of one batch share."""
 NOT_A_ROW: Key = ()
 """The key of points that the client must send alone."""
+
+
+_DTYPES = frozenset(each.dtype for each in NUMBERS)
+"""The dtypes of arrays that the client sends unchanged."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,6 @@ def _read(point: Point) -> tuple[Key, tuple[Array, ...]]:
         arrays.append(array)
         key += (name, array.dtype, array.shape, is_plain)
     return tuple(key), tuple(arrays)
-
-
-_DTYPES = frozenset(each.dtype for each in NUMBERS)
-"""The dtypes of arrays that the client sends unchanged."""
 
 
 def _fits(key: Key, signature: Signature) -> bool:
@@ -193,6 +189,12 @@ def check_same(alone: Outputs, row: Outputs) -> None:
             raise NotOfRows(f"output {name!r} of a point alone has other values than among others")
 
 
+TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
+"""Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by the
+size of a float in bytes. Differences arise because processors add values in a different order, and GPUs round the
+mantissa of FP32 values to 10 bits (TF32)."""
+
+
 def _are_near(wanted: Array, found: Array) -> bool:
     if wanted.dtype.kind in "OSUbiu":
         return bool(np.array_equal(wanted, found))
@@ -206,6 +208,8 @@ def _are_near(wanted: Array, found: Array) -> bool:
     largest = np.abs(wanted[finite]).max()
     return bool(np.abs(wanted[finite] - found[finite]).max() <= tolerance * largest)
 
+
+# --- The size of a batch ---
 
 TARGET = 0.1
 """Target duration of a request of several points, in seconds.

@@ -6,17 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gateway.config.fields import (
-    HeaderName,
-    Keys,
-    Name,
-    OneOrSeveral,
-    Period,
-    Seconds,
-    SomeNames,
-    distinct,
-    refusal,
-)
+from gateway.config.fields import HeaderName, Keys, Name, OneOrSeveral, Period, Seconds, SomeNames, distinct, refusal
 from gateway.core.principal import Permission
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]

@@ -1,4 +1,4 @@
-"""Checks of single backends: endpoints, discovery, servers that the gateway starts, headers, placement, load, and keys
+"""Checks of backends: endpoints, discovery, servers that the gateway starts, headers, placement, load, and keys
 that the protocol does not support. `name_checks` calls `backend_findings`, `warnings` calls `unused_load_keys`."""
 
 import os
@@ -179,6 +179,8 @@ def _headers(location: Location, backend: BackendConfig, protocol: Protocol, cat
             yield Finding((*location, "forward_headers", at), text)
 
 
+# --- Load ---
+
 _LEAST_LOAD = "least_load"
 _TRITON_PROTOCOLS = ("v2-rest", "v2-grpc")
 """Protocols whose servers can be Triton servers, for which `load` has a default."""
@@ -252,6 +254,9 @@ def _load_sockets(location: Location, backend: BackendConfig) -> Iterator[Findin
             yield Finding((*location, "endpoints", at, "address"), text)
 
 
+# --- Placement ---
+
+
 def _placement(above: Location, backend: BackendConfig) -> Iterator[Finding]:
     """Find keys of `placement` that conflict with each other, or with `servers`."""
     placement = backend.placement
@@ -274,6 +279,20 @@ def _placement(above: Location, backend: BackendConfig) -> Iterator[Finding]:
         if placement.memory is not None and size > placement.memory:
             text = "no server can load models of this size, which exceeds `memory`; raise `memory`"
             yield Finding((*above, "sizes", glob), text)
+
+
+def _placement_protocol(
+    location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog
+) -> Iterator[Finding]:
+    if backend.placement is None:
+        return
+    models, above = protocol.traits.models, (*location, "placement")
+    if not (models.named or models.may_be_named or models.one_at is not None):
+        text = f"{protocol.name} requests do not name a model, which placement needs; remove the key"
+        yield Finding(above, text, at_key=True)
+    if backend.placement.loads and Operation.LOAD not in protocol.traits.servers.extensions:
+        text = f"{protocol.name} servers cannot load models on demand; expected never, got on_demand"
+        yield Finding((*above, "loading"), text)
 
 
 def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -305,20 +324,6 @@ def _placed_without_decoding(parts: Parts) -> Iterator[Finding]:
             if route.passthrough and found is not None and found.placement is not None:
                 text = f"`placement` of backend {VALUE} needs the model, but passthrough does not decode messages"
                 yield Finding(("routes", at, *place), f"{text}; remove one of them")
-
-
-def _placement_protocol(
-    location: Location, backend: BackendConfig, protocol: Protocol, catalog: Catalog
-) -> Iterator[Finding]:
-    if backend.placement is None:
-        return
-    models, above = protocol.traits.models, (*location, "placement")
-    if not (models.named or models.may_be_named or models.one_at is not None):
-        text = f"{protocol.name} requests do not name a model, which placement needs; remove the key"
-        yield Finding(above, text, at_key=True)
-    if backend.placement.loads and Operation.LOAD not in protocol.traits.servers.extensions:
-        text = f"{protocol.name} servers cannot load models on demand; expected never, got on_demand"
-        yield Finding((*above, "loading"), text)
 
 
 _OF_PROTOCOL: tuple[Callable[[Location, BackendConfig, Protocol, Catalog], Iterator[Finding]], ...] = (

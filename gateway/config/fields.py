@@ -1,11 +1,9 @@
-"""Building blocks for the classes of keys: scalar types, values that YAML and Python represent differently, keys that
-are derived from a class of settings, and errors for validators."""
+"""Building blocks for the classes of keys: scalar types, values that YAML and Python represent differently, and errors
+for validators. All files of keys and of checks in this folder use them."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,7 +14,6 @@ from pydantic import (
     GetJsonSchemaHandler,
     SecretStr,
     Strict,
-    create_model,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -87,6 +84,8 @@ def distinct(items: tuple[T, ...]) -> tuple[T, ...]:
 
 
 # RFC 9110, section 5.6.2
+# --- Headers ---
+
 _TOKEN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 
 
@@ -108,6 +107,8 @@ def _header_value(secret: SecretStr) -> SecretStr:
         )
     return secret
 
+
+# --- Names, numbers and sizes ---
 
 Name = Annotated[str, Field(min_length=1)]
 HeaderName = Annotated[Name, AfterValidator(_header_name)]
@@ -173,72 +174,3 @@ def _null_is_a_word(given: Any) -> Any:
 NanKey = Annotated[Nan | None, BeforeValidator(_null_is_a_word)]
 """Representation of NaN and infinities. The YAML null in `nan: null` becomes the text `null`. None means that the key
 is absent."""
-
-
-class Declared(Written):
-    """Annotation for a value of the class `declaration`, which declares settings in the module that uses them. In YAML,
-    the value is a map of the class's fields. If `only` is set, the map contains only these fields.
-
-    Each field of the class becomes a key. The key has the field's name and default, the field's docstring as its
-    description, and a YAML type derived from the field's Python type. `forms` maps Python types to YAML types: `bool`
-    is a flag, and `Tensor` is a map of name, datatype, shape and data. A class with fields becomes a nested map. A
-    tuple, a mapping or a union uses the YAML types of its items. `checks` contains functions that refuse values of a
-    type. Types marked with Annotated define their own YAML types."""
-
-    def __init__(
-        self,
-        declaration: type,
-        forms: Mapping[Any, Any],
-        checks: Mapping[Any, Callable[[Any], Any]],
-        *,
-        only: Sequence[str] = (),
-    ) -> None:
-        names = only or [each.name for each in fields(declaration)]
-        super().__init__(_Forms(forms, checks).keys(declaration, names), _builder(declaration, names))
-
-
-class _Forms:
-    def __init__(self, forms: Mapping[Any, Any], checks: Mapping[Any, Callable[[Any], Any]]) -> None:
-        self._forms = forms
-        self._checks = checks
-
-    def keys(self, declaration: type, names: Sequence[str]) -> type[Keys]:
-        """Return a Keys class for the fields `names` of `declaration`."""
-        types = get_type_hints(declaration, include_extras=True)
-        keys: dict[str, Any] = {}
-        for field in fields(declaration):
-            if field.name not in names:
-                continue
-            about: dict[str, Any] = {}
-            if field.default is not MISSING:
-                about["default"] = field.default
-            elif field.default_factory is not MISSING:
-                about["default_factory"] = field.default_factory
-            keys[field.name] = (self._checked(types[field.name]), Field(**about))
-        name = declaration.__name__ if len(keys) == len(fields(declaration)) else f"Some{declaration.__name__}"
-        made = create_model(name, __base__=Keys, __doc__=declaration.__doc__, **keys)
-        made.documented_by = declaration
-        return made
-
-    def _checked(self, declared: Any) -> Any:
-        form, check = self._form(declared), self._checks.get(declared)
-        return form if check is None else Annotated[form, AfterValidator(check)]
-
-    def _form(self, declared: Any) -> Any:
-        if declared in self._forms:
-            return self._forms[declared]
-        origin, arguments = get_origin(declared), get_args(declared)
-        if origin is Literal or declared is NoneType:
-            return declared
-        if isinstance(declared, type) and is_dataclass(declared):
-            return Annotated[declared, Declared(declared, self._forms, self._checks)]
-        inner = tuple(self._checked(each) for each in arguments if each is not ...)
-        if origin in (Union, UnionType):
-            return Union[inner]  # noqa: UP007 - `|` takes no tuple
-        if origin in (tuple, Mapping) and inner:
-            return origin[(*inner, ...) if origin is tuple else inner]
-        raise TypeError(f"{declared} has no form in YAML; add one to `forms`")
-
-
-def _builder(declaration: type, names: Sequence[str]) -> Callable[[Any], Any]:
-    return lambda keys: declaration(**{name: getattr(keys, name) for name in names})

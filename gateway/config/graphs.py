@@ -10,7 +10,8 @@ from pydantic_core import CoreSchema, core_schema
 from gateway.bridge.graphs.graph import Graph, GraphKeys, Scalar, StepKeys, make_graph
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.settings import Derivatives
-from gateway.config.fields import Declared, Name, Names, Size, Written, refusal
+from gateway.config.declared import Declared
+from gateway.config.fields import Name, Names, Size, Written, refusal
 from gateway.config.routes import FiniteDifferences
 
 _Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]

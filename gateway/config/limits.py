@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, Strict
 
-from gateway.config.fields import Declared, Keys, Period, Seconds, Size
+from gateway.config.declared import Declared
+from gateway.config.fields import Keys, Period, Seconds, Size
 from gateway.core.protocol import Limits, PositiveSeconds
 
 _LIMIT_FORMS: Mapping[Any, Any] = {int: Size, float: Seconds, PositiveSeconds: Period}

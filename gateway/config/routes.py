@@ -16,7 +16,8 @@ from gateway.bridge.settings import (
     Renaming,
     TranslateSettings,
 )
-from gateway.config.fields import VALUE, Declared, Flag, HeaderName, Keys, Name, Names, NanKey, Size, Written, refusal
+from gateway.config.declared import Declared
+from gateway.config.fields import VALUE, Flag, HeaderName, Keys, Name, Names, NanKey, Size, Written, refusal
 from gateway.config.policies import Policies
 from gateway.config.problems import listed
 from gateway.config.tensors import Constant, FreeDimension, RouteSignature

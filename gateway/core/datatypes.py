@@ -1,7 +1,8 @@
 """The datatypes of V2 (specification section "Tensor Data Types", and BF16), and the exact conversions between them.
 
 The codecs need only the members of Datatype and a table with the protocol's own datatype names or numbers.
-CONTRIBUTING.md, "Adding a datatype", lists these tables.
+CONTRIBUTING.md, "Adding a datatype", lists these tables. The Bridge converts between datatypes (`bridge.datatypes`),
+and `casting` converts values.
 """
 
 import re

@@ -1,15 +1,11 @@
-"""Background tasks that the garbage collector cannot remove before they end, and long work in small parts. If no caller
-waits for a task, the module logs the task's error.
-"""
+"""Background tasks that the garbage collector cannot remove before they end. If no caller waits for a task, the module
+logs the task's error."""
 
 import asyncio
-import gc
 import logging
-from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from contextvars import Context
 from functools import partial
-from time import perf_counter
 from typing import Any, TypeVar
 
 from gateway.core.errors import GatewayError
@@ -35,19 +31,6 @@ def keep(task: "asyncio.Task[Any]") -> None:
     """Keep a reference to a task until it is done."""
     _running.add(task)
     task.add_done_callback(_running.discard)
-
-
-TURN = 0.002
-"""Duration of a slice of work, in seconds, that does not noticeably delay requests."""
-
-
-async def between_requests(steps: Iterable[None], turn: float = TURN) -> None:
-    """Do long work in steps. The event loop runs after every `turn` seconds of steps."""
-    until = perf_counter() + turn
-    for _ in steps:
-        if perf_counter() >= until:
-            await asyncio.sleep(0)
-            until = perf_counter() + turn
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:
@@ -90,21 +73,3 @@ def _log_unseen(error: BaseException | None) -> None:
         _lines.write("failed", logging.INFO, "an abandoned call failed: %s", error.message)
     elif error is not None:
         log.error("unexpected error in an abandoned call", exc_info=error)
-
-
-_SMALL_COLLECTIONS = (4_000, 2, 1_000_000)
-"""Thresholds of the three generations: the collector handles young objects in small numbers, and old objects never."""
-
-
-@contextmanager
-def small_collections() -> Iterator[None]:
-    """Within the block, garbage collection runs often and in small parts, so every collection takes at most a few
-    milliseconds. A configuration with a thousand routes creates a quarter of a million objects. One full collection
-    would traverse all of them while requests wait, and find no garbage. Use this context only for work of a few
-    seconds, because it leaves old garbage for a later collection."""
-    before = gc.get_threshold()
-    gc.set_threshold(*_SMALL_COLLECTIONS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

@@ -1,6 +1,6 @@
-"""Routes with several backends.
+"""Routes with several backends: `Split` chooses a backend, and `Branches` sends the call, with fallbacks.
 
-`split` chooses one of the backends for each call; by default the choice is random, in proportion to the weights. Calls
+A split chooses one of the backends for each call; by default the choice is random, in proportion to the weights. Calls
 of one sequence, and calls with the same value of the `sticky` header, always get the same backend, in every process and
 replica. This choice uses rendezvous hashing: each backend gets a score from a hash of the value and the backend's name,
 and the highest score wins. So a weight change moves only as many values as necessary. `fallback` lists the backends to
@@ -42,7 +42,7 @@ _lines = LogLimit(logging.getLogger(__name__))
 
 
 RANDOM = Random()
-"""The source of all random choices."""
+"""The source of the random choices of all splits."""
 
 
 class Split:

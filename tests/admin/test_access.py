@@ -9,7 +9,7 @@ import pytest
 
 from gateway.admin import register
 from gateway.admin.access import AccessCheck, HostCheck
-from gateway.admin.operations import add_clearing
+from gateway.admin.operator_actions import add_clearing
 from gateway.admin.playground.api import add_playground
 from gateway.admin.state import GatewayState
 from gateway.admin.status import Reloaded, application

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.assembly.backends import url_of
+from gateway.assembly.load_reading import url_of
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
 from gateway.config.loading import loads_with_warnings

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gateway.core.tasks import small_collections
+from gateway.core.long_work import small_collections
 
 
 def test_the_thresholds_are_those_of_before_afterwards() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.core.errors import invalid_output
-from gateway.core.tasks import between_requests, outlived_by, spawn
+from gateway.core.long_work import between_requests
+from gateway.core.tasks import outlived_by, spawn
 
 
 async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:

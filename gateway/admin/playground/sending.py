@@ -1,7 +1,8 @@
 """Send a request to a listener of this gateway as a client would, using the listener's address, transport and TLS.
 
 The model's signature comes from the form, so the playground sends a single message, without metadata requests before
-it. The gateway's own Bridge adapts the tensors to the listener's protocol.
+it. The gateway's own Bridge adapts the tensors to the listener's protocol. `api` sends requests. `snippets` and
+`explaining` need only the messages that a client would send.
 """
 
 import asyncio
@@ -134,19 +135,25 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
         headers = (*(each for each in headers if each[0] != ASKED), (ASKED, b"1"))
     signature = declared(form, request.inputs)
     if protocol.traits.wire.points:
-        inputs = []
-        for at, (each, spec) in enumerate(zip(request.inputs, signature.inputs, strict=True)):
-            try:
-                inputs.append(each if each.name in _own_names(request.operation) else _as_point(each, spec))
-            except ValueError as error:
-                raise PlaygroundFormError({f"inputs.{at}.values": str(error)}) from error
-        request = replace(request, inputs=tuple(inputs))
+        request = _with_points(request, signature)
         signature = replace(
             signature, inputs=tuple(map(_point, signature.inputs)), outputs=tuple(map(_point, signature.outputs))
         )
     own = _own_names(request.operation)
     signature = replace(signature, inputs=tuple(each for each in signature.inputs if each.name not in own))
     return Prepared(form, listener, protocol, request, headers, signature)
+
+
+def _with_points(request: Request, signature: Signature) -> Request:
+    """Return the request with its inputs as points, for a protocol of points such as UM-Bridge. The tensors that belong
+    to the derivative, such as `sens`, stay unchanged. Raises PlaygroundFormError."""
+    own, inputs = _own_names(request.operation), []
+    for at, (each, spec) in enumerate(zip(request.inputs, signature.inputs, strict=True)):
+        try:
+            inputs.append(each if each.name in own else _as_point(each, spec))
+        except ValueError as error:
+            raise PlaygroundFormError({f"inputs.{at}.values": str(error)}) from error
+    return replace(request, inputs=tuple(inputs))
 
 
 async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundResult:
@@ -158,7 +165,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
     """
     notes = _Notes()
     limits = Limits(message=MOST_REPLY)
-    place = reached(address, prepared)
+    place = client_address(address, prepared)
     connector: Connector = NoConnector()
     if send:
         connector = connect(place, prepared.protocol, limits, tls=await asyncio.to_thread(_tls, prepared))
@@ -179,7 +186,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
         pass
     except TimeoutError:
         error = refusal(Reason.TIMEOUT, f"no response within {prepared.form.seconds:g} s")
-    except DecodeError as wrong:
+    except DecodeError as wrong:  # about the request: `_ask` converts the errors of responses
         error = invalid_input(str(wrong))
     except GatewayError as found:
         error = found
@@ -192,7 +199,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
     return PlaygroundResult(calls, tuple(responses), error, seconds)
 
 
-def reached(address: str, prepared: Prepared) -> str:
+def client_address(address: str, prepared: Prepared) -> str:
     """Return the address at which a client on this machine reaches the listener, in the transport's format. Raises
     PlaygroundFormError."""
     kind, tls = prepared.protocol.transport, prepared.config.tls is not None
@@ -242,14 +249,16 @@ async def _responses(
 
 
 def _flavor(prepared: Prepared) -> str:
-    """Return the simplest server type under which the listener can be addressed. If the protocol has a JSON and a
-    binary format, this is JSON, unless JSON cannot represent the request."""
-    flavors = prepared.protocol.traits.servers.flavors
+    """Return the server type as which to address the listener: the configured type, or else the simplest one. If the
+    protocol has a JSON and a binary format, the simplest type uses JSON. If JSON cannot represent the request, return
+    no type (an empty string), so the request is in the full format."""
     configured = prepared.config.flavor.get(prepared.protocol.name, "")
-    needs_more = prepared.request.operation is Operation.STREAM or any(
-        each.datatype in (Datatype.FP16, Datatype.BF16) for each in prepared.request.inputs
-    )
-    return configured if configured or flavors is None or needs_more else flavors.detect(None)
+    flavors = prepared.protocol.traits.servers.flavors
+    if configured or flavors is None:
+        return configured
+    request = prepared.request
+    has_16_bits = any(each.datatype in (Datatype.FP16, Datatype.BF16) for each in request.inputs)
+    return "" if request.operation is Operation.STREAM or has_16_bits else flavors.detect(None)
 
 
 async def _ask(protocol: Protocol, connector: Connector, target: Target, request: Request) -> Answer:
@@ -296,7 +305,7 @@ def _own_names(operation: Operation) -> tuple[str, ...]:
 
 
 def _point(spec: TensorSpec) -> TensorSpec:
-    """Return an input or output as clients see it whose tensors are FP64 vectors, one per row."""
+    """Return an input or output as clients of a protocol of points see it: an FP64 vector per row."""
     sizes = spec.shape[1:] if spec.shape[:1] == (-1,) else spec.shape
     return replace(spec, datatype=Datatype.FP64, shape=(-1, -1 if not sizes or -1 in sizes else prod(sizes)))
 
@@ -319,7 +328,7 @@ def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
 
 
 def _field(form: PlaygroundForm, text: str) -> str:
-    """Return the field that an error is about."""
+    """Return the field of the form that an error is about: the input whose name is in the error's text, if any."""
     for at, each in enumerate(form.inputs):
         if each.name and f"input {each.name!r}" in text:
             return f"inputs.{at}.values"

@@ -1,14 +1,14 @@
 """Computes the derivatives of a graph by the chain rule.
 
-- GRADIENT uses reverse accumulation, from the output back to the input. For each step on the way, it makes one Gradient
-  call per pair of an output and an input. If several steps use a tensor, the results are added.
+- GRADIENT uses reverse accumulation, from the output back to the input. For each step on the path, it makes one
+  Gradient call per pair of an output and an input. If several steps use a tensor, the results are added.
 - APPLY_JACOBIAN uses forward accumulation, along the steps, with one ApplyJacobian call per pair.
 - APPLY_HESSIAN uses both. Let x' be the tangents, u the gradient with respect to the outputs of a step, J the step's
   Jacobian, and H(u) the Hessian of its output weighted by u. The tangent of its gradient is J^T u' + H(u) x'.
 
 Vectors are flat, in FP64: `[N, L]` for a batch of N rows, otherwise `[L]`, as in `gateway.core.operations`. A
 GraphEvaluation computes the values at the point of the derivative, and runs only the steps that are needed for these
-values. Vectors that are 0 cause no call.
+values. Vectors that are 0 cause no call. `model` calls this module.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from gateway.bridge.graphs.expressions import ConstantTensor, Expression, First,
 from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.schedule import Order, run_at_once
 from gateway.bridge.graphs.types import moving_steps
-from gateway.core.errors import DecodeError, invalid_input, invalid_output
+from gateway.core.errors import invalid_input, invalid_output
 from gateway.core.models import Signature, TensorSpec
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.tensors import Shape, Tensor
@@ -35,17 +35,17 @@ Place: TypeAlias = tuple[str, str]
 K = TypeVar("K", bound=Hashable)
 
 
-class Way:
+class Path:
     """The steps between an input and an output of a graph."""
 
     def __init__(self, graph: Graph, input_name: str, output: Expression) -> None:
         self.input = input_name
         moving = moving_steps(graph, [input_name])
         self.steps = {name: step for name, step in graph.needed([output]).items() if name in moving}
-        """The steps on this way, in order."""
+        """The steps on this path, in order."""
 
     def has(self, value: Expression) -> bool:
-        """Return True if a value depends on a tensor on this way."""
+        """Return True if a value depends on a tensor on this path."""
         return any(each.step in self.steps if each.step else each.tensor == self.input for each in references(value))
 
 
@@ -56,37 +56,37 @@ class ChainRule:
     `rows` is the number of rows in the request's tensors; None if they have no batch dimension."""
 
     def __init__(
-        self, sweep: GraphEvaluation, signatures: Mapping[str, Signature], output: Expression, rows: int | None
+        self, evaluation: GraphEvaluation, signatures: Mapping[str, Signature], output: Expression, rows: int | None
     ) -> None:
-        self._sweep = sweep
-        self._graph: Graph = sweep.graph
+        self._evaluation = evaluation
+        self._graph: Graph = evaluation.graph
         self._signatures = signatures
         self._output = output
         self._rows = rows
 
     async def gradient(self, name: str, sens: Array) -> Array:
         """Return the product of `sens` with the Jacobian with respect to the input `name`. Raises GatewayError."""
-        way = Way(self._graph, name, self._output)
-        await self._evaluate(way)
-        [found] = await self._back(way, [sens], None)
+        path = Path(self._graph, name, self._output)
+        await self._evaluate(path)
+        [found] = await self._back(path, [sens], None)
         return self._or_zeros(found, name)
 
     async def jacobian(self, name: str, vector: Array) -> Array:
         """Return the product of the Jacobian with respect to the input `name` with `vector`. Raises GatewayError."""
-        way = Way(self._graph, name, self._output)
-        await self._evaluate(way)
-        found = self._tangent(self._output, way, await self._tangents(way, vector))
+        path = Path(self._graph, name, self._output)
+        await self._evaluate(path)
+        found = self._push(self._output, path, await self._tangents(path, vector))
         if found is not None:
             return self._flat(found)
-        await self._take([self._output])
-        array = self._sweep.array(self._output)
+        await self._run_for([self._output])
+        array = self._evaluation.array(self._output)
         assert array is not None, "an output is not missing"
         return np.zeros_like(self._flat(array), np.float64)
 
     async def hessian(self, first: str, second: str, sens: Array, vector: Array) -> Array:
         """Return the product of a Hessian with `vector`, which belongs to `second`: the Hessian of the output weighted
         by `sens`, with respect to the inputs `first` and `second`. Raises GatewayError."""
-        back, forth = (Way(self._graph, each, self._output) for each in (first, second))
+        back, forth = (Path(self._graph, each, self._output) for each in (first, second))
         await self._evaluate(back)
         await self._evaluate(forth)
         tangents = _Tangents(forth, await self._tangents(forth, vector))
@@ -95,22 +95,23 @@ class ChainRule:
 
     def _or_zeros(self, found: Array | None, name: str) -> Array:
         """Return the derivative with respect to an input: zeros if the output does not depend on it."""
-        tensor = self._sweep.tensor(Reference("", name), name)
+        tensor = self._evaluation.tensor(Reference("", name), name)
         assert tensor is not None, "an input is not missing"
         return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
 
-    async def _evaluate(self, way: Way) -> None:
+    async def _evaluate(self, path: Path) -> None:
         """Run the steps whose values are needed for the derivatives. Raises GatewayError like `GraphEvaluation.run`."""
         needed = list(self._needed(self._output))
-        for step in way.steps.values():
+        for step in path.steps.values():
             needed += step.inputs.values()
-            if step.when is not None:
+            if step.when is not None:  # only running such a step shows whether its condition is true
                 needed.append(Reference(step.name, ""))
-        await self._take(needed)
+        await self._run_for(needed)
 
-    async def _take(self, values: Iterable[Expression]) -> None:
-        steps = [name for name in self._graph.needed(values) if not self._sweep.was_run(name)]
-        await self._sweep.run(EvaluationPlan(self._graph, steps))
+    async def _run_for(self, values: Iterable[Expression]) -> None:
+        """Run the steps that `values` need, as far as they have not run."""
+        steps = [name for name in self._graph.needed(values) if not self._evaluation.was_run(name)]
+        await self._evaluation.run(EvaluationPlan(self._graph, steps))
 
     def _needed(self, value: Expression) -> Iterator[Expression]:
         """Yield the values that are needed to propagate a vector through `value`."""
@@ -122,99 +123,102 @@ class ChainRule:
 
     async def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
         """Return the inputs of a step; None if the step does not run."""
-        return await self._sweep.inputs_of(step) if self._sweep.is_taken(step) else None
+        return await self._evaluation.inputs_of(step) if self._evaluation.is_taken(step) else None
 
-    async def _back(self, way: Way, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
+    async def _back(self, path: Path, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
         """Propagate `sens` backward from the output to the input.
 
-        Return the gradient and, if there are tangents, the tangent of the gradient."""
+        Return the gradient and, if there are tangents, the tangent of the gradient. `bars[0]` contains the gradients at
+        the tensors on the path. With tangents, `bars[1]` contains the tangents of these gradients, to which both
+        J^T u' and H(u) x' are added."""
         bars: list[dict[Place, Array]] = [{} for _ in sens]
         for bar, vector in zip(bars, sens, strict=True):
-            self._pull(self._output, vector, bar, way)
-        waits_for: dict[str, set[str]] = {name: set() for name in way.steps}
-        for name, step in way.steps.items():
+            self._add_back(self._output, vector, bar, path)
+        waits_for: dict[str, set[str]] = {name: set() for name in path.steps}
+        for name, step in path.steps.items():
             for each in step.needs:
-                if each.step in way.steps:
+                if each.step in path.steps:
                     waits_for[each.step].add(name)
 
         async def work(name: str) -> None:
-            await self._back_through(way.steps[name], bars, way, tangents)
+            await self._back_through(path.steps[name], bars, path, tangents)
 
         await Order(waits_for).run(work, self._graph.steps_at_once)
-        return [bar.get(("", way.input)) for bar in bars]
+        return [bar.get(("", path.input)) for bar in bars]
 
     async def _back_through(
-        self, step: GraphStep, bars: Sequence[dict[Place, Array]], way: Way, tangents: "_Tangents | None"
+        self, step: GraphStep, bars: Sequence[dict[Place, Array]], path: Path, tangents: "_Tangents | None"
     ) -> None:
-        """Propagate the vectors at the outputs of `step` backward to its inputs."""
+        """Propagate the vectors at the outputs of `step` backward to its inputs. The calls have a fixed order, in which
+        their results are added, so equal requests get equal results."""
         given = await self._inputs_of(step)
         if given is None:
             return
         calls: dict[tuple[int, str, str, str], Callable[[], Awaitable[Array]]] = {}
         for output in dict.fromkeys(name for bar in bars for at, name in bar if at == step.name):
-            for name in (name for name, value in step.inputs.items() if way.has(value)):
-                for order, bar in enumerate(bars):
+            for name in (name for name, value in step.inputs.items() if path.has(value)):
+                for which, bar in enumerate(bars):
                     vector = bar.get((step.name, output))
                     if vector is not None and vector.any():
                         ask = _Derivative(Operation.GRADIENT, output, (name,), {"sens": vector})
-                        calls[order, name, output, ""] = self._call(step, given, ask)
+                        calls[which, name, output, ""] = self._call(step, given, ask)
                 vector = bars[0].get((step.name, output))
                 if tangents is None or vector is None or not vector.any():
                     continue
                 for other, value in step.inputs.items():
-                    tangent = self._tangent(value, tangents.way, tangents.of)
+                    tangent = self._push(value, tangents.path, tangents.of)
                     if tangent is not None:
                         vectors = {"sens": vector, "vec": self._flat(tangent)}
                         ask = _Derivative(Operation.APPLY_HESSIAN, output, (name, other), vectors)
                         calls[1, name, output, other] = self._call(step, given, ask)
-        for (order, name, *_), answer in (await self._at_once(calls)).items():
-            self._pull(step.inputs[name], answer, bars[order], way)
+        for (which, name, *_), answer in (await self._at_once(calls)).items():
+            self._add_back(step.inputs[name], answer, bars[which], path)
 
-    def _pull(self, value: Expression, sens: Array, bar: dict[Place, Array], way: Way) -> None:
+    def _add_back(self, value: Expression, sens: Array, bar: dict[Place, Array], path: Path) -> None:
         """Add `sens`, the vector at `value`, to the vectors at the tensors in `value`."""
-        if not way.has(value):
+        if not path.has(value):
             return
         match value:
             case Reference():
                 place, vector = self._place(value), self._flat(sens)
                 bar[place] = _added(bar.get(place), vector)
             case First():
-                chosen = self._sweep.chosen(value)
+                chosen = self._evaluation.chosen(value)
                 if chosen is not None:
-                    self._pull(chosen, sens, bar, way)
+                    self._add_back(chosen, sens, bar, path)
             case Transformed() if value.transform.is_elementwise:
                 parts = value.transform.pull([sens] * len(value.arguments), sens)
                 for each, part in zip(value.arguments, parts, strict=True):
-                    self._pull(each, part, bar, way)
+                    self._add_back(each, part, bar, path)
             case Transformed():
-                arrays, result = self._sweep.arguments(value), self._sweep.array(value)
+                arrays, result = self._evaluation.arguments(value), self._evaluation.array(value)
                 if arrays is not None and result is not None:
                     parts = value.transform.pull(arrays, _shaped(sens, result.shape))
                     for each, part in zip(value.arguments, parts, strict=True):
-                        self._pull(each, part, bar, way)
+                        self._add_back(each, part, bar, path)
 
-    async def _tangents(self, way: Way, vector: Array) -> Mapping[Place, Array]:
-        """Return the tangents of the outputs of all steps on the way."""
-        tangents: dict[Place, Array] = {("", way.input): self._flat(vector)}
-        values = [self._output, *(value for step in way.steps.values() for value in step.inputs.values())]
+    async def _tangents(self, path: Path, vector: Array) -> Mapping[Place, Array]:
+        """Return the tangents of the outputs of all steps on the path."""
+        tangents: dict[Place, Array] = {("", path.input): self._flat(vector)}
+        values = [self._output, *(value for step in path.steps.values() for value in step.inputs.values())]
         used = dict.fromkeys(self._place(each) for value in values for each in references(value) if each.step)
 
         async def work(name: str) -> None:
             outputs = [output for at, output in used if at == name]
-            await self._forward_through(way.steps[name], outputs, way, tangents)
+            await self._forward_through(path.steps[name], outputs, path, tangents)
 
-        await Order(self._graph.waits_for(way.steps)).run(work, self._graph.steps_at_once)
+        await Order(self._graph.waits_for(path.steps)).run(work, self._graph.steps_at_once)
         return tangents
 
     async def _forward_through(
-        self, step: GraphStep, outputs: Iterable[str], way: Way, tangents: dict[Place, Array]
+        self, step: GraphStep, outputs: Iterable[str], path: Path, tangents: dict[Place, Array]
     ) -> None:
         given = await self._inputs_of(step)
         if given is None:
             return
         calls: dict[tuple[str, str], Callable[[], Awaitable[Array]]] = {}
         for name, value in step.inputs.items():
-            tangent = self._tangent(value, way, tangents)
+            tangent = self._push(value, path, tangents)
             if tangent is not None:
                 for output in outputs:
                     vectors = {"vec": self._flat(tangent)}
@@ -223,22 +227,22 @@ class ChainRule:
         for (_, output), answer in (await self._at_once(calls)).items():
             tangents[step.name, output] = _added(tangents.get((step.name, output)), answer)
 
-    def _tangent(self, value: Expression, way: Way, tangents: Mapping[Place, Array]) -> Array | None:
-        """Return the tangent of a value; None if it is 0."""
-        if isinstance(value, ConstantTensor) or not way.has(value):
+    def _push(self, value: Expression, path: Path, tangents: Mapping[Place, Array]) -> Array | None:
+        """Propagate tangents forward: return the tangent of a value; None if it is 0."""
+        if isinstance(value, ConstantTensor) or not path.has(value):
             return None
         if isinstance(value, Reference):
             return tangents.get(self._place(value))
         if isinstance(value, First):
-            chosen = self._sweep.chosen(value)
-            return None if chosen is None else self._tangent(chosen, way, tangents)
-        parts = [self._tangent(each, way, tangents) for each in value.arguments]
+            chosen = self._evaluation.chosen(value)
+            return None if chosen is None else self._push(chosen, path, tangents)
+        parts = [self._push(each, path, tangents) for each in value.arguments]
         first = next((each for each in parts if each is not None), None)
         if first is None:
             return None
         if value.transform.is_elementwise:
             return value.transform.push([np.zeros_like(first) if each is None else each for each in parts])
-        arrays = self._sweep.arguments(value)
+        arrays = self._evaluation.arguments(value)
         assert arrays is not None, "a tensor that has a tangent is not missing"
         return value.transform.push(
             [
@@ -283,12 +287,12 @@ class ChainRule:
         def own(name: str) -> Tensor:
             if name not in INDEX_TENSORS:
                 return make_tensor(name, derivative.vectors[name])
-            self._sweep.hold(prod(shape) * 8)
+            self._evaluation.hold(prod(shape) * 8)
             return make_tensor(name, np.full(shape, indices[name], np.int64))
 
         async def call() -> Array:
             own_tensors = tuple(map(own, DERIVATIVES[operation]))
-            response = await self._sweep.call(step, operation, (*given, *own_tensors))
+            response = await self._evaluation.call(step, operation, (*given, *own_tensors))
             found = [each for each in response.outputs if each.name in (COMPANION_OUTPUT, "")]
             if len(found) != 1:
                 names = ", ".join(each.name for each in response.outputs) or "none"
@@ -298,7 +302,7 @@ class ChainRule:
             if not _has_elements(found[0].shape, wanted, self._rows):
                 text = f"{operation.value} gave shape {list(found[0].shape)}"
                 raise invalid_output(f"{step}: {text}, expected the elements of {list(wanted or ())}")
-            self._sweep.hold(len(found[0].data))
+            self._evaluation.hold(len(found[0].data))
             return self._flat(found[0].array)
 
         return call
@@ -308,8 +312,8 @@ class ChainRule:
         output. Return None if that tensor was not computed and the metadata does not report its shape."""
         if derivative.operation is not Operation.APPLY_JACOBIAN:
             return next(each.shape for each in given if each.name == derivative.inputs[0])
-        if self._sweep.was_run(step.name):
-            tensor = self._sweep.tensor(Reference(step.name, derivative.output), derivative.output)
+        if self._evaluation.was_run(step.name):
+            tensor = self._evaluation.tensor(Reference(step.name, derivative.output), derivative.output)
             return None if tensor is None else tensor.shape
         spec = next(each for each in self._signatures[step.name].outputs if each.name == derivative.output)
         shape = spec.shape if self._rows is None else (self._rows, *spec.shape[1:])
@@ -317,10 +321,10 @@ class ChainRule:
 
 
 class _Tangents:
-    """The tangents of the tensors along a way."""
+    """The tangents of the tensors along a path."""
 
-    def __init__(self, way: Way, of: Mapping[Place, Array]) -> None:
-        self.way, self.of = way, of
+    def __init__(self, path: Path, of: Mapping[Place, Array]) -> None:
+        self.path, self.of = path, of
 
 
 class _Derivative:
@@ -369,25 +373,3 @@ def _position(name: str, specs: Sequence[TensorSpec], step: GraphStep, role: str
     if name not in names:
         raise invalid_output(f"{step}: the model has no {role} {name!r}")
     return names.index(name)
-
-
-def index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> int:
-    """Return the position that an index tensor contains, or 0 if the tensor is missing.
-
-    Raises:
-        DecodeError: the position differs between rows, or the model has no such input or output.
-    """
-    if name not in tensors:
-        return 0
-    array = tensors[name].array
-    if array.dtype.kind not in "iu":
-        raise DecodeError(f"index {name!r} is {tensors[name].datatype}, expected INT64")
-    found = set(array.reshape(-1).tolist())
-    if not found:
-        return 0
-    if len(found) != 1:
-        raise DecodeError(f"index {name!r} differs in some rows; send one request for each")
-    [at] = found
-    if not 0 <= at < count:
-        raise DecodeError(f"index {name!r} is {at}, but the model has {count} {role}s; count from 0")
-    return int(at)

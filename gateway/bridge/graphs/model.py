@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gateway.bridge.graphs.calls import StepCalls
-from gateway.bridge.graphs.chain_rule import ChainRule, index
+from gateway.bridge.graphs.chain_rule import ChainRule
 from gateway.bridge.graphs.evaluation import EvaluationPlan, GraphEvaluation, MemoryCounter
 from gateway.bridge.graphs.expressions import Expression, Reference, references
 from gateway.bridge.graphs.graph import Graph, GraphStep
@@ -26,7 +26,7 @@ from gateway.bridge.signature_cache import SECONDS_KEPT
 from gateway.bridge.signatures import MODEL_WITHOUT_METADATA, is_unknown
 from gateway.core.datatypes import Kind
 from gateway.core.deadlines import wait_until
-from gateway.core.errors import GatewayError, Reason, Status, invalid_input, refusal, unsupported
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, refusal, unsupported
 from gateway.core.frozen import replace_struct
 from gateway.core.models import ModelEntry, ServerInfo, Signature, TensorSpec
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, Operation
@@ -211,7 +211,7 @@ class GraphModel:
             role, specs = "output", {each: types.of(value) for each, value in self.graph.outputs.items()}
         else:
             role, specs = "input", self._specs
-        found = list(specs)[index(given, name, len(specs), role)]
+        found = list(specs)[_index(given, name, len(specs), role)]
         if specs[found].datatype.kind is not Kind.FLOAT:
             text = f"{role} {found!r} of model {self.graph.name!r} is {specs[found].datatype}"
             raise invalid_input(f"{text}, and has no derivatives")
@@ -457,3 +457,25 @@ def misfit(graph: Graph, error: GraphError) -> GatewayError:
     """Return the error for the client, including the position in the graph to which `error` refers."""
     place = ".".join(map(str, error.place))
     return refusal(Reason.FAILED_PRECONDITION, f"model {graph.name!r}: {place}: {error.message}")
+
+
+def _index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> int:
+    """Return the position that an index tensor contains, or 0 if the tensor is missing.
+
+    Raises:
+        DecodeError: the position differs between rows, or the model has no such input or output.
+    """
+    if name not in tensors:
+        return 0
+    array = tensors[name].array
+    if array.dtype.kind not in "iu":
+        raise DecodeError(f"index {name!r} is {tensors[name].datatype}, expected INT64")
+    found = set(array.reshape(-1).tolist())
+    if not found:
+        return 0
+    if len(found) != 1:
+        raise DecodeError(f"index {name!r} differs in some rows; send one request for each")
+    [at] = found
+    if not 0 <= at < count:
+        raise DecodeError(f"index {name!r} is {at}, but the model has {count} {role}s; count from 0")
+    return int(at)

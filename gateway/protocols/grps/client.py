@@ -113,7 +113,7 @@ def _gmap(request: Request) -> tuple[Tensor, ...]:
     return tuple([_entry(each, keys, from_gmap) for each in request.inputs])
 
 
-def _entry(tensor: Tensor, keys: gmap.Keys, from_gmap: bool) -> Tensor:
+def _entry(tensor: Tensor, keys: gmap.GmapKeys, from_gmap: bool) -> Tensor:
     entry = gmap.fit(tensor, keys, from_gmap=from_gmap)
     if entry is None:
         raise _does_not_fit(tensor, Payload.GMAP, "a name and one element")

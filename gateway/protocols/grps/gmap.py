@@ -1,4 +1,7 @@
-"""`gmap`: six maps from a string key to a value. Each entry becomes a tensor `[1]` whose name is the key."""
+"""`gmap`: six maps from a string key to a value. Each entry becomes a tensor `[1]` whose name is the key.
+
+The codecs of JSON and Protobuf read entries with `entry` and give them `with_distinct_names`. To write entries, they
+`fit` the tensors, and then get the `entries`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,11 +41,11 @@ class GmapPlace:
     key: str
 
 
-Keys: TypeAlias = Mapping[str, GmapPlace]
+GmapKeys: TypeAlias = Mapping[str, GmapPlace]
 """The map and key of a tensor, by tensor name. The gateway keeps map and key for tensors whose name is not their key
 (see `with_distinct_names`), and for tensors of `s_b`, because a model with another protocol does not distinguish bytes
 from text."""
-NO_KEYS: Keys = MappingProxyType({})
+NO_KEYS: GmapKeys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
 
@@ -66,22 +69,15 @@ def map_of(tensor: Tensor) -> str:
     return _NUMBER_MAPS[tensor.datatype]
 
 
-def entries(tensors: Iterable[Tensor]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the map, key and value (int, float, str or bytes) of each tensor. The tensors come from `fit`."""
-    for tensor in tensors:
-        [value] = tensor.array.reshape(-1).tolist()
-        name = map_of(tensor)
-        yield name, tensor.name, value.decode() if name == "s_s" else value
-
-
-def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Tensor | None:
+def fit(tensor: Tensor, keys: GmapKeys = NO_KEYS, *, from_gmap: bool = False) -> Tensor | None:
     """Return `tensor` as an entry, widened to a datatype that has a map.
 
     Return None if `tensor` has no name or does not have exactly one element.
 
     The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, otherwise to
-    `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8: if `from_gmap` is True, the BYTES without
-    a content type, otherwise the BYTES that `keys` maps to `s_b`."""
+    `s_b`. BYTES that came from `s_b` return to `s_b` even if they are UTF-8. If `from_gmap` is True, the tensors are
+    from a client's gmap, where BYTES without a content type are from `s_b`. Otherwise the model's protocol might have
+    lost this distinction, and `keys` contains the tensors from `s_b`."""
     if tensor.elements != 1 or not tensor.name:
         return None
     place = keys.get(tensor.name)
@@ -97,7 +93,15 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
     return Tensor(tensor.name, wide, (1,), tensor.array.astype(wide.dtype).tobytes())
 
 
-def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Keys]:
+def entries(tensors: Iterable[Tensor]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the map, key and value (int, float, str or bytes) of each tensor. The tensors come from `fit`."""
+    for tensor in tensors:
+        [value] = tensor.array.reshape(-1).tolist()
+        name = map_of(tensor)
+        yield name, tensor.name, value.decode() if name == "s_s" else value
+
+
+def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], GmapKeys]:
     """Return a message's entries with distinct names, and the map and key of each entry that was renamed or is in
     `s_b`.
 

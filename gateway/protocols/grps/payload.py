@@ -62,8 +62,8 @@ def check_payload(grps: GrpsMessage, role: str) -> None:
             raise DecodeError(f"{role} {repeated!r} occurs twice")
 
 
-def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Keys]:
-    """Return the message's tensors and their `gmap.Keys`. The tensors of a gmap get distinct names."""
+def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.GmapKeys]:
+    """Return the message's tensors and their `gmap.GmapKeys`. The tensors of a gmap get distinct names."""
     return gmap.with_distinct_names(grps.tensors) if grps.payload is Payload.GMAP else (grps.tensors, gmap.NO_KEYS)
 
 
@@ -73,10 +73,10 @@ class ClientMessage(Message, frozen=True):
 
     payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False
-    keys: gmap.Keys = field(default_factory=dict)
+    keys: gmap.GmapKeys = field(default_factory=dict)
 
 
-def client_message(message: Message, payload: Payload | None, returns_ndarray: bool, keys: gmap.Keys) -> Message:
+def client_message(message: Message, payload: Payload | None, returns_ndarray: bool, keys: gmap.GmapKeys) -> Message:
     """Return `message` as a ClientMessage, or unchanged if it contains gtensors and does not request an ndarray."""
     if payload is Payload.GTENSORS and not returns_ndarray:
         return message
@@ -95,7 +95,7 @@ class BackendMessage(Message, frozen=True):
 
     payload: Payload | None = None
     names_model: bool = False
-    keys: gmap.Keys = field(default_factory=dict)
+    keys: gmap.GmapKeys = field(default_factory=dict)
     outcome: GrpsStatus | None = None
     content_type: str = ""
 
@@ -108,7 +108,7 @@ _WITHOUT_KEYS = {
 
 
 def backend_message(
-    payload: Payload | None, names_model: bool, keys: gmap.Keys, outcome: GrpsStatus | None = None
+    payload: Payload | None, names_model: bool, keys: gmap.GmapKeys, outcome: GrpsStatus | None = None
 ) -> BackendMessage:
     """Return the parts of a backend's response that the gateway keeps."""
     if not keys and outcome is None:
@@ -119,7 +119,7 @@ def backend_message(
 # --- Choosing ---
 
 
-def gmap_keys(*origins: Message | None) -> gmap.Keys:
+def gmap_keys(*origins: Message | None) -> gmap.GmapKeys:
     """Return the gmap keys of all these origins, merged."""
     found = [each.keys for each in origins if isinstance(each, ClientMessage | BackendMessage) and each.keys]
     return {name: key for keys in found for name, key in keys.items()} if found else gmap.NO_KEYS
@@ -137,7 +137,7 @@ def reply_payloads(origin: Message | None, client: Payload | None) -> tuple[Payl
     return (origin.payload, client) if isinstance(origin, BackendMessage) else (client,)
 
 
-def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.Keys, *, from_gmap: bool) -> Data | None:
+def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.GmapKeys, *, from_gmap: bool) -> Data | None:
     """Return `tensors` as the data of `payload`, or None if they do not fit. str_data becomes bin_data if the element
     is not UTF-8. For gtensors and ndarray, the result is always None: gtensors can hold any tensors, and servers
     convert an ndarray to gtensors.
@@ -153,7 +153,7 @@ def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.Keys, *
     return (Payload.STR_DATA if is_string else Payload.BIN_DATA), one_element(tensors)
 
 
-def _entries(tensors: tuple[Tensor, ...], keys: gmap.Keys, from_gmap: bool) -> Data | None:
+def _entries(tensors: tuple[Tensor, ...], keys: gmap.GmapKeys, from_gmap: bool) -> Data | None:
     entries = [entry for each in tensors if (entry := gmap.fit(each, keys, from_gmap=from_gmap)) is not None]
     distinct = {(gmap.map_of(each), each.name) for each in entries}
     return (Payload.GMAP, tuple(entries)) if len(tensors) == len(entries) == len(distinct) else None

@@ -63,7 +63,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message | None:
         DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     if reply.status != 200:
-        decode_response(reply, request, target)
+        decode_response(reply, request, target)  # raises the error: every other status of a call is an error
     if not reply.headers.first.get(b"content-type", b"").startswith(b"application/json"):
         return None
     if request.operation is INFER and _must_be_read(reply.body):

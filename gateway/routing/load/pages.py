@@ -13,9 +13,10 @@ from collections.abc import Callable, Generator
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import frozen
+from gateway.core.long_work import between_requests
 from gateway.core.messages import Headers, Message
 from gateway.core.surviving import log_and_continue
-from gateway.core.tasks import between_requests, spawn
+from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint

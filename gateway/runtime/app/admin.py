@@ -16,7 +16,7 @@ from gateway.admin.key_changes import add_key_changes
 from gateway.admin.openapi.admin import add_page as add_documents_page
 from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
-from gateway.admin.operations import Clear, Drains, add_clearing, add_draining, add_placing
+from gateway.admin.operator_actions import Clear, Drains, add_clearing, add_draining, add_placing
 from gateway.admin.state import GatewayState
 from gateway.config.effective import effective
 from gateway.servers.discovery.register import Registrations

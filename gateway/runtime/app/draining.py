@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from gateway.admin.operations import UndrainableError, UnknownEndpointError
+from gateway.admin.operator_actions import UndrainableError, UnknownEndpointError
 from gateway.admin.status import EndpointStatus, endpoint_status
 from gateway.assembly.part import Workers
 from gateway.core.surviving import log_and_continue

@@ -31,9 +31,10 @@ from gateway.config.limits import ProcessLimitsConfig, ShedConfig
 from gateway.config.listeners import ListenerConfig
 from gateway.config.tls import BackendTlsConfig
 from gateway.core.certificates import CertificateError
+from gateway.core.long_work import between_requests, small_collections
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.surviving import all_surviving, log_and_continue
-from gateway.core.tasks import between_requests, small_collections, spawn
+from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, FixedFields, Listener
 from gateway.observing.history import ALL, STEP, Part, PartLoad
 from gateway.runtime.app.draining import Draining

@@ -28,9 +28,10 @@ from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.workers.channel import Channel, ChannelClosedError, Handlers
 from gateway.runtime.workers.owner import Generation, HeldSlots, endpoint_of
 from gateway.runtime.workers.reports import ListenerOfWorkers, Processes, Totals
+from gateway.runtime.workers.reserved_addresses import Addresses
 from gateway.runtime.workers.shared_policies import SharedPolicies
 from gateway.runtime.workers.slots import RelayedEndpoint
-from gateway.runtime.workers.worker_config import Addresses, limited_backends, share
+from gateway.runtime.workers.worker_config import limited_backends, share
 
 if TYPE_CHECKING:
     from gateway.admin.state import GatewayState

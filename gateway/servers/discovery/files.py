@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
-from gateway.core.tasks import between_requests
+from gateway.core.long_work import between_requests
 from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found, LookupFailedError
 
 log = logging.getLogger(__name__)

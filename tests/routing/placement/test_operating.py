@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from gateway.admin.operations import add_placing
+from gateway.admin.operator_actions import add_placing
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.requests import ControlRequest

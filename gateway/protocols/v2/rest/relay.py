@@ -169,7 +169,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message | None:
         DecodeError, GatewayError: the errors of `client.decode_response`.
     """
     if reply.status != 200:
-        decode_response(reply, request, target)
+        decode_response(reply, request, target)  # raises the error: every other status of a call is an error
     if request.operation is STREAM:
         return None if b'"error"' in bytes(reply.body) else reply_to_client(EVENT_HEADERS, reply.parts, 200)
     headers = reply.headers.first

@@ -14,9 +14,10 @@ from gateway.transports.errors import connector_closed, not_connected, seconds_l
 from gateway.transports.http import compression
 from gateway.transports.http.address import ALPN, parse_address, with_scheme
 from gateway.transports.http.client.connection import SCRATCH_BYTES, HttpClientConnection
-from gateway.transports.http.client.heads import WITH_BODY, HeadWriter, ReplyHeads
 from gateway.transports.http.client.pool import HttpPool
 from gateway.transports.http.client.reply import ReplyReader, StreamedReplyReader, unreadable
+from gateway.transports.http.client.reply_heads import ReplyHeadCache
+from gateway.transports.http.client.request_head import WITH_BODY, HeadWriter
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.protocol_hints import foreign
 from gateway.transports.timeouts import HTTP_TIMEOUTS, HttpEndpointTimeouts, connect_seconds
@@ -64,7 +65,7 @@ class HttpConnector:
         self._reusable = not connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._pool = HttpPool(timeouts.idle)
-        self._reply_heads = ReplyHeads()
+        self._reply_heads = ReplyHeadCache()
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and return its reply, uncompressed. Cancellation closes the connection.

@@ -15,7 +15,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, Trans
 from gateway.core.messages import Buffer, Headers, Message, ReplyMessage
 from gateway.core.protocol import Limits, StreamFraming
 from gateway.transports.errors import beyond_limit
-from gateway.transports.http.client.heads import ReplyHead, ReplyHeads
+from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeadCache
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 
@@ -61,7 +61,7 @@ class ReplyReader:
         limits: Limits,
         to_head: bool = False,
         close: Callable[[], None] | None = None,
-        heads: ReplyHeads | None = None,
+        heads: ReplyHeadCache | None = None,
     ) -> None:
         self._limits = limits
         self._to_head = to_head
@@ -85,7 +85,7 @@ class ReplyReader:
         self.coding = head.coding
         return self._completed(head.headers, first[head.size :], head.status, head.keep_alive)
 
-    def _parse_first(self, data: bytes, heads: ReplyHeads) -> Message | None:
+    def _parse_first(self, data: bytes, heads: ReplyHeadCache) -> Message | None:
         """Process the first bytes with the parser.
 
         If they are a complete reply with a Content-Length, add its head to the known heads."""

@@ -221,7 +221,8 @@ async def test_the_end_of_one_of_two_connections_is_not_told() -> None:
         peer.send(http2.reply(b"once", stream=await peer.request()), http2.go_away(2**31 - 1))
         await peer.closed()
 
-    async with serving(once) as one, serving(naming(b"stays")) as two, connected_to(Name(one, two)) as connector:
+    rare = GrpcEndpointTimeouts(connect=GENEROUS, between=GENEROUS)  # no new connection to `one` within the test
+    async with serving(once) as one, serving(naming(b"stays")) as two, connected_to(Name(one, two), rare) as connector:
         connector.on_disconnect(lambda: told.append(True))
         await until(connector, b"once", b"stays")
         assert {await called(connector) for _ in range(5)} == {b"stays"}

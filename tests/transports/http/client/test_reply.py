@@ -5,8 +5,8 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits
-from gateway.transports.http.client.heads import LARGEST_HEAD, MOST_HEADS, ReplyHeads
 from gateway.transports.http.client.reply import ReplyReader
+from gateway.transports.http.client.reply_heads import LARGEST_HEAD, MOST_HEADS, ReplyHeadCache
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY
 
 LIMITS = Limits(message=200_000, headers=200)
@@ -203,9 +203,9 @@ def seen(reply: ReplyReader, pieces: list[bytes]) -> tuple[object, ...]:
     return message, reply.keep_alive, reply.has_extra_bytes, reply.coding
 
 
-def knowing(*replies: bytes) -> ReplyHeads:
+def knowing(*replies: bytes) -> ReplyHeadCache:
     """The heads that are known after `replies`."""
-    heads = ReplyHeads()
+    heads = ReplyHeadCache()
     for data in replies:
         seen(ReplyReader(LIMITS, heads=heads), [data])
     return heads
@@ -279,14 +279,14 @@ def test_only_the_head_of_one_whole_reply_with_a_length_becomes_known(data: byte
 
 def test_a_large_head_does_not_become_known() -> None:
     for size in (LARGEST_HEAD, LARGEST_HEAD + 1):
-        heads = ReplyHeads()
+        heads = ReplyHeadCache()
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: \r\n\r\n"
         seen(ReplyReader(Limits(), heads=heads), [head.replace(b": \r", b": %b\r" % (b"x" * (size - len(head))))])
         assert len(heads) == (1 if size == LARGEST_HEAD else 0)
 
 
 def test_a_reply_to_head_makes_no_head_known() -> None:
-    heads = ReplyHeads()
+    heads = ReplyHeadCache()
     seen(ReplyReader(LIMITS, True, heads=heads), [b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
     assert len(heads) == 0
 

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.core.messages import Headers, Message
 from gateway.transports.http.address import parse_address
-from gateway.transports.http.client.heads import HeadWriter
+from gateway.transports.http.client.request_head import HeadWriter
 
 JSON = Headers([(b"content-type", b"application/json")])
 WRITER = HeadWriter(parse_address("http://127.0.0.1:8000/base"), close=False)

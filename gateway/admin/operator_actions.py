@@ -1,6 +1,7 @@
 """Changes that an operator makes to the running gateway on the admin port: `POST /drain` drains an endpoint for
 maintenance of its server, or ends the drain; `POST /cache/clear` clears the caches of the policy `cache`; `POST
-/placement` loads or unloads one model on one server of a backend with `placement`."""
+/placement` loads or unloads one model on one server of a backend with `placement`. `status` has `POST /reload`, and
+`key_changes` the changes of keys."""
 
 import typing
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +19,8 @@ from gateway.routing.router import LONGEST_NAME
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+
+# --- Draining ---
 
 MOST_SECONDS = 86400.0
 
@@ -95,6 +98,8 @@ def add_draining(app: "FastAPI", drains: Drains) -> None:
             raise HTTPException(409, str(error)) from error
 
 
+# --- Clearing caches ---
+
 Clear: TypeAlias = Callable[[str], Awaitable[list[str]]]
 """Clears the caches of one route or backend, or all caches if the argument is empty. Returns the places whose caches
 were cleared."""
@@ -136,6 +141,9 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
         if place and not places:
             raise HTTPException(404, f"unknown place of a policy `cache`: {place!r}; `GET /status` names the places")
         return CachesCleared(places=places)
+
+
+# --- Placing models ---
 
 
 class ModelToPlace(BaseModel):

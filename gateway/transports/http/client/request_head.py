@@ -1,14 +1,9 @@
-"""The heads of HTTP/1.1 messages, client side: writes the heads of requests to an endpoint, and caches the heads of its
-replies. The code is pure.
-"""
+"""Writes the heads of requests to an endpoint. `connector` uses it. The code is pure."""
 
 import base64
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
-
-from msgspec import Struct
 
 from gateway.core.messages import Headers, Message, Metadata
 from gateway.core.transport import HOST, FixedFields
@@ -112,84 +107,3 @@ def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
     if not isinstance(headers, Metadata):
         return headers.raw
     return [(name, base64.b64encode(data) if name.endswith(b"-bin") else data) for name, data in headers.raw]
-
-
-# --- Replies ---
-
-# An endpoint often sends the same head: only the Content-Length differs, and the Date once a second.
-
-_END_OF_HEAD = b"\r\n\r\n"
-_LENGTH = re.compile(rb"(\r\ncontent-length: )[0-9]+\r\n", re.IGNORECASE)
-_MOST_DIGITS = 15
-
-# The number and the size (in bytes) of cached heads are limited, because endpoints choose the heads.
-MOST_HEADS = 64
-LARGEST_HEAD = 1024
-
-
-class ReplyHead(Struct, frozen=True):
-    """The head of a reply with a Content-Length.
-
-    `size` is the size of the head in bytes, and `whole` the size of the whole reply. `coding` is the
-    Content-Encoding."""
-
-    headers: Headers
-    status: int
-    size: int
-    whole: int
-    coding: bytes | None
-    keep_alive: bool
-
-
-class ReplyHeads:
-    """The heads of one endpoint's replies, as far as the parser has accepted them.
-
-    The key of a head consists of all its bytes except the digits of the Content-Length. For the same key, the parser's
-    result is the same."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, ReplyHead] = {}
-        self._length_line = b"\r\nContent-Length: "
-        """The beginning of the line with the Content-Length, in the endpoint's spelling."""
-        # The head that was last found. The next head is often the same, and a comparison costs a third of a lookup.
-        self._last_bytes = _END_OF_HEAD
-        self._last: ReplyHead | None = None
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def find(self, data: bytes) -> ReplyHead | None:
-        """Return the head at the beginning of `data`, or None if it is unknown."""
-        # A head ends at its first empty line, so if data begins with all bytes of a head, it begins with this head.
-        if data.startswith(self._last_bytes):
-            return self._last
-        end_of_fields = data.find(_END_OF_HEAD, 0, LARGEST_HEAD)
-        line = data.find(self._length_line, 0, end_of_fields + 2) if end_of_fields > 0 else -1
-        if line < 0:
-            return None
-        size, begin = end_of_fields + len(_END_OF_HEAD), line + len(self._length_line)
-        end = data.find(b"\r", begin)
-        digits = data[begin:end]
-        known = self._known.get(data[:begin] + data[end:size])
-        if known is None or not digits.isdigit() or len(digits) > _MOST_DIGITS:
-            return None
-        headers = Headers([each if each[0] != b"content-length" else (each[0], digits) for each in known.headers.raw])
-        found = ReplyHead(headers, known.status, size, size + int(digits), known.coding, known.keep_alive)
-        self._last_bytes, self._last = data[:size], found
-        return found
-
-    def add(self, data: bytes, head: ReplyHead) -> None:
-        """Add `head`, which the parser has read from the beginning of the complete reply `data`.
-
-        The method adds only heads that end at the first empty line, so the cached bytes never include an interim reply.
-        If there are too many heads, it removes the oldest one."""
-        size = head.size
-        if size > LARGEST_HEAD or data.find(_END_OF_HEAD) != size - len(_END_OF_HEAD):
-            return
-        length = _LENGTH.search(data, 0, size)
-        if length is None:
-            return
-        if len(self._known) >= MOST_HEADS:
-            del self._known[next(iter(self._known))]
-        self._length_line = length[1]
-        self._known[data[: length.end(1)] + data[length.end() - 2 : size]] = head

@@ -1,0 +1,63 @@
+"""The backends of a Config as Bridges call them: wrapped in their policies, with the signatures of their models.
+`assembly` creates them."""
+
+from collections.abc import Callable, Mapping
+
+from gateway.assembly.policing import Policing
+from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
+from gateway.bridge.signature_cache import SignatureCache
+from gateway.config.backends import BackendConfig
+from gateway.config.keys import Config
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import resolve_batch, traits_at_endpoints
+from gateway.core.transport import Handler
+from gateway.policies.context import KnownModels
+from gateway.routing.activity import Activity
+from gateway.routing.backend import Backend
+
+
+class BackendSides:
+    """All BackendSides. `all` maps backend names to BackendSides. `activities` count the calls of some backends for the
+    scaler."""
+
+    def __init__(
+        self,
+        config: Config,
+        backends: Mapping[str, Backend],
+        policing: Policing,
+        activities: Mapping[str, Activity],
+        clock: Callable[[], float],
+    ) -> None:
+        self._backends = backends
+        self._policing = policing
+        self._activities = activities
+        self._clock = clock
+        self.all: dict[str, BackendSide] = {}
+        for name, each in config.backends.items():
+            self.all[name] = self._side(name, each)
+
+    def _side(self, name: str, config: BackendConfig) -> BackendSide:
+        backend = self._backends[name]
+        protocol = backend.protocol
+        _, traits = resolve_batch(protocol, config.batch)
+        traits = traits_at_endpoints(traits, config.addresses)
+        if config.trust_metadata:
+            traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
+        context = self._policing.of_backends[name]
+        context.models = KnownModels(
+            lambda model, version: self.all[name].signatures.get((model, version, "")),
+            traits.wire.rows,
+            Operation.CONFIG in traits.servers.extensions,
+            config.forward_headers,
+            config.limits,
+        )
+        activity = self._activities.get(name)
+        call: Handler = backend if activity is None else activity.counted(backend)
+        stream = backend.stream if activity is None else activity.counted_stream(backend.stream)
+        handler = self._policing.around(call, config.policies, context)
+        responses = self._policing.around_stream(stream, config.policies, context) if traits.wire.streams else None
+        signatures = SignatureCache(handler, traits, self._clock, backend.local.count_joined)
+        backend.on_recovery(signatures.drop_all)
+        window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
+        return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
