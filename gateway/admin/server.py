@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
 
 CONNECTION_SECONDS = 30.0
-"""Maximum duration of a connection, in seconds."""
+"""Maximum duration of a connection, in seconds. It is longer than the playground's maximum wait for a response."""
 
 
 _uvicorn_log = logging.getLogger("uvicorn.error")
@@ -40,7 +40,8 @@ _TOO_MANY = (
 class _ShortConnection(HttpToolsProtocol):
     """A connection, which is counted in `admitted`. The server closes it after PORT_TIMEOUTS.first_byte seconds without
     a byte, and at the latest after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for
-    the rest of an incomplete request."""
+    the rest of an incomplete request. `ListenerConnections` calls `unanswered`, `awaits_client`, `drain` and
+    `terminate`."""
 
     unanswered = 0  # ListenerConnections adds it to the totals of all connections
 
@@ -55,7 +56,7 @@ class _ShortConnection(HttpToolsProtocol):
         admission = self._admitted.admit(self, peer_address(transport.get_extra_info("peername")))
         if admission is Admission.REFUSED:
             transport.write(_TOO_MANY)
-        if admission is not Admission.ACCEPTED:
+        if admission is not Admission.ACCEPTED:  # a dropped connection gets no reply
             transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -121,6 +122,7 @@ class AdminServer:
 
         def accepted(**arguments: Any) -> asyncio.BaseProtocol:
             serve = partial(_ShortConnection, self._connections, **arguments)
+            # uvicorn calls `accepted` for each connection, so the factory is made and used at once
             return accepting(settings, serve, self._connections, PORT_TIMEOUTS)()
 
         config = uvicorn.Config(
@@ -132,8 +134,8 @@ class AdminServer:
             server_header=False,
             # Pages of other origins also cannot load responses as scripts or images.
             headers=[("Cross-Origin-Resource-Policy", "same-origin")],
-            # Also counts requests whose clients have disconnected. `+ 1` because uvicorn refuses a request when the
-            # limit is reached, and counts the request's own connection.
+            # uvicorn also counts requests whose clients have disconnected. `+ 1` because uvicorn refuses a request when
+            # the limit is reached, and counts the request's own connection.
             limit_concurrency=PORT_CONNECTIONS + 1,
         )
         self._server = _Server(config)

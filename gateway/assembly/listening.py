@@ -41,18 +41,19 @@ def shared(
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> SharedListener:
     """Return an unstarted Listener for protocols with several transports."""
-    connections, own = ListenerConnections.of(settings), parts(rows)
-    inner = settings_of_parts(settings, own)
+    connections, by_transport = ListenerConnections.of(settings), parts(rows)
+    inner = settings_of_parts(settings, by_transport)
     options = {"timeouts": timeouts, "connections": connections}
     listeners = {
         name: registry.transport(each[0][0].transport).Listener(inner, each, exchanges, **options)
-        for name, each in own.items()
+        for name, each in by_transport.items()
     }
     return SharedListener(settings, rows, listeners, connections, timeouts=timeouts)
 
 
 def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
-    """Return the Exchanges of a Listener. `select` finds the Destination of each request."""
+    """Return the Exchanges of a sample server's Listener. `select` finds the Destination of each request.
+    `runtime.app.listeners` creates the Exchanges of the gateway's own listeners."""
     return Exchanges(
         lambda message, protocol: answer(message, protocol, settings, select),
         lambda messages, protocol: answer_stream(messages, protocol, settings, select),

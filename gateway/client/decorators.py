@@ -26,7 +26,7 @@ def forget_frames(error: BaseException) -> None:
     """Empty the traceback of `error`, and suppress the output of its cause. Follow the call with `raise` without an
     argument."""
     error.__traceback__ = None
-    error.__cause__ = None
+    error.__cause__ = None  # this also sets `__suppress_context__`
 
 
 def brief(method: Callable[P, T]) -> Callable[P, T]:
@@ -97,7 +97,8 @@ A = TypeVar("A")
 def taking(made: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
     """Return a decorator for methods. The decorated method takes the arguments of `made`, and passes the object that
     `made` creates to the original method. Tracebacks of invalid arguments (ValueError) and of SHORTENED errors are
-    brief."""
+    brief. For coroutines and generators, use `brief_coroutine` and `brief_async_generator` as well, which shorten later
+    errors."""
 
     def decorated(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)

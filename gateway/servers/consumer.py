@@ -1,4 +1,5 @@
-"""The interface of a backend for the code that manages the backend's servers (`fleet`)."""
+"""The interface of a backend for the code that manages the backend's servers (`fleet`). `assembly.servers` implements
+Consumer, and endpoints are instances of Use."""
 
 from typing import Protocol
 
@@ -41,7 +42,7 @@ class Consumer(Protocol):
 
     @property
     def call_seconds(self) -> float | None:
-        """The mean duration of a call, in seconds; None if unknown."""
+        """The typical duration of a call, in seconds; None if unknown."""
 
     def why_not(self, address: str) -> str:
         """Return why this address (HOST:PORT) cannot be an endpoint of the backend, or an empty string if it can."""

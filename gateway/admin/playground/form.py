@@ -107,7 +107,7 @@ def read_request(form: PlaygroundForm) -> Request:
             inputs.append(read_tensor(each))
         except _FieldError as error:
             errors[f"inputs.{at}.{error.field}"] = str(error)
-        if sum(each.elements for each in inputs) > MOST_ELEMENTS:
+        if sum(read.elements for read in inputs) > MOST_ELEMENTS:
             errors[f"inputs.{at}.values"] = f"more than {MOST_ELEMENTS} values in all inputs; {_NO_MORE}"
             break
     parameters: Parameters = {}
@@ -122,7 +122,7 @@ def read_request(form: PlaygroundForm) -> Request:
 
 def declared(form: PlaygroundForm, inputs: Sequence[Tensor]) -> Signature:
     """Return the model's signature as the form declares it. If an input has no declared shape, its first dimension can
-    have any size."""
+    have any size. Raises PlaygroundFormError."""
     known = [each.declared or [-1, *tensor.shape[1:]] for each, tensor in zip(form.inputs, inputs, strict=True)]
     return Signature(
         tuple(

@@ -65,8 +65,8 @@ class IOMetadata:
     NAME, DESCRIPTION, SHAPE, TYPE = 4, 6, 8, 10
 
 
-# The layouts of the tables that the gateway writes. They contain every field that a real client or server reads, even
-# if it is empty.
+# The layouts of the tables that the gateway writes: pairs of a field's slot and size in bytes, in their order in the
+# table. They contain every field that a real client or server reads, even if it is empty.
 
 REQUEST_LAYOUT = Layout((Request.REQ, 4), (Request.REQ_TYPE, 1))
 

@@ -89,6 +89,7 @@ A message with more tensors or names counts as parsed completely."""
 
 def parsed_size(message: Message) -> int:
     """Return the number of bytes of a message that must be parsed: all bytes except the numbers of its tensors.
+    `core.offload` uses it to decide whether a thread does the work.
 
     The whole body counts if the message contains strings, errors, or more than _MAX_CHECKED tensors or names."""
     try:
@@ -139,7 +140,7 @@ def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHe
         if number is None:
             raise unsupported(f"{role} {tensor.name!r} is {tensor.datatype}, which is not supported by GraphPipe")
         payload = _encode_strings(tensor.data) if number == schema.STRING else tensor.data
-        size = len(payload)
+        size = len(payload)  # numbers are a vector of bytes, so its elements are bytes
         headers.append((number, tensor.shape, tensor.elements if number == schema.STRING else size, size))
         data.append(payload)
     return tuple(headers), data

@@ -2,7 +2,8 @@
 tensors, words and parameters.
 
 The media type determines how the document that the template describes is written. JSON, CSV, JSON lines and form data
-are all converted to JSON text, for the same reader. A body of any other type is one tensor or one string.
+are all converted to JSON text, for the same reader. A body of any other type is one tensor or one string. `compiled`
+creates a MessageBody for each template of a form.
 """
 
 from abc import ABC, abstractmethod
@@ -236,6 +237,7 @@ class CsvBody(JsonBody):
         return (csv.write(b"".join(parts), header=self._has_header),)
 
     def with_nan(self, said: MessageContents) -> MessageContents:
+        # "" would mean CSV's default, so a refusal has a value of its own
         return replace(said, nan=REFUSED) if said.nan == "error" else super().with_nan(said)
 
     def _kind_of(self, column: str) -> Kind | None:
@@ -391,7 +393,7 @@ class RawBytes(TypedBytes):
     def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
         if tensor.datatype is not BYTES or tensor.elements != 1:
             raise invalid_input(f"{label} is {tensor.datatype} {list(tensor.shape)}, expected one element of BYTES")
-        return (memoryview(tensor.data)[4:],)
+        return (memoryview(tensor.data)[4:],)  # without the length of the element
 
 
 class TextTensor(RawBytes):

@@ -3,8 +3,8 @@
     {"instances": [{"sepal": "$a", "petal": "$b"}, "..."], "request_id?": "$id"}
 
 A string that begins with `$` is a placeholder for a part of the message. Every other scalar is a constant.
-docs/forms.md describes all placeholders. Each node stands for a value in a body; `types`, `reading` and `writing` use
-the nodes.
+docs/forms.md describes all placeholders. Each node stands for a value in a body. Most modules of this package use the
+nodes; `types`, `reading` and `writing` compile them.
 """
 
 import json
@@ -318,7 +318,7 @@ class _Parser:
             raise FormError(place, f"{word.value} has no meaning in {self._role.value}; expected {words}")
         if word is Word.INDEX and not rows:
             raise FormError(place, "$index is the number of a row: it stands inside of `[T, ...]`")
-        if self._role is Role.LISTING and word is not Word.INDEX:
+        if self._role is Role.LISTING and word is not Word.INDEX:  # a list of models has a name in each row
             return TensorPlace(word.value[1:])
         if rows and word is not Word.INDEX:
             raise FormError(place, f"{word.value} is one for the whole message: it cannot stand in `[T, ...]`")

@@ -1,4 +1,4 @@
-"""Tensors, for both transports: checks of the datatype, of the shape, and that the raw bytes match them, and MLServer's
+"""Checks of tensors that REST and gRPC share: datatype, shape, and that the raw bytes match them. Also MLServer's
 marks. Tensors that would crash a model server are rejected.
 
 The mark of a tensor is its parameter `content_type`. It tells MLServer's clients and servers how the tensor's elements
@@ -7,7 +7,7 @@ are written.
 | mark | elements |
 |---|---|
 | `base64` | BYTES that are base64 text, over REST and gRPC alike; a model gets the decoded bytes |
-| `np`, `str` | numbers for numpy, strings: like in every other tensor |
+| `np`, `str` | numbers for numpy, strings: the mark changes nothing, and the gateway only forwards it |
 
 A Tensor contains the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore get the
 base64 text with the mark, and other protocols get the elements without the mark. Triton and KServe do not support
@@ -179,6 +179,7 @@ def _each(elements: Buffer) -> Iterable[bytes]:
 
 def as_written(tensors: Sequence[Tensor], translate: Translate) -> list[Tensor]:
     """Return tensors with their marks as parameters, for messages that carry bytes unchanged: gRPC and binary data.
+    Tensors with the mark `base64` are encoded again, because V2 servers and clients expect the text with its mark.
 
     If the route sets `bytes: base64`, bytes are base64 only in JSON, so these messages contain the bytes without the
     mark."""

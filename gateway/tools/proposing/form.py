@@ -1,4 +1,5 @@
 """Proposes a form from example requests and responses: determines tensors, rows, constant values and variable values.
+`gateway init --example` calls it, and `text` writes the result as YAML.
 
 | seen | proposed |
 |---|---|
@@ -41,7 +42,8 @@ _MAIN = frozenset(
         "score", "answer", "y", "embedding", "embeddings",
     }
 )  # fmt: skip
-"""Keys whose value is the input or the output if the body contains several single values instead of arrays."""
+"""Keys whose value is an input if a request contains several single values instead of arrays. If a request has none of
+them, all its single values are inputs."""
 _ASIDE = frozenset(
     {
         "status", "message", "success", "ok", "error", "code", "time", "took", "took_ms", "latency", "latency_ms",
@@ -180,6 +182,7 @@ class _Body:
         """The keys of single values that are tensors, if the body has no arrays."""
         self._parameters: set[str] = set()
         self._counts: tuple[int, ...] = ()
+        """The lengths of the outermost list of rows that is being read, in each example."""
         self.found: list[_Found] = []
         self.notes: dict[Place, str] = {}
         self.template: Template = self._template(bodies, (side,), 0)
@@ -227,7 +230,8 @@ class _Body:
         return members
 
     def _is_incidental(self, template: Template, *, is_new: bool) -> bool:
-        """Return whether an object member can be missing, according to its template."""
+        """Return whether an object member can be missing, according to its template. If the member `is_new`, it has a
+        tensor, which cannot be missing."""
         if is_new:
             return False
         return template in ("$_", "$id", "$params") or (isinstance(template, str) and template.startswith("$param."))

@@ -15,7 +15,9 @@ from gateway.core.json import BLANKS
 from gateway.core.messages import Buffer
 from gateway.protocols.json.media.json_texts import DOCUMENTS, check_document, elements
 
-_PIECE = 2**17  # bytes; patterns take less than a millisecond for this size, the Python values a few megabytes
+_PIECE = (
+    2**17
+)  # bytes; the patterns of `csv` take less than a millisecond for this size, the Python values a few megabytes
 
 
 def read(body: Buffer) -> bytes:
@@ -29,7 +31,7 @@ def read(body: Buffer) -> bytes:
     """
     text = bytes(body).removeprefix(BOM_UTF8).replace(b"\r\n", b"\n")
     *_, last = text.rpartition(b"\n")
-    text = text.removesuffix(last) if not last.strip(BLANKS) else text + b"\n"
+    text = text.removesuffix(last) if not last.strip(BLANKS) else text + b"\n"  # now empty, or ends with a line feed
     number = 1
     for piece in in_pieces(text):
         _check_lines(piece[:-1], number)
@@ -65,6 +67,7 @@ def in_pieces(text: bytes, start: int = 0) -> Iterator[bytes]:
     feed."""
     at = start
     while at < len(text):
+        # after the last line feed within _PIECE, or after a longer line
         end = text.rfind(b"\n", at, at + _PIECE) + 1 or text.find(b"\n", at) + 1
         yield text[at:end]
         at = end
