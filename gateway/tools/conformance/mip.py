@@ -20,6 +20,9 @@ TEXT, JSON, IMAGE = 1, 2, 3
 ERRORS = ("ERROR_PROTOCOL", "ERROR_SUBTYPE", "ERROR_METHOD", "ERROR_MEMORY", "ERROR_SHAPE", "ERROR_INTERNAL")
 MAX_PAYLOAD = 64 << 20
 """Maximum size of a reply, in bytes."""
+PATIENCE = 1.0
+"""Seconds for which a client that waits for an error leaves its side of the connection open. The gateway gives no reply
+to a client that ends its side before the reply is ready."""
 
 
 @frozen
@@ -48,11 +51,12 @@ class MipServer(SocketServer):
 
     def exchange(self, packet: bytes, finish: bool = False) -> Packet | None:
         """Return the reply to a packet, or None if the server closes the connection without a reply. If `finish` is
-        True, the client announces that no more data follows."""
+        True, and no reply arrives within PATIENCE, the client announces that no more data follows, because some servers
+        wait for it."""
         with self.connection() as connection:
             connection.send(packet)
             if finish:
-                connection.finish()
+                connection.finish(PATIENCE)
             return read(connection)
 
     @basis

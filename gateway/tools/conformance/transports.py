@@ -2,6 +2,7 @@
 and descriptors compiled by protoc, and share no code with the gateway."""
 
 import json
+import selectors
 import socket
 from functools import cache
 from http.client import HTTPConnection, HTTPSConnection
@@ -220,9 +221,12 @@ class Bytes:
         self._transcript.receive("", received.hex() if received else "(closed)")
         return received
 
-    def finish(self) -> None:
-        """Announce that no more data follows."""
-        self._socket.shutdown(socket.SHUT_WR)
+    def finish(self, after: float = 0.0) -> None:
+        """Announce that no more data follows, unless the server sends something within `after` seconds."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            if not selector.select(after):
+                self._socket.shutdown(socket.SHUT_WR)
 
 
 class SocketServer:
