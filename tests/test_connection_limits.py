@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import resource
 import signal
 import socket
 import subprocess
@@ -324,6 +323,13 @@ SERVED = """
 listeners: [{name: here, bind: "127.0.0.1:HTTP", protocols: [v2-rest]}]
 health: {bind: "127.0.0.1:HEALTH"}
 """
+FEW_DESCRIPTORS = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256))
+os.execv(sys.executable, [sys.executable, "-m", "gateway", *sys.argv[1:]])
+"""
+"""A program that becomes a gateway with 256 descriptors at most. The test itself may not run code between fork and
+exec, since gRPC's threads of another test can be in the process."""
 
 
 @contextmanager
@@ -333,10 +339,9 @@ def serving(path: Path) -> Iterator[tuple[int, int, Path]]:
     config.write_text(SERVED.replace("HTTP", str(ports[0])).replace("HEALTH", str(ports[1])))
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "serve", "--config", str(config)],
+            [sys.executable, "-c", FEW_DESCRIPTORS, "serve", "--config", str(config)],
             stdout=subprocess.PIPE,
             stderr=errors,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256)),
         )
         assert process.stdout is not None
         try:

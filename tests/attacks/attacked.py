@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,24 +77,29 @@ class Beside:
     longest: float
 
 
+FEW_DESCRIPTORS = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
+os.execv(sys.executable, [sys.executable, "-m", *sys.argv[2:]])
+"""
+"""A program that becomes a module with few descriptors."""
+
+
 class Talker:
     """A process that answers each input line with a line of JSON, and ends when its standard input ends."""
 
     def __init__(self, module: str, *arguments: str, descriptors: int = 0, log: Path | None = None) -> None:
-        def limit() -> None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-
+        limited = ["-c", FEW_DESCRIPTORS, str(descriptors)] if descriptors else ["-m"]
         self.log = log
         with ExitStack() as stack:
             errors = stack.enter_context(log.open("wb")) if log else None
             self._child = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, *limited, module, *arguments],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=clean_environment(),
-                preexec_fn=limit if descriptors else None,
             )
         self.pid = self._child.pid
 
