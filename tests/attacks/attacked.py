@@ -196,6 +196,13 @@ class Attacked:
 @contextmanager
 def reference(folder: Path, protocol: str = "v2-grpc", *models: str) -> Iterator[str]:
     """Yield the address of a model server in its own process."""
+    with reference_process(folder, protocol, *models) as (address, _):
+        yield address
+
+
+@contextmanager
+def reference_process(folder: Path, protocol: str = "v2-grpc", *models: str) -> Iterator[tuple[str, Process]]:
+    """Like `reference`; the process comes with the address, for tests that pause the server."""
     address = f"127.0.0.1:{free_port()}"
     named = [word for model in models or ("identity",) for word in ("--model", model)]
     bind = f"tcp://{address}" if protocol in ("mip", "grps-brpc") else address
@@ -204,7 +211,7 @@ def reference(folder: Path, protocol: str = "v2-grpc", *models: str) -> Iterator
     )
     process.wait_until(lambda: "\nready" in process.stdout(), 60)
     try:
-        yield address
+        yield address, process
     finally:
         process.stop()
 

@@ -13,7 +13,7 @@ if (plan.protos) {
 }
 
 export const options = {
-  scenarios: { all: { executor: 'per-vu-iterations', vus: plan.users, iterations: 1, maxDuration: '60s' } },
+  scenarios: { all: { executor: 'per-vu-iterations', vus: plan.users, iterations: 1, maxDuration: '300s' } },
 };
 
 const STEPS = {
