@@ -133,7 +133,9 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     # MLServer streams ModelInferResponses without a wrapper
     is_wrapped = request.operation is STREAM and target.flavor != MLSERVER
     body = _unwrapped(reply) if is_wrapped else reply.body
-    response = _read_response(body, reply, target)
+    model, version, id, outputs, rest, typed = read_inference(body, RESPONSE, target.limits.message)
+    parameters = read_parameters(rest.parameters, "the response", reply=True) if rest else {}
+    response = Response(outputs, model, version, id, parameters, TYPED_REPLY if typed else reply)
     if request.id:
         check_id(response, request.id)
     return response
@@ -145,10 +147,3 @@ def _unwrapped(reply: Message) -> Buffer:
     if error:
         raise decode_stream_error(error, wrapped)
     return wrapped
-
-
-def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
-    """Return the ModelInferResponse in `body`, raw or typed, which is the body of `reply` or a part of it."""
-    model, version, id, outputs, rest, typed = read_inference(body, RESPONSE, target.limits.message)
-    parameters = read_parameters(rest.parameters, "the response", reply=True) if rest else {}
-    return Response(outputs, model, version, id, parameters, TYPED_REPLY if typed else reply)

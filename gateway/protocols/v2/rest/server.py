@@ -239,36 +239,17 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 # --- responses ---
 
 
-def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response, with each output in the format that the client requested, or in JSON by default."""
+def _encode_infer(answer: Answer, request: Request, translate: Translate, binary: bool = True) -> Message:
+    """Return the response, with each output in the format that the client requested, or in JSON by default.
+
+    If `binary` is False, all outputs are JSON."""
     if request.schemaless:
         return generate.encode_response(answer, request, translate)
     assert isinstance(answer, Response)
-    return _encode_response(answer, request, request.origin, translate)
-
-
-def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return one response of a stream, in the format of its request.
-
-    The response is always JSON, because events are text."""
-    if request.schemaless:
-        message = generate.encode_response(answer, request, translate)
-    else:
-        assert isinstance(answer, Response)
-        message = _encode_response(answer, request, None, translate)
-    return replace(message, headers=server_sent_events.HEADERS)
-
-
-def encode_end(request: Request) -> Message:
-    """Return an empty message, because a stream without a response still needs its status and headers."""
-    return Message(headers=server_sent_events.HEADERS, status=200)
-
-
-def _encode_response(response: Response, request: Request, origin: Message | None, translate: Translate) -> Message:
-    """Return the response. Outputs that `origin` requests in binary are binary."""
+    origin = request.origin if binary else None
     entries: list[InferenceTensor] = []
     tensors: list[Buffer] = []
-    for output in response.outputs:
+    for output in answer.outputs:
         if not (isinstance(origin, BinaryOutputMessage) and origin.wants_binary(output.name)):
             entries.append(write_json(output, "output", translate, WITHOUT_JSON))
             continue
@@ -281,9 +262,9 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
     # and KServe's contains null.
     message = InferenceResponse(
         id=UNSET if request.id is None else request.id,
-        model_name=request.model or response.model,
-        model_version=request.version or response.version or UNSET,
-        parameters=json_parameters(response.parameters, "the response") if response.parameters else UNSET,
+        model_name=request.model or answer.model,
+        model_version=request.version or answer.version or UNSET,
+        parameters=json_parameters(answer.parameters, "the response") if answer.parameters else UNSET,
         outputs=entries,
     )
     document = json.write_message(message)
@@ -291,6 +272,16 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
         # like Triton, omit the header if every binary tensor is empty
         return reply(JSON_HEADERS, document, 200)
     return reply(binary_headers(sum(map(len, document))), (*document, *tensors), 200)
+
+
+def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
+    """Return one response of a stream, always as JSON, because events are text."""
+    return replace(_encode_infer(answer, request, translate, binary=False), headers=server_sent_events.HEADERS)
+
+
+def encode_end(request: Request) -> Message:
+    """Return an empty message, because a stream without a response still needs its status and headers."""
+    return Message(headers=server_sent_events.HEADERS, status=200)
 
 
 _ENCODERS: dict[Operation, EncodeResponse] = {
