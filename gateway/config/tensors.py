@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, Strict
 
-from gateway.config.fields import VALUE, Keys, Name, Written, refusal
+from gateway.config.fields import VALUE, Keys, Name, Written, distinct_by, refusal
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
@@ -55,21 +55,10 @@ def _input_spec(keys: InputSpecConfig) -> TensorSpec:
     return replace(_tensor_spec(keys), optional=keys.optional)
 
 
-def _distinct_names(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    names = [spec.name for spec in specs]
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            raise refusal("{value} is already the name of another tensor", at, "name")
-    return specs
+_DistinctNames = AfterValidator(distinct_by("name", message=f"{VALUE} is already the name of another tensor"))
+TensorSpecs = Annotated[tuple[Annotated[TensorSpec, Written(TensorSpecConfig, _tensor_spec)], ...], _DistinctNames]
 
-
-TensorSpecs = Annotated[
-    tuple[Annotated[TensorSpec, Written(TensorSpecConfig, _tensor_spec)], ...], AfterValidator(_distinct_names)
-]
-
-InputSpecs = Annotated[
-    tuple[Annotated[TensorSpec, Written(InputSpecConfig, _input_spec)], ...], AfterValidator(_distinct_names)
-]
+InputSpecs = Annotated[tuple[Annotated[TensorSpec, Written(InputSpecConfig, _input_spec)], ...], _DistinctNames]
 
 
 class SignatureConfig(Keys):
