@@ -70,10 +70,6 @@ class SignatureConfig(Keys):
     """Outputs, in order. Default: the outputs in the metadata."""
 
 
-def _signature(keys: SignatureConfig) -> Signature:
-    return Signature(keys.inputs, keys.outputs)
-
-
 class ConstantConfig(Keys):
     """An input that the gateway adds to every request."""
 
@@ -151,5 +147,5 @@ def _texts(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]":
 
 _READERS = {Kind.BOOL: _booleans, Kind.BYTES: _texts}
 
-RouteSignature = Annotated[Signature, Written(SignatureConfig, _signature)]
+RouteSignature = Annotated[Signature, Written(SignatureConfig, lambda keys: Signature(keys.inputs, keys.outputs))]
 Constant = Annotated[Tensor, Written(ConstantConfig, _constant)]
