@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.models import ServerInfo, Signature
@@ -78,6 +78,13 @@ class Limits:
     def of_lists(self) -> "Limits":
         """Return the limits for model lists, which can contain more values than all other messages."""
         return replace(self, json_values=max(self.json_values, LISTED_VALUES))
+
+    def check_config(self, size: int, where: str) -> None:
+        """Raise GatewayError (RESOURCE_EXHAUSTED) if a `config` of `size` bytes is too large for `where`, such as
+        `backend 'lab'`."""
+        if size > self.config:
+            text = f"config of {size} bytes; `limits: {{config: {self.config}}}` of {where} allows no more"
+            raise refusal(Reason.TOO_LARGE, text)
 
     @property
     def ends_connections(self) -> bool:
