@@ -26,7 +26,6 @@ from gateway.config.routes import OF_GRAPHS
 from gateway.core.globs import wildcards
 from gateway.core.messages import Headers, Message
 from gateway.core.transport import ListenerCounts
-from gateway.observing import request_metrics
 from gateway.observing.families import Family
 from gateway.observing.finished import Reader
 from gateway.observing.request_metrics import ModelLabels, RequestMetrics
@@ -39,23 +38,6 @@ from gateway.routing.placement.table import ReplicaState
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS
 from gateway.transports.memory import PROCESS_MEMORY
 
-BUILD = Family("gateway_build_info", "gauge", ("version", "python"), "Always 1; the versions are in the labels.")
-READY = Family("gateway_ready", "gauge", (), "1 while the gateway accepts requests, 0 while it starts or stops.")
-RELOADS = Family(
-    "gateway_configuration_reloads_total", "counter", (), "Number of configuration changes since the start."
-)
-RELOAD_SUCCESSFUL = Family(
-    "gateway_configuration_last_reload_successful",
-    "gauge",
-    (),
-    "0 if the last reload failed, and the previous configuration is still in use; otherwise 1.",
-)
-LOADED = Family(
-    "gateway_configuration_loaded_timestamp_seconds",
-    "gauge",
-    (),
-    "Unix time at which the gateway loaded the configuration in use.",
-)
 IN_FLIGHT = Family(
     "gateway_requests_in_flight", "gauge", ("listener",), "Requests that have begun to arrive and have no response yet."
 )
@@ -140,54 +122,12 @@ SERVER_FAILURES = Family(
     ("backend",),
     "Model servers that did not start in time, or whose jobs ended unexpectedly.",
 )
-MEMORY = Family("gateway_memory_in_flight_bytes", "gauge", (), "Bytes of message bodies of 16 KiB and more.")
-MEMORY_LIMIT = Family("gateway_memory_limit_bytes", "gauge", (), "Maximum bytes of message bodies (`limits.memory`).")
-LAG = Family(
-    "gateway_event_loop_lag_seconds",
-    "gauge",
-    (),
-    "Maximum delay of the event loop in the last 15 to 30 seconds, in seconds.",
-)
-SHEDDING = Family(
-    "gateway_shedding_level",
-    "gauge",
-    (),
-    "Load shedding: 0 refuses nothing, 1 new connections, 2 also large requests, 3 all requests with a body.",
-)
-SHED = Family(
-    "gateway_shed_total",
-    "counter",
-    (),
-    "Connections and requests that the gateway refused because of an overload.",
-)
-
 OF_POLICIES = tuple(
     Family(each.name, each.kind, each.labels, each.text)
     for metrics in registry.policy_metrics().values()
     for each in metrics
 )
 """The metrics that policies declare."""
-TRACES_SENT = Family(
-    "gateway_traces_sent_total", "counter", (), "Sampled requests whose spans the collector accepted (`tracing`)."
-)
-TRACES_DROPPED = Family(
-    "gateway_traces_dropped_total",
-    "counter",
-    (),
-    "Sampled requests whose spans were lost, because too many were waiting or the collector did not accept them.",
-)
-PAYLOADS_SENT = Family(
-    "gateway_payload_log_sent_total",
-    "counter",
-    (),
-    "Requests and responses that the file or the receiver of the payload log accepted (`log.payloads`).",
-)
-PAYLOADS_DROPPED = Family(
-    "gateway_payload_log_dropped_total",
-    "counter",
-    (),
-    "Requests and responses that the payload log lost, because too many bytes were waiting or they were not accepted.",
-)
 
 _OF_STEP = ("graph", "step")
 OF_STEPS = {
@@ -211,6 +151,48 @@ OF_STEPS = {
 }  # fmt: skip
 """The metrics of graph steps, by the counted event."""
 
+MEMORY = Family("gateway_memory_in_flight_bytes", "gauge", (), "Bytes of message bodies of 16 KiB and more.")
+MEMORY_LIMIT = Family("gateway_memory_limit_bytes", "gauge", (), "Maximum bytes of message bodies (`limits.memory`).")
+LAG = Family(
+    "gateway_event_loop_lag_seconds",
+    "gauge",
+    (),
+    "Maximum delay of the event loop in the last 15 to 30 seconds, in seconds.",
+)
+SHEDDING = Family(
+    "gateway_shedding_level",
+    "gauge",
+    (),
+    "Load shedding: 0 refuses nothing, 1 new connections, 2 also large requests, 3 all requests with a body.",
+)
+SHED = Family(
+    "gateway_shed_total",
+    "counter",
+    (),
+    "Connections and requests that the gateway refused because of an overload.",
+)
+TRACES_SENT = Family(
+    "gateway_traces_sent_total", "counter", (), "Sampled requests whose spans the collector accepted (`tracing`)."
+)
+TRACES_DROPPED = Family(
+    "gateway_traces_dropped_total",
+    "counter",
+    (),
+    "Sampled requests whose spans were lost, because too many were waiting or the collector did not accept them.",
+)
+PAYLOADS_SENT = Family(
+    "gateway_payload_log_sent_total",
+    "counter",
+    (),
+    "Requests and responses that the file or the receiver of the payload log accepted (`log.payloads`).",
+)
+PAYLOADS_DROPPED = Family(
+    "gateway_payload_log_dropped_total",
+    "counter",
+    (),
+    "Requests and responses that the payload log lost, because too many bytes were waiting or they were not accepted.",
+)
+
 WORKERS = Family("gateway_workers", "gauge", (), "Processes that serve clients.")
 WORKER_RESTARTS = Family(
     "gateway_worker_restarts_total",
@@ -218,22 +200,27 @@ WORKER_RESTARTS = Family(
     (),
     "Number of times that a worker ended and the gateway started it again.",
 )
+READY = Family("gateway_ready", "gauge", (), "1 while the gateway accepts requests, 0 while it starts or stops.")
+BUILD = Family("gateway_build_info", "gauge", ("version", "python"), "Always 1; the versions are in the labels.")
+RELOADS = Family(
+    "gateway_configuration_reloads_total", "counter", (), "Number of configuration changes since the start."
+)
+RELOAD_SUCCESSFUL = Family(
+    "gateway_configuration_last_reload_successful",
+    "gauge",
+    (),
+    "0 if the last reload failed, and the previous configuration is still in use; otherwise 1.",
+)
+LOADED = Family(
+    "gateway_configuration_loaded_timestamp_seconds",
+    "gauge",
+    (),
+    "Unix time at which the gateway loaded the configuration in use.",
+)
 
 _PLACE_STATES = (ReplicaState.HELD, ReplicaState.LOADING, ReplicaState.UNLOADING, ReplicaState.FAILED)
 _DRAINS = {DrainState.DRAINING: 1, DrainState.DRAINED: 2}
 SERVER_STATES = ("starting", "serving", "draining", "ending")
-
-FAMILIES = (
-    *request_metrics.FAMILIES,
-    IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED, CONNECTIONS_UNRECOGNISED,
-    CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, DRAIN, EJECTIONS, PLACED, LOADS, UNLOADS,
-    SERVERS, SERVER_STARTS, SERVER_FAILURES,
-    *OF_POLICIES,
-    *OF_STEPS.values(),
-    MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
-    PAYLOADS_SENT, PAYLOADS_DROPPED,
-    WORKERS, WORKER_RESTARTS, READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
-)  # fmt: skip
 """All metrics of the gateway itself, in the order of the documentation."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.admin.status import EndpointStatus
+from gateway.admin.status import EndpointStatus, refuse_get
 from gateway.core import http_status
 from gateway.core.errors import GatewayError
 from gateway.routing.backend import Backend
@@ -72,9 +72,7 @@ def add_draining(app: "FastAPI", drains: Drains) -> None:
     """Add `POST /drain` to the admin port's application."""
     from fastapi import HTTPException
 
-    @app.get("/drain", include_in_schema=False)
-    async def asked_to_read() -> None:
-        raise HTTPException(405, "endpoints are drained with POST; `GET /status` shows their drains", {"allow": "POST"})
+    refuse_get(app, "/drain", "endpoints are drained with POST; `GET /status` shows their drains")
 
     @app.post(
         "/drain",
@@ -124,9 +122,7 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
     """Add `POST /cache/clear` to the admin port's application."""
     from fastapi import HTTPException
 
-    @app.get("/cache/clear", include_in_schema=False)
-    async def asked_to_read() -> None:
-        raise HTTPException(405, "use POST to clear caches: curl -X POST URL", {"allow": "POST"})
+    refuse_get(app, "/cache/clear", "use POST to clear caches: curl -X POST URL")
 
     @app.post(
         "/cache/clear",
@@ -169,10 +165,7 @@ def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -
     """Add `POST /placement` to the admin port's application. `backends` returns the current backends, by name."""
     from fastapi import HTTPException
 
-    @app.get("/placement", include_in_schema=False)
-    async def asked_to_read() -> None:
-        text = "use POST to load and unload models; `GET /api/placement` shows where they are"
-        raise HTTPException(405, text, {"allow": "POST"})
+    refuse_get(app, "/placement", "use POST to load and unload models; `GET /api/placement` shows where they are")
 
     @app.post(
         "/placement",

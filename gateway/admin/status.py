@@ -386,11 +386,9 @@ def _add_configuration(app: "FastAPI", configuration: Callable[[], object]) -> N
 
 
 def _add_reload(app: "FastAPI", reload: Reload) -> None:
-    from fastapi import HTTPException, Response
+    from fastapi import Response
 
-    @app.get("/reload", include_in_schema=False)
-    async def asked_to_read() -> None:
-        raise HTTPException(405, "use POST to reload: curl -X POST URL", {"allow": "POST"})
+    refuse_get(app, "/reload", "use POST to reload: curl -X POST URL")
 
     @app.post(
         "/reload",
@@ -403,3 +401,12 @@ def _add_reload(app: "FastAPI", reload: Reload) -> None:
         if isinstance(found, NotReloaded):
             response.status_code = 422
         return found
+
+
+def refuse_get(app: "FastAPI", path: str, why: str) -> None:
+    """Make `GET` of `path`, which is for `POST` only, respond with the text `why`."""
+    from fastapi import HTTPException
+
+    @app.get(path, include_in_schema=False)
+    async def asked_to_read() -> None:
+        raise HTTPException(405, why, {"allow": "POST"})

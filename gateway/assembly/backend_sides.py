@@ -8,9 +8,8 @@ from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.backends import BackendConfig
 from gateway.config.keys import Config
-from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import resolve_batch, traits_at_endpoints
+from gateway.core.protocol import resolve_traits
 from gateway.core.transport import Handler
 from gateway.policies.context import KnownModels
 from gateway.routing.activity import Activity
@@ -40,10 +39,7 @@ class BackendSides:
     def _side(self, name: str, config: BackendConfig) -> BackendSide:
         backend = self._backends[name]
         protocol = backend.protocol
-        _, traits = resolve_batch(protocol, config.batch)
-        traits = traits_at_endpoints(traits, config.addresses)
-        if config.trust_metadata:
-            traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
+        _, traits = resolve_traits(protocol, config.batch, config.addresses, trust_metadata=config.trust_metadata)
         context = self._policing.of_backends[name]
         context.models = KnownModels(
             lambda model, version: self.all[name].signatures.get((model, version, "")),

@@ -65,11 +65,6 @@ class Discovery:
             self.registrations[name] = registrations = Registrations(token, leases, self._clock, check_resolved)
             registrations.on_change(endpoints.updater())
 
-    @property
-    def is_used(self) -> bool:
-        """True if at least one backend has `discovery`."""
-        return bool(self._watchers or self.registrations)
-
     def inherit(self, other: "Discovery") -> None:
         """Take over the discovered addresses and the leases of `other`, the Discovery of the previous configuration.
 

@@ -17,14 +17,13 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.on_demand import CountedEndpoint, ServerFailure, StartedSlots
+from gateway.routing.on_demand import CountedEndpoint, StartedSlots
 from gateway.routing.readiness import is_ready
 from gateway.servers.consumer import Use
 from gateway.servers.engine import Engine, EngineError, Resources
 from gateway.servers.fleet import StartedServers, fitting
 from gateway.servers.jobs import Jobs
 from gateway.servers.settings import ServersSettings
-from gateway.servers.started_server import ServerReport
 from gateway.servers.state_file import StateFile
 
 ASKED_SECONDS = 2.0
@@ -143,41 +142,6 @@ class ServedBackend:
             slots.fail_waiting(text, detail)
 
 
-class FleetStarter:
-    """A fleet from the point of view of its backend."""
-
-    def __init__(self, fleet: StartedServers) -> None:
-        self.fleet = fleet
-
-    @property
-    def starts(self) -> int:
-        """Return the number of started servers."""
-        return self.fleet.starts
-
-    @property
-    def failures(self) -> int:
-        """Return the number of servers that have failed."""
-        return self.fleet.failures
-
-    def reports(self) -> list[ServerReport]:
-        """Return the existing servers."""
-        return self.fleet.reports()
-
-    def call_waits(self) -> None:
-        """Note that a call is waiting for a server."""
-        self.fleet.call_waits()
-
-    async def failure_at(self, address: str) -> ServerFailure | None:
-        """Return why the server at this address no longer exists."""
-        found = await self.fleet.failure_at(address)
-        return None if found is None else ServerFailure(found.text, found.detail)
-
-    @property
-    def can_serve(self) -> bool:
-        """Return True if a call would make the backend start a server now."""
-        return self.fleet.can_serve
-
-
 class Fleets:
     """All fleets of a gateway, including fleets whose backend was removed and whose last jobs are ending."""
 
@@ -211,7 +175,7 @@ class Fleets:
                 fleet = StartedServers(jobs, self._clock)
                 consumer = ServedBackend(backend, slots, fleet, wiring, target)
             self._current[name] = fits, fleet, consumer
-            slots.start_by(FleetStarter(fleet))
+            slots.start_by(fleet)
             fleet.attach(consumer)
             fleet.start()
 

@@ -133,7 +133,6 @@ class EstimatedDerivatives:
         backend: BackendSide,
     ) -> None:  # fmt: skip
         assert settings.derivatives is not None
-        self._settings = settings
         self._how = settings.derivatives
         self._stencil = stencil_of(settings.derivatives)
         self._fittings = fittings

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gateway.core.tasks import spawn
+from gateway.runtime.process import process_state
 
 SECONDS = 5.0
 """Seconds between two checks. An orphan stays a zombie for at most twice this time."""
@@ -39,11 +40,4 @@ def zombies() -> set[int]:
     for thread in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
             children.update(map(int, thread.read_text().split()))
-    return {pid for pid in children if _is_zombie(pid)}
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "Z"
-    except (OSError, IndexError):
-        return False
+    return {pid for pid in children if process_state(pid) == "Z"}

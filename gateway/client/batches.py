@@ -21,7 +21,7 @@ from gateway.client.results import Point
 from gateway.core.datatypes import NUMBERS
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
-from gateway.core.models import Signature, TensorSpec
+from gateway.core.models import Signature
 from gateway.core.requests import Response
 from gateway.core.tensors import Shape, Tensor
 
@@ -49,11 +49,8 @@ class Batched:
 def can_join_rows(signature: Signature) -> bool:
     """Return True if the first dimension of every input and output can be the batch dimension."""
     outputs = [each.shape[:1] == (-1,) for each in signature.outputs]
-    return bool(signature.inputs and outputs) and all(outputs) and all(map(_has_rows, signature.inputs))
-
-
-def _has_rows(spec: TensorSpec) -> bool:
-    return shapes.is_batch(spec.shape)
+    inputs = [shapes.is_batch(each.shape) for each in signature.inputs]
+    return bool(inputs and outputs) and all(outputs) and all(inputs)
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ from gateway.core.protocol import (
     Target,
     Traits,
     Wire,
-    resolve_batch,
-    traits_at_endpoints,
+    resolve_traits,
     without_codec,
 )
 from gateway.core.requests import Answer, Request, Response
@@ -135,13 +134,11 @@ class ModelServer:
         protocol, address, limits = settings.protocol, settings.place.address, settings.limits
         self.protocol = protocol
         self.address = address
-        batch, traits = resolve_batch(protocol, settings.kind.batch)
-        traits = traits_at_endpoints(traits, [address])
-        if settings.kind.trust_metadata:
-            traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
+        kind = settings.kind
+        batch, traits = resolve_traits(protocol, kind.batch, [address], trust_metadata=kind.trust_metadata)
         connector = connected(settings)
         self._endpoint = Endpoint(address, connector)
-        self._target = Target(SERVER, address=address, flavor=settings.kind.flavor, batch=batch, limits=limits)
+        self._target = Target(SERVER, address=address, flavor=kind.flavor, batch=batch, limits=limits)
         most, wanted = traits.servers.max_in_flight, settings.calls.max_in_flight
         if wanted is not None:
             most = wanted

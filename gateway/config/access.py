@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gateway.config.fields import HeaderName, Keys, Name, OneOrSeveral, Period, Seconds, SomeNames, distinct, refusal
+from gateway.config.fields import (
+    HeaderName,
+    Keys,
+    Name,
+    OneOrSeveral,
+    Period,
+    Seconds,
+    SomeNames,
+    distinct,
+    distinct_by,
+    refusal,
+)
 from gateway.core.principal import Permission
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -69,14 +80,6 @@ class TokensConfig(Keys):
     immediate refresh, at most every 10 s."""
 
 
-def _distinct_issuers(listed: tuple[TokensConfig, ...]) -> tuple[TokensConfig, ...]:
-    issuers = [each.issuer for each in listed]
-    for at, issuer in enumerate(issuers):
-        if issuer in issuers[:at]:
-            raise refusal("{value} is listed twice", at, "issuer")
-    return listed
-
-
 class CertificateConfig(Keys):
     """Principal for client certificates with a matching identity."""
 
@@ -92,7 +95,7 @@ class AuthConfig(Keys):
     keys: ApiKeysConfig | None = None
     """API keys."""
     jwt: Annotated[
-        tuple[TokensConfig, ...], Field(min_length=1), OneOrSeveral(TokensConfig), AfterValidator(_distinct_issuers)
+        tuple[TokensConfig, ...], Field(min_length=1), OneOrSeveral(TokensConfig), AfterValidator(distinct_by("issuer"))
     ] = ()
     """JSON Web Tokens: the settings of an issuer, or a list for several issuers. The gateway verifies a token only with
     the keys and rules of the issuer in the token's `iss` claim."""

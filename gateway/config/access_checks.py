@@ -56,7 +56,7 @@ def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:
             continue
         location: Location = ("listeners", at, "auth")
         yield from _accepted(location, auth, config.auth)
-        if auth.anonymous is not None and not _is_known(auth.anonymous, config):
+        if auth.anonymous is not None and not any(fnmatchcase(auth.anonymous, glob) for glob in config.principals):
             text = f"unknown principal {VALUE}{suggestion(auth.anonymous, config.principals)}"
             yield Finding((*location, "anonymous"), text)
         ways = auth.accept or (config.auth.ways if config.auth else ())
@@ -67,10 +67,6 @@ def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:
                 if isinstance(binding, StreamBinding) and binding.credential is None:
                     text = f"clients of {name} cannot send keys or tokens; use certificates, or anonymous: PRINCIPAL"
                     yield Finding(location, text, at_key=True)
-
-
-def _is_known(name: str, config: Config) -> bool:
-    return any(fnmatchcase(name, glob) for glob in config.principals)
 
 
 def _admin(config: Config) -> Iterator[Finding]:

@@ -8,17 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    Strict,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from gateway.config.fields import (
     VALUE,
@@ -27,6 +17,7 @@ from gateway.config.fields import (
     HeaderName,
     Keys,
     Name,
+    OrText,
     Period,
     Seconds,
     Secret,
@@ -34,6 +25,7 @@ from gateway.config.fields import (
     Share,
     Size,
     distinct,
+    distinct_by,
     refusal,
 )
 from gateway.config.forms import JSON
@@ -218,28 +210,9 @@ class EndpointConfig(Keys):
     """URL of the page on which this server reports its load. This URL replaces the backend's `load.url`."""
 
 
-class _TextOrMap:
-    """Annotation for an EndpointConfig that can also be only its address in YAML."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        whole = handler(source)
-
-        def read(item: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
-            return validate(item if isinstance(item, (dict, EndpointConfig)) else {"address": item})
-
-        return core_schema.no_info_wrap_validator_function(read, whole)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [handler(schema), {"type": "string", "minLength": 1}]}
-
-
-def _distinct_addresses(endpoints: tuple[EndpointConfig, ...]) -> tuple[EndpointConfig, ...]:
-    seen: set[str] = set()
-    for at, each in enumerate(endpoints):
-        if each.address in seen:
-            raise refusal(f"{VALUE} is listed twice", at, "address")
-        seen.add(each.address)
-    return endpoints
+def _with_address(given: Any) -> Any:
+    """Return the map for an endpoint of which only the address is given."""
+    return given if isinstance(given, (dict, EndpointConfig)) else {"address": given}
 
 
 class QueueConfig(Keys):
@@ -248,10 +221,10 @@ class QueueConfig(Keys):
     length: Size = 1000
     """Maximum number of waiting calls. The gateway refuses calls above this limit. It also refuses a call if its client
     already has as many waiting calls as the queue has free positions."""
-    timeout: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
+    timeout: Period | None = None
     """Maximum time that a call waits, in seconds. The gateway then refuses the call. Default: a call waits until its
     deadline."""
-    wait_for_endpoints: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
+    wait_for_endpoints: Period | None = None
     """Maximum time that a call or a metadata request waits while `discovery` finds no endpoint, in seconds. This time
     does not count toward `timeout`. Use this key if an autoscaler starts the servers on demand (`scaler`). If it is
     set, a DNS name without addresses means that the backend has no endpoints. Default: calls fail immediately."""
@@ -265,7 +238,10 @@ class BackendConfig(Keys):
     form: Name = ""
     """Form that describes the servers' JSON API: a name in `forms`, or a built-in form. `{protocol: json, form: NAME}`
     is the same as `protocol: "json:NAME"`."""
-    endpoints: Annotated[tuple[Annotated[EndpointConfig, _TextOrMap()], ...], AfterValidator(_distinct_addresses)] = ()
+    endpoints: Annotated[
+        tuple[Annotated[EndpointConfig, BeforeValidator(_with_address), OrText(minLength=1)], ...],
+        AfterValidator(distinct_by("address")),
+    ] = ()
     """The servers, each as an address, or as a map such as `{address: ..., weight: ...}`. An address is `HOST:PORT`, or
     a URL if the protocol is over HTTP. Required, unless `discovery` finds servers by `srv`, `files` or `register`, or
     `servers` starts them."""

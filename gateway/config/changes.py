@@ -4,8 +4,7 @@ names and the addresses of listeners and endpoints, but no other values, because
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from gateway.config.backends import BackendConfig, EndpointConfig
-from gateway.config.forms import FormConfig
+from gateway.config.backends import EndpointConfig
 from gateway.config.keys import Config
 from gateway.config.listeners import ListenerConfig
 from gateway.config.routes import RouteConfig
@@ -15,7 +14,7 @@ NEEDS_RESTART = ("reference", "workers")
 
 _LISTED = frozenset({"listeners", "forms", "backends", "routes", *NEEDS_RESTART})
 
-K = TypeVar("K", ListenerConfig, FormConfig, BackendConfig, RouteConfig)
+N = TypeVar("N", ListenerConfig, RouteConfig)
 
 
 def applicable(running: Config, loaded: Config) -> Config:
@@ -26,10 +25,11 @@ def applicable(running: Config, loaded: Config) -> Config:
 def changes(old: Config, new: Config) -> tuple[str, ...]:
     """Return a line for each difference between `old` and `new`; empty if the configurations are equal."""
     return (
-        *_listeners(old.listeners, new.listeners),
-        *_forms(old.forms, new.forms),
-        *_backends(old.backends, new.backends),
-        *_routes(old.routes, new.routes),
+        *_of_kind("listener", _by_name(old.listeners), _by_name(new.listeners)),
+        *_of_kind("form", old.forms, new.forms),
+        *_of_kind("backend", old.backends, new.backends),
+        *_of_kind("route", _by_name(old.routes), _by_name(new.routes)),
+        *_order(_by_name(old.routes), _by_name(new.routes)),
         *(f"{key} changed" for key in _different(old, new) if key not in _LISTED),
     )
 
@@ -40,31 +40,29 @@ def not_applied(running: Config, loaded: Config) -> tuple[str, ...]:
     return tuple(f"{key} differs from the file, which needs a restart to take effect" for key in different)
 
 
-def _listeners(old: Iterable[ListenerConfig], new: Iterable[ListenerConfig]) -> Iterator[str]:
-    earlier, later = ({each.name: each for each in listeners} for listeners in (old, new))
-    yield from _added_and_removed("listener", earlier, later)
-    for name, before, after in _kept(earlier, later):
-        bind = f"bind {before.bind} -> {after.bind}"
-        keys = [bind if key == "bind" else key for key in _different(before, after)]
-        if keys:
-            yield f"listener {name!r}: {', '.join(keys)} changed"
+def _by_name(listed: Iterable[N]) -> Mapping[str, N]:
+    return {each.name: each for each in listed}
 
 
-def _forms(old: Mapping[str, FormConfig], new: Mapping[str, FormConfig]) -> Iterator[str]:
-    yield from _added_and_removed("form", old, new)
-    for name, before, after in _kept(old, new):
-        if keys := _different(before, after):
-            yield f"form {name!r}: {', '.join(keys)} changed"
+def _of_kind(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Return a line for each difference between listeners, forms, backends or routes, which are given by name."""
+    yield from (f"{what} {name!r} added" for name in new if name not in old)
+    yield from (f"{what} {name!r} removed" for name in old if name not in new)
+    for name, after in new.items():
+        if name in old:
+            yield from (f"{what} {name!r}: {text}" for text in _changed(old[name], after))
 
 
-def _backends(old: Mapping[str, BackendConfig], new: Mapping[str, BackendConfig]) -> Iterator[str]:
-    yield from _added_and_removed("backend", old, new)
-    for name, before, after in _kept(old, new):
-        keys = [key for key in _different(before, after) if key != "endpoints"]
-        if before.endpoints != after.endpoints:
-            yield f"backend {name!r}: endpoints {_endpoints(before.endpoints, after.endpoints)}"
-        if keys:
-            yield f"backend {name!r}: {', '.join(keys)} changed"
+def _changed(before: Any, after: Any) -> Iterator[str]:
+    """Return the names of the keys that changed, and the changed addresses."""
+    keys = _different(before, after)
+    if "endpoints" in keys:
+        keys.remove("endpoints")
+        yield f"endpoints {_endpoints(before.endpoints, after.endpoints)}"
+    if "bind" in keys:
+        keys[keys.index("bind")] = f"bind {before.bind} -> {after.bind}"
+    if keys:
+        yield f"{', '.join(keys)} changed"
 
 
 def _endpoints(old: Sequence[EndpointConfig], new: Sequence[EndpointConfig]) -> str:
@@ -79,23 +77,9 @@ def _endpoints(old: Sequence[EndpointConfig], new: Sequence[EndpointConfig]) -> 
     return " ".join((*added, *removed, *weighted)) or "in another order"
 
 
-def _routes(old: Sequence[RouteConfig], new: Sequence[RouteConfig]) -> Iterator[str]:
-    earlier, later = ({each.name: each for each in routes} for routes in (old, new))
-    yield from _added_and_removed("route", earlier, later)
-    for name, before, after in _kept(earlier, later):
-        if keys := _different(before, after):
-            yield f"route {name!r}: {', '.join(keys)} changed"
-    if [name for name in earlier if name in later] != [name for name in later if name in earlier]:
+def _order(old: Mapping[str, RouteConfig], new: Mapping[str, RouteConfig]) -> Iterator[str]:
+    if [name for name in old if name in new] != [name for name in new if name in old]:
         yield "routes in another order"
-
-
-def _added_and_removed(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"{what} {name!r} added" for name in new if name not in old)
-    yield from (f"{what} {name!r} removed" for name in old if name not in new)
-
-
-def _kept(old: Mapping[str, K], new: Mapping[str, K]) -> Iterator[tuple[str, K, K]]:
-    return ((name, old[name], each) for name, each in new.items() if name in old)
 
 
 def _different(old: Any, new: Any) -> list[str]:

@@ -35,7 +35,10 @@ class Declared(Written):
         only: Sequence[str] = (),
     ) -> None:
         names = only or [each.name for each in fields(declaration)]
-        super().__init__(_YamlTypes(yaml_types, checks).keys(declaration, names), _builder(declaration, names))
+        super().__init__(
+            _YamlTypes(yaml_types, checks).keys(declaration, names),
+            lambda keys: declaration(**{name: getattr(keys, name) for name in names}),
+        )
 
 
 class _YamlTypes:
@@ -79,7 +82,3 @@ class _YamlTypes:
         if origin in (tuple, Mapping) and inner:
             return origin[(*inner, ...) if origin is tuple else inner]
         raise TypeError(f"{declared} has no type in YAML; add one to `yaml_types`")
-
-
-def _builder(declaration: type, names: Sequence[str]) -> Callable[[Any], Any]:
-    return lambda keys: declaration(**{name: getattr(keys, name) for name in names})

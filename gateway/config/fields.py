@@ -83,6 +83,22 @@ def distinct(items: tuple[T, ...]) -> tuple[T, ...]:
     return items
 
 
+def distinct_by(*keys: str, message: str = f"{VALUE} is listed twice") -> Callable[[Any], Any]:
+    """Return a validator like `distinct`, for items that must differ in the value of each of `keys`."""
+
+    def check(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        for key in keys:
+            seen = set()
+            for at, item in enumerate(items):
+                value = getattr(item, key)
+                if value in seen:
+                    raise refusal(message, at, key)
+                seen.add(value)
+        return items
+
+    return check
+
+
 # RFC 9110, section 5.6.2
 # --- Headers ---
 
@@ -131,16 +147,16 @@ def _bytes(given: Any) -> Any:
 
 
 class OrText:
-    """Annotation that also allows text instead of a number in the JSON Schema."""
+    """Annotation that also allows text in the JSON Schema. `limits` are the text's keywords, such as `minLength`."""
 
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
+    def __init__(self, **limits: int | str) -> None:
+        self._limits = limits
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [handler(schema), {"type": "string", "pattern": self._pattern}]}
+        return {"anyOf": [handler(schema), {"type": "string", **self._limits}]}
 
 
-Bytes = Annotated[Size, BeforeValidator(_bytes), OrText(r"^[0-9]+(\.[0-9]+)? ?([KMGT]i)?B$")]
+Bytes = Annotated[Size, BeforeValidator(_bytes), OrText(pattern=r"^[0-9]+(\.[0-9]+)? ?([KMGT]i)?B$")]
 """Bytes, at least 1, as a number or as a text such as `64KiB`."""
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Secret = Annotated[SecretStr, Field(min_length=1)]

@@ -60,7 +60,7 @@ def finding_of(error: dict[str, Any], schema: dict[str, Any], policies: Iterable
         return Finding(location, f"unknown key {location[-1]!r}{near}", at_key=True)
     if kind == "missing":
         return Finding(location[:-1], f"the key {location[-1]!r} is missing")
-    message = _MESSAGES.get(kind, _own_message)(error)
+    message = _MESSAGES[kind](error) if kind in _MESSAGES else str(error["msg"])
     if kind in _NO_MAP and 0 < len(known := keys_at(schema, location)) <= _MOST_KEYS:
         message += f"; its keys are {', '.join(known)}"
     if location[-1:] == ("[key]",):  # pydantic's step for an error in the key itself
@@ -101,10 +101,6 @@ def _same_meaning(key: str, known: Collection[str]) -> str:
     else:
         same = sorted(each for each in known if each == bound or each.startswith(f"{bound}_"))
     return f"; did you mean {listed(map(repr, same))}?" if same else ""
-
-
-def _own_message(error: dict[str, Any]) -> str:
-    return str(error["msg"])
 
 
 def _choice(error: dict[str, Any]) -> str:

@@ -61,7 +61,7 @@ def _copies(given: int | str) -> Copies:
     return copies
 
 
-_TIME = OrText(r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$")
+_TIME = OrText(pattern=r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$")
 
 Time = Annotated[Period, BeforeValidator(_seconds), _TIME]
 """Seconds, more than 0, as a number or as a text such as `10m`."""

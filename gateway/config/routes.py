@@ -2,9 +2,9 @@
 route (`match`), and its name."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
-from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, ConfigDict, Field, Strict, model_validator
 
@@ -17,7 +17,19 @@ from gateway.bridge.settings import (
     TranslateSettings,
 )
 from gateway.config.declared import Declared
-from gateway.config.fields import VALUE, Flag, HeaderName, Keys, Name, Names, NanKey, Size, Written, refusal
+from gateway.config.fields import (
+    VALUE,
+    Flag,
+    HeaderName,
+    Keys,
+    Name,
+    Names,
+    NanKey,
+    Size,
+    Written,
+    distinct_by,
+    refusal,
+)
 from gateway.config.policies import Policies
 from gateway.config.problems import listed
 from gateway.config.tensors import Constant, FreeDimension, RouteSignature
@@ -149,7 +161,6 @@ def _name_of_input(wanted: InputMatchConfig) -> str:
     return ":".join(filter(None, (wanted.name, f"{datatype}{shape}")))
 
 
-Image = TypeVar("Image", ImageInput, ImageOutput)
 Check: TypeAlias = Literal["full", "none"]
 
 
@@ -162,24 +173,6 @@ class RewriteConfig(Keys):
     version: str | None = None
     """Version at the backend. Requests for another version fail with NOT_FOUND, unless `match` contains this other
     version. `""` removes the client's version. Default: the client's version."""
-
-
-def _distinct_renamings(renamings: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
-    for side in ("client", "backend"):
-        _distinct(renamings, side, "{value} is renamed twice")
-    return renamings
-
-
-def _distinct_images(images: tuple[Image, ...]) -> tuple[Image, ...]:
-    _distinct(images, "name", "{value} is listed twice")
-    return images
-
-
-def _distinct(items: Sequence[object], key: str, message: str) -> None:
-    values = [getattr(item, key) for item in items]
-    for at, value in enumerate(values):
-        if value in values[:at]:
-            raise refusal(message, at, key)
 
 
 def _without_hidden_loss(image: ImageOutput) -> ImageOutput:
@@ -222,9 +215,9 @@ _FORMS: Mapping[Any, Any] = {
 """YAML types of the fields of TranslateSettings, by their Python types."""
 
 _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
-    tuple[Renaming, ...]: _distinct_renamings,
-    tuple[ImageInput, ...]: _distinct_images,
-    tuple[ImageOutput, ...]: _distinct_images,
+    tuple[Renaming, ...]: distinct_by("client", "backend", message=f"{VALUE} is renamed twice"),
+    tuple[ImageInput, ...]: distinct_by("name"),
+    tuple[ImageOutput, ...]: distinct_by("name"),
     ImageOutput: _without_hidden_loss,
     Derivatives: _known_stencil,
 }
@@ -251,8 +244,7 @@ class StickyConfig(Keys):
     Calls without the header are distributed at random."""
 
 
-def _distinct_backends(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
-    _distinct(split, "backend", "{value} is listed twice")
+def _with_a_weight(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
     if not any(each.weight for each in split):
         raise refusal("all weights are 0; at least one weight must be greater than 0")
     return split
@@ -270,7 +262,15 @@ class RouteConfig(Keys):
     """Conditions that a request must meet."""
     backend: Name | None = None
     """Name of the backend. A route has either this key or `split`."""
-    split: Annotated[tuple[SplitConfig, ...], Field(min_length=1), AfterValidator(_distinct_backends)] | None = None
+    split: (
+        Annotated[
+            tuple[SplitConfig, ...],
+            Field(min_length=1),
+            AfterValidator(distinct_by("backend")),
+            AfterValidator(_with_a_weight),
+        ]
+        | None
+    ) = None
     """Backends that share the calls in proportion to their weights, instead of `backend`. Metadata comes from the first
     backend with a weight above 0."""
     sticky: StickyConfig | None = None

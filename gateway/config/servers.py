@@ -6,11 +6,9 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, Strict
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, Field, Strict
 
-from gateway.config.fields import VALUE, Flag, Keys, Name, Period, Size, refusal
+from gateway.config.fields import VALUE, Flag, Keys, Name, OrText, Period, Size, refusal
 
 Count = Annotated[int, Strict(), Field(ge=0)]
 
@@ -31,14 +29,7 @@ def _words(value: Any) -> Any:
     return words
 
 
-class _TextOrWords:
-    """Annotation: in the JSON Schema, a list of words can also be one text."""
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [handler(schema), {"type": "string", "minLength": 1}]}
-
-
-Command = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_words), _TextOrWords()]
+Command = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_words), OrText(minLength=1)]
 """A program and its arguments: a list, or one text that the gateway splits like a shell."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, Strict
 
-from gateway.config.fields import VALUE, Keys, Name, Written, refusal
+from gateway.config.fields import VALUE, Keys, Name, Written, distinct_by, refusal
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
@@ -55,21 +55,10 @@ def _input_spec(keys: InputSpecConfig) -> TensorSpec:
     return replace(_tensor_spec(keys), optional=keys.optional)
 
 
-def _distinct_names(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    names = [spec.name for spec in specs]
-    for at, name in enumerate(names):
-        if name in names[:at]:
-            raise refusal("{value} is already the name of another tensor", at, "name")
-    return specs
+_DistinctNames = AfterValidator(distinct_by("name", message=f"{VALUE} is already the name of another tensor"))
+TensorSpecs = Annotated[tuple[Annotated[TensorSpec, Written(TensorSpecConfig, _tensor_spec)], ...], _DistinctNames]
 
-
-TensorSpecs = Annotated[
-    tuple[Annotated[TensorSpec, Written(TensorSpecConfig, _tensor_spec)], ...], AfterValidator(_distinct_names)
-]
-
-InputSpecs = Annotated[
-    tuple[Annotated[TensorSpec, Written(InputSpecConfig, _input_spec)], ...], AfterValidator(_distinct_names)
-]
+InputSpecs = Annotated[tuple[Annotated[TensorSpec, Written(InputSpecConfig, _input_spec)], ...], _DistinctNames]
 
 
 class SignatureConfig(Keys):
@@ -79,10 +68,6 @@ class SignatureConfig(Keys):
     """Inputs, in order. Default: the inputs in the metadata."""
     outputs: TensorSpecs = ()
     """Outputs, in order. Default: the outputs in the metadata."""
-
-
-def _signature(keys: SignatureConfig) -> Signature:
-    return Signature(keys.inputs, keys.outputs)
 
 
 class ConstantConfig(Keys):
@@ -162,5 +147,5 @@ def _texts(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]":
 
 _READERS = {Kind.BOOL: _booleans, Kind.BYTES: _texts}
 
-RouteSignature = Annotated[Signature, Written(SignatureConfig, _signature)]
+RouteSignature = Annotated[Signature, Written(SignatureConfig, lambda keys: Signature(keys.inputs, keys.outputs))]
 Constant = Annotated[Tensor, Written(ConstantConfig, _constant)]

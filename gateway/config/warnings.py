@@ -179,12 +179,9 @@ def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str
     """Yield each endpoint, with its location in the file, its backend's name and protocol, and its EndpointAddress."""
     for name, backend in config.backends.items():
         protocol = catalog.protocols[backend.protocol]
-        for at, place in enumerate(_places(backend, protocol, catalog)):
+        for at, address in enumerate(backend.addresses):
+            place = catalog.parse_endpoint(protocol.transport, address)
             yield ("backends", name, "endpoints", at, "address"), name, protocol, place
-
-
-def _places(backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[EndpointAddress]:
-    return (catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.addresses)
 
 
 def _unused_keys(config: Config, catalog: Catalog) -> Iterator[Finding]:

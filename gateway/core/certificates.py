@@ -59,23 +59,23 @@ _REVOCATION_LIST = "X509 CRL"
 _PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
 
 
-def expiry(path: str, key: FileKey = "certificate") -> datetime:
+def expiry(path: str) -> datetime:
     """Return the expiry time of the first certificate in the file. The first certificate belongs to the server or
     client itself; the certificates of its issuers follow.
 
     Raises:
         CertificateError: the file is unreadable, or contains no certificate.
     """
-    found = _PEM.search(read(path, key))
+    found = _PEM.search(read(path, "certificate"))
     try:
         if found is None:
             raise ValueError("no PEM")
         return _not_after(binascii.a2b_base64(found[1]))
     except (ValueError, IndexError) as error:
-        raise CertificateError(key, "expected a certificate in PEM") from error
+        raise CertificateError("certificate", "expected a certificate in PEM") from error
 
 
-def check_revocations(path: str, key: FileKey = "client_crl") -> None:
+def check_revocations(path: str) -> None:
     """Check that a file contains only certificate revocation lists in PEM format.
 
     A certificate in this file would be trusted as a CA.
@@ -83,12 +83,12 @@ def check_revocations(path: str, key: FileKey = "client_crl") -> None:
     Raises:
         CertificateError: the file is unreadable, or contains anything else.
     """
-    found = set(_LABEL.findall(read(path, key, MAX_REVOCATION_BYTES)))
+    found = set(_LABEL.findall(read(path, "client_crl", MAX_REVOCATION_BYTES)))
     if found != {_REVOCATION_LIST}:
         others = ", ".join(sorted(found - {_REVOCATION_LIST}))
         why = f"it also has {others}" if _REVOCATION_LIST in found else f"it has {others}" if others else ""
         text = "expected certificate revocation lists in PEM (BEGIN X509 CRL)"
-        raise CertificateError(key, f"{text}; {why}" if why else text)
+        raise CertificateError("client_crl", f"{text}; {why}" if why else text)
 
 
 def read(path: str, key: FileKey, most: int = MAX_BYTES) -> str:

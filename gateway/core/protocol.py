@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.models import ServerInfo, Signature
@@ -78,6 +78,13 @@ class Limits:
     def of_lists(self) -> "Limits":
         """Return the limits for model lists, which can contain more values than all other messages."""
         return replace(self, json_values=max(self.json_values, LISTED_VALUES))
+
+    def check_config(self, size: int, where: str) -> None:
+        """Raise GatewayError (RESOURCE_EXHAUSTED) if a `config` of `size` bytes is too large for `where`, such as
+        `backend 'lab'`."""
+        if size > self.config:
+            text = f"config of {size} bytes; `limits: {{config: {self.config}}}` of {where} allows no more"
+            raise refusal(Reason.TOO_LARGE, text)
 
     @property
     def ends_connections(self) -> bool:
@@ -627,13 +634,20 @@ def resolve_batch(protocol: Protocol, batch: str) -> tuple[str, Traits]:
     return batch, protocol.batches.get(batch, protocol.traits)
 
 
-def traits_at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
-    """Return `traits` for a backend with these endpoints.
+def resolve_traits(
+    protocol: Protocol, batch: str, endpoints: Iterable[str], *, trust_metadata: bool = False
+) -> tuple[str, Traits]:
+    """Return a backend's `batch` (the default if it is empty), and the Traits of a backend with these endpoints.
 
-    If one of the servers has a single model, the result has no `companions`."""
+    If one of the servers has a single model, the Traits have no `companions`. With `trust_metadata`, they count the
+    servers' metadata as reliable."""
+    batch, traits = resolve_batch(protocol, batch)
     models = traits.models
-    has_one = models.one_at is not None and any(map(models.one_at, endpoints))
-    return replace(traits, models=replace(models, companions=False)) if has_one else traits
+    if models.one_at is not None and any(map(models.one_at, endpoints)):
+        models = replace(models, companions=False)
+    if trust_metadata:
+        models = replace(models, trusted_metadata=True)
+    return batch, replace(traits, models=models)
 
 
 def merge(parts: tuple[Signature, ...]) -> Signature:

@@ -231,11 +231,6 @@ class Record(Struct, gc=False, eq=False):
         self.observe_also(observer)
         self.of_listener = replace(self.of_listener, trace=observer)
 
-    @property
-    def seconds(self) -> float:
-        """Seconds from the arrival of the message to the end of the reply."""
-        return self.ended - self.received
-
     def reply_fields(self) -> Sequence[tuple[bytes, bytes]]:
         """Return the headers that this record adds to the reply; empty unless `tells`."""
         telling = self.of_listener.telling

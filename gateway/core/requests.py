@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from gateway.core.datatypes import GATEWAY_DATATYPE
+from gateway.core.errors import invalid_input
 from gateway.core.frozen import equal_without, field, frozen
 from gateway.core.messages import NO_HEADERS, Headers, Message
 from gateway.core.models import ModelEntry, NotReady, ServerInfo, Signature
@@ -324,3 +326,24 @@ Answer: TypeAlias = (
 - `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool, or NotReady, which counts as False
   and contains a reason
 """
+
+
+def refuse_parameters(parameters: Parameters, owner: str, why: str, *allowed: str) -> None:
+    """Refuse parameters that a server's protocol cannot represent.
+
+    `owner` is empty for the parameters of a request, or a text such as ` of input 'x'`. `why` is the end of the error's
+    message.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT for the first parameter that is not in `allowed`.
+    """
+    for name in parameters:
+        if name not in allowed:
+            raise invalid_input(f"parameter {name!r}{owner} is not supported{why}")
+
+
+def refuse_parameters_of_inputs(request: Request, why: str) -> None:
+    """Refuse all parameters of inputs, except the one that the gateway adds. See `refuse_parameters`."""
+    for tensor in request.inputs:
+        if tensor.parameters:
+            refuse_parameters(tensor.parameters, f" of input {tensor.name!r}", why, GATEWAY_DATATYPE)

@@ -137,10 +137,6 @@ ENCODE = Family(
     f"Seconds for encoding responses to clients, measured for 1 in {TIMED} requests, chosen at random.",
 )
 
-FAMILIES = (
-    REQUESTS, REQUEST_BYTES, RESPONSE_BYTES, RETRIES, ERRORS, LOSSES, TOTAL, QUEUE, UPSTREAM, DECODE, ENCODE,
-)  # fmt: skip
-
 Labels: TypeAlias = tuple[str, str, str, str, str, str]
 
 

@@ -153,7 +153,6 @@ class Cache(PolicyState):
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         self.place = "cache"
-        self.settings = settings
         self.store = AnswerStore(settings.bytes, settings.seconds, clock)
         self.outcomes = dict.fromkeys(CACHE_OUTCOMES, 0)
         self._flights: dict[bytes, SharedCall] = {}

@@ -227,7 +227,6 @@ class CircuitBreaker(PolicyState):
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         self.place = "circuit_breaker"
         self._clock = clock
-        self._seconds = settings.seconds
         self._faults = frozenset(Status[name] for name in settings.statuses)
         self._lines = LogLimit(log)
         rules = CircuitRules(settings.failures, settings.seconds, settings.share, settings.calls)

@@ -181,7 +181,6 @@ class Gather(PolicyState):
 
     def __init__(self, settings: Settings) -> None:
         self.place = "gather"
-        self.settings = settings
         self.counts = GatherCounts()
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:

@@ -197,18 +197,10 @@ def _principal_key(name: str) -> str:
     return f"\0{_short(name)}"
 
 
-def _by_model(request: Request, header: str) -> str:
-    return _short(request.model)
-
-
 def _by_header(request: Request, header: str) -> str:
     text = request.headers.get(header)
     # The value might be a client's key, so store only a digest and send only that to Redis.
     return blake2b(text.encode("latin-1", "replace"), digest_size=16).hexdigest() if text else ""
-
-
-def _all(request: Request, header: str) -> str:
-    return ""
 
 
 def _short(text: str) -> str:
@@ -221,9 +213,9 @@ def _short(text: str) -> str:
 _KEYS: dict[str, Callable[[Request, str], str]] = {
     "client": _by_client,
     "principal": _by_principal,
-    "model": _by_model,
+    "model": lambda request, header: _short(request.model),
     "header": _by_header,
-    "all": _all,
+    "all": lambda request, header: "",
 }
 """By value of `by`, the function that returns the key of a request's bucket."""
 

@@ -8,7 +8,6 @@ from time import monotonic
 from typing import Any, Protocol
 
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError
-from gateway.core.frozen import frozen
 from gateway.core.requests import Request
 from gateway.core.transport import Connector
 from gateway.routing.backend import Backend
@@ -22,16 +21,20 @@ TRIES = 3
 """The maximum number of attempts for a call that has not reached any server."""
 
 
-@frozen
-class ServerFailure:
-    """Why a server is gone. `detail` is the end of its output."""
+class ServerFailure(Protocol):
+    """Why a server is gone."""
 
-    text: str
-    detail: str = ""
+    @property
+    def text(self) -> str:
+        """The reason."""
+
+    @property
+    def detail(self) -> str:
+        """The end of the server's output."""
 
 
 class Starter(Protocol):
-    """The interface that starts a backend's servers."""
+    """The interface that starts a backend's servers. `gateway.servers.fleet` implements it."""
 
     @property
     def starts(self) -> int:
@@ -173,7 +176,7 @@ class StartedSlots:
         """Make the waiting calls fail. `detail` is only for clients that have permission to see server output."""
 
         def error() -> TransportError:
-            return self._error(ServerFailure(text, detail), sent=False)
+            return self._error(text, detail, sent=False)
 
         self.local.queue.fail(error)
         for each in self._first:
@@ -196,13 +199,13 @@ class StartedSlots:
         failure = await self.starter.failure_at(error.endpoint)
         if failure is None:
             return None
-        explained = self._error(ServerFailure(f"{error.message}: {failure.text}", failure.detail), sent=error.sent)
+        explained = self._error(f"{error.message}: {failure.text}", failure.detail, sent=error.sent)
         explained.endpoint = error.endpoint
         return explained
 
-    def _error(self, failure: ServerFailure, *, sent: bool) -> TransportError:
-        text = failure.text if failure.text.startswith("backend ") else f"backend {self.local.name!r}: {failure.text}"
-        return DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, failure.detail, sent=sent)
+    def _error(self, text: str, detail: str, *, sent: bool) -> TransportError:
+        text = text if text.startswith("backend ") else f"backend {self.local.name!r}: {text}"
+        return DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, detail, sent=sent)
 
     def _is_queued(self, request: Request) -> bool:
         """Return True if the request would wait in the queue when the backend has no endpoints."""

@@ -1,5 +1,5 @@
 """The process of a command: its event loop, the log of commands that run a server, the lines that they write directly
-to standard output and standard error, and the exit.
+to standard output and standard error, and the exit. `process_state` returns the state of any process.
 
 The log is written to standard error, one line per record, as plain text or as a JSON object. The traceback of an
 unexpected error follows the text, or is the member `error`. Commands continue if a line cannot be written because the
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import orjson
@@ -138,6 +139,17 @@ def _written(stream: TextIO | None, text: object) -> str:
     except OSError as error:
         return error.strerror or "it fails"
     return ""
+
+
+def process_state(pid: int) -> str:
+    """Return the state of a process in /proc/PID/stat, or an empty string if there is no such process or no /proc.
+
+    The state is T if a signal has stopped the process (t in a debugger), and Z if it has ended and its exit status has
+    not been collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
 
 
 def end_process() -> NoReturn:

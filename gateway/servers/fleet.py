@@ -34,6 +34,8 @@ from gateway.servers.started_server import JobFailure, ServerPhase, ServerReport
 
 FAST, SLOW = 0.1, 1.0
 """The intervals between two checks, in seconds: while a change is expected, and at other times."""
+GONE_SECONDS = 2.0
+"""The time to find out whether the server of a failed call is gone, in seconds."""
 
 
 class StartedServers:
@@ -106,25 +108,25 @@ class StartedServers:
         """Check whether to start a server."""
         self._wake.set()
 
-    async def failure_at(self, address: str, seconds: float = 2.0) -> JobFailure | None:
+    async def failure_at(self, address: str) -> JobFailure | None:
         """Return why the server at `address`, to which a call has just failed, is gone, or None if it still exists."""
         server = self._jobs.at(address)
         if server is None or server.over.is_set():
             return None if server is None else server.failure
-        is_gone = await self._takes_no_connections(server, seconds)
+        is_gone = await self._takes_no_connections(server)
         is_used = server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING)
         if is_gone and is_used and server.failure is None:
             state = server.report.state.value
             self._fail(server, f"{server.label} is {state}, but its server no longer accepts connections")
         return server.failure
 
-    async def _takes_no_connections(self, server: StartedServer, seconds: float) -> bool:
+    async def _takes_no_connections(self, server: StartedServer) -> bool:
         """Return whether the server's address refuses connections. The method waits for the engine's report, which
         contains the reason if the job ends just after its server."""
         is_gone, began = False, self._clock()
         with suppress(TimeoutError, EngineError):
-            async with asyncio.timeout(seconds):
-                while is_gone or self._clock() < began + seconds / 4:
+            async with asyncio.timeout(GONE_SECONDS):
+                while is_gone or self._clock() < began + GONE_SECONDS / 4:
                     is_gone = await refuses(server.address)
                     await self._jobs.ask()
                     if server.phase is ServerPhase.ENDING or server.over.is_set():

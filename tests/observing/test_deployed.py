@@ -11,9 +11,8 @@ import httpx
 import pytest
 import yaml
 
-from gateway.admin.metrics import FAMILIES
 from gateway.observing import recording
-from tests.observing.document import PAGE, documented
+from tests.observing.document import FAMILIES, PAGE, documented
 from tests.observing.promql import OF_TARGETS, Names, names
 from tests.observing.scraped import CONFIG, ROUNDING, ROUTE, TENTH, Page, fail, infer, running, scrape
 from tests.policies.states import mirrors

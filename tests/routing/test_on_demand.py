@@ -9,9 +9,10 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Servers
 from gateway.core.requests import Request
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.on_demand import TRIES, ServerFailure, StartedSlots
+from gateway.routing.on_demand import TRIES, StartedSlots
 from gateway.routing.queue import QueueSettings
 from gateway.routing.slots import LocalSlots
+from gateway.servers.started_server import JobFailure
 from tests.routing.fakes import Wire, settle
 
 CALL, QUESTION = Request(Operation.INFER, "m"), Request(Operation.METADATA, "m")
@@ -26,7 +27,7 @@ class Nobody:
 
     def __init__(self) -> None:
         self.waited = 0
-        self.failure: ServerFailure | None = None
+        self.failure: JobFailure | None = None
 
     def reports(self) -> list[object]:
         return []
@@ -34,7 +35,7 @@ class Nobody:
     def call_waits(self) -> None:
         self.waited += 1
 
-    async def failure_at(self, address: str) -> ServerFailure | None:
+    async def failure_at(self, address: str) -> JobFailure | None:
         return self.failure
 
 
@@ -106,7 +107,7 @@ async def test_a_call_whose_server_is_gone_is_sent_to_another_a_few_times_and_th
     lab.local.add(lab.endpoint)
     with pytest.raises(TransportError, match=r"^refused$"):
         await lab.slots.again(CALL, LOST, [lab.endpoint], 0)
-    lab.starter.failure = ServerFailure("it ended with status 3", "its last words")
+    lab.starter.failure = JobFailure("it ended with status 3", "its last words")
     for rounds in range(TRIES - 1):
         assert await lab.slots.again(CALL, LOST, [lab.endpoint], rounds) is CALL
     with pytest.raises(TransportError, match="refused: it ended with status 3"):

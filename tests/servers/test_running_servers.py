@@ -176,7 +176,7 @@ async def test_a_script_that_fails_at_once_is_tried_a_few_times_and_its_output_i
         assert reply.status_code >= 500
         assert "failed (exit code 3) before it served" in reply.text
         assert "no licence for PUMPKIN" in reply.text
-        assert gateway.state.assembly.backends["lab"].slots.starter.fleet.starts == 3  # type: ignore[attr-defined]
+        assert gateway.state.assembly.backends["lab"].slots.starter.starts == 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.long

@@ -44,8 +44,7 @@ from gateway.core.protocol import (
     StreamBinding,
     Target,
     Traits,
-    resolve_batch,
-    traits_at_endpoints,
+    resolve_traits,
 )
 from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import Tensor, tensor
@@ -228,8 +227,7 @@ async def _responses(
     prepared: Prepared, place: str, connector: Connector, notes: Watch, limits: Limits
 ) -> AsyncGenerator[Response, None]:
     protocol, request = notes.protocol(prepared.protocol), prepared.request
-    batch, traits = resolve_batch(prepared.protocol, "")
-    traits = traits_at_endpoints(traits, [place])
+    batch, traits = resolve_traits(prepared.protocol, "", [place])
     target = Target("listener", place, _flavor(prepared), batch, limits)
     handler = partial(_ask, protocol, connector, target)
     responses = partial(_ask_stream, protocol, connector, target) if traits.wire.streams else None

@@ -11,10 +11,7 @@ from typing import Literal
 
 from gateway.bridge.graphs.expressions import Expression, First, Reference, Transformed
 from gateway.bridge.graphs.graph import Condition, Graph, GraphStep
-from gateway.bridge.graphs.transforms import GraphError
-from gateway.bridge.graphs.types import Types
 from gateway.core.frozen import frozen
-from gateway.core.models import Signature
 
 Kind = Literal["input", "step", "output"]
 
@@ -23,7 +20,7 @@ Kind = Literal["input", "step", "output"]
 class Box:
     """A box for an input, a step or an output.
 
-    `about` is a step's model. For other boxes, it is the value or, if known, the type."""
+    `about` is a step's model, an input's type, or the value of an output."""
 
     name: str
     kind: Kind
@@ -37,8 +34,8 @@ class Box:
 class Arrow:
     """A tensor that passes from the box `start` to the box `end` (names in `Picture.boxes`).
 
-    `tensor` is its name at the source and, if signatures are available, its datatype and shape. `into` is the input
-    that it becomes, or becomes part of. `by` are the transforms in between."""
+    `tensor` is its name at the source. `into` is the input that it becomes, or becomes part of. `by` are the transforms
+    in between."""
 
     start: str
     end: str
@@ -62,9 +59,8 @@ class Picture:
     arrows: tuple[Arrow, ...]
 
 
-def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> Picture:
-    """Return the picture of `graph`. If `signatures` contains all steps, the picture includes tensor types."""
-    types = None if signatures is None else Types(graph, signatures)
+def picture(graph: Graph) -> Picture:
+    """Return the picture of `graph`."""
     columns = _columns(graph)
     boxes = {f"in:{each.name}": Box(each.name, "input", _type(each), 0) for each in graph.inputs}
     for name, step in graph.steps.items():
@@ -75,12 +71,12 @@ def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> 
     arrows: list[Arrow] = []
     for name, step in graph.steps.items():
         for into, value in step.inputs.items():
-            arrows += _arrows(value, f"step:{name}", into, types)
+            arrows += _arrows(value, f"step:{name}", into)
         if step.when is not None and step.when.value is not None:
-            arrows += _arrows(step.when.value, f"step:{name}", "when", types)
+            arrows += _arrows(step.when.value, f"step:{name}", "when")
     for name, value in graph.outputs.items():
-        boxes[f"out:{name}"] = Box(name, "output", _of_value(value, types), last)
-        arrows += _arrows(value, f"out:{name}", "", types)
+        boxes[f"out:{name}"] = Box(name, "output", str(value), last)
+        arrows += _arrows(value, f"out:{name}", "")
     ordered = sorted(boxes.items(), key=lambda each: each[1].column)
     return Picture(graph.name, dict(ordered), tuple(arrows))
 
@@ -110,59 +106,38 @@ def _type(spec: object) -> str:
     return str(spec).partition(" ")[2] or str(spec)
 
 
-def _of_value(value: Expression, types: Types | None) -> str:
-    if types is None:
-        return str(value)
-    try:
-        return f"{value} {_type(types.of(value))}"
-    except GraphError:
-        return str(value)
-
-
-def _arrows(value: Expression, end: str, into: str, types: Types | None, by: str = "") -> Iterator[Arrow]:
+def _arrows(value: Expression, end: str, into: str, by: str = "") -> Iterator[Arrow]:
     match value:
         case Reference():
             start = f"step:{value.step}" if value.step else f"in:{value.tensor}"
-            yield Arrow(start, end, _tensor(value, types), into, by)
+            yield Arrow(start, end, value.tensor or "its output", into, by)
         case Transformed():
             for each in value.arguments:
-                yield from _arrows(each, end, into, types, f"{by} {value.name}".strip())
+                yield from _arrows(each, end, into, f"{by} {value.name}".strip())
         case First():
             for each in value.arguments:
-                yield from _arrows(each, end, into, types, f"{by} first".strip())
+                yield from _arrows(each, end, into, f"{by} first".strip())
 
 
-def _tensor(reference: Reference, types: Types | None) -> str:
-    if types is None:
-        return reference.tensor or "its output"
-    try:
-        return str(types.of(reference))
-    except GraphError:
-        return reference.tensor or "its output"
-
-
-def as_text(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> Iterator[str]:
+def as_text(graph: Graph) -> Iterator[str]:
     """Yield the lines of a text description: the steps in order. Steps with the same number run in parallel."""
-    whole = picture(graph, signatures)
+    whole = picture(graph)
     yield f"{graph.name}{f': {graph.description}' if graph.description else ''}"
     yield "inputs"
     yield from (f"  {each.name}  {each.about}" for each in whole.boxes.values() if each.kind == "input")
     yield f"steps, at most {graph.steps_at_once} in parallel"
-    for key, each in whole.boxes.items():
+    for each in whole.boxes.values():
         if each.kind == "step":
             yield f"  {each.column}. {each.name}  calls {each.about}"
-            yield from (f"       {line}" for line in _step_lines(graph.steps[each.name], each, whole, key))
+            yield from (f"       {line}" for line in _step_lines(graph.steps[each.name], each))
     yield "outputs"
     yield from (f"  {each.name}  {each.about}" for each in whole.boxes.values() if each.kind == "output")
 
 
-def _step_lines(step: GraphStep, box: Box, whole: Picture, key: str) -> Iterator[str]:
+def _step_lines(step: GraphStep, box: Box) -> Iterator[str]:
     if box.conditions:
         yield f"when {box.conditions}"
-    shown = {(each.into, each.start): each.tensor for each in whole.arrows if each.end == key}
-    for name, value in step.inputs.items():
-        types = ", ".join(tensor for (into, _), tensor in shown.items() if into == name)
-        yield f"{name} = {value}{f'   ({types})' if types and '[' in types else ''}"
+    yield from (f"{name} = {value}" for name, value in step.inputs.items())
     if step.parameters:
         yield f"parameters {', '.join(f'{name}={each!r}' for name, each in step.parameters.items())}"
     if box.fallback:

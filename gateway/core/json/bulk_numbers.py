@@ -51,10 +51,6 @@ class Text(Struct, frozen=True, gc=False):
         """Return whether the text begins with `piece`."""
         return self.body.startswith(piece, self.start, self.end)
 
-    def count(self, piece: bytes) -> int:
-        """Return the number of occurrences of `piece`."""
-        return self.body.count(piece, self.start, self.end)
-
     @property
     def bytes(self) -> bytes:
         """A copy of the text."""

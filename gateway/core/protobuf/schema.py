@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
-from gateway.core.messages import Buffer
+from gateway.core.messages import Buffer, Message
 from gateway.core.protobuf.wire import LENGTH, fields
 
 ProtobufClass: TypeAlias = Any
@@ -50,6 +50,11 @@ def parse(kind: ProtobufClass, data: Buffer) -> Protobuf:
 def not_utf8(error: UnicodeEncodeError, what: str) -> GatewayError:
     """Return the error for a string that protobuf cannot encode because it is not valid Unicode."""
     return invalid_input(f"{what}: {error.object!r} is not UTF-8, which protobuf's strings are")
+
+
+def protobuf_reply(message: Protobuf) -> Message:
+    """Return the response with `message` as its body."""
+    return Message(parts=(message.SerializeToString(),))
 
 
 # --- The number of values in a message, counted before it is parsed ---

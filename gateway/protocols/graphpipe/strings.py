@@ -8,13 +8,14 @@ them; every other protocol rejects them. The client and server sides of GraphPip
 from collections.abc import Iterable
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
-from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.protocol import Limits, Target
-from gateway.core.requests import Request
+from gateway.core.requests import Request, refuse_parameters
 from gateway.core.tensors import Parameters
 
 CONFIG = "config"
 _ANY_BYTES = "surrogateescape"
+_UNSUPPORTED = " by GraphPipe, which takes 'config' only"
 
 
 def decode_text(raw: bytes, what: str) -> str:
@@ -53,7 +54,7 @@ def decode_config(raw: bytes, limits: Limits, where: str) -> Parameters:
     Raises:
         GatewayError: RESOURCE_EXHAUSTED if `config` is longer than `limits.config`.
     """
-    _check_size(raw, limits, where)
+    limits.check_config(len(raw), where)
     return {CONFIG: raw.decode(errors=_ANY_BYTES)}
 
 
@@ -64,13 +65,13 @@ def encode_config(request: Request, target: Target) -> bytes:
         GatewayError: INVALID_ARGUMENT if the parameter is not a string, or the request has other parameters, which
             GraphPipe cannot represent; RESOURCE_EXHAUSTED if `config` is longer than `limits.config`.
     """
-    _refuse_other(request.parameters, "", CONFIG)
+    refuse_parameters(request.parameters, "", _UNSUPPORTED, CONFIG)
     for tensor in request.inputs:
         if tensor.parameters:
-            _refuse_other(tensor.parameters, f" of input {tensor.name!r}", GATEWAY_DATATYPE)
+            refuse_parameters(tensor.parameters, f" of input {tensor.name!r}", _UNSUPPORTED, GATEWAY_DATATYPE)
     for output in request.outputs:
         if output.parameters:
-            _refuse_other(output.parameters, f" of output {output.name!r}", "")
+            refuse_parameters(output.parameters, f" of output {output.name!r}", _UNSUPPORTED)
     if CONFIG not in request.parameters:
         return b""
     text = request.parameters[CONFIG]
@@ -80,17 +81,5 @@ def encode_config(request: Request, target: Target) -> bytes:
         raw = text.encode(errors=_ANY_BYTES)
     except UnicodeEncodeError as error:
         raise invalid_input(f"config {text[:40]!r} is not UTF-8") from error
-    _check_size(raw, target.limits, f"backend {target.backend!r}")
+    target.limits.check_config(len(raw), f"backend {target.backend!r}")
     return raw
-
-
-def _refuse_other(parameters: Parameters, owner: str, allowed: str) -> None:
-    for name in parameters:
-        if name != allowed:
-            raise invalid_input(f"parameter {name!r}{owner} is not supported by GraphPipe, which takes 'config' only")
-
-
-def _check_size(raw: bytes, limits: Limits, where: str) -> None:
-    if len(raw) > limits.config:
-        text = f"config of {len(raw)} bytes; `limits: {{config: {limits.config}}}` of {where} allows no more"
-        raise refusal(Reason.TOO_LARGE, text)

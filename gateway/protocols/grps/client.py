@@ -8,8 +8,8 @@ from gateway.core.datatypes import GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatyp
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.messages import Headers
 from gateway.core.operations import Operation
-from gateway.core.requests import Answer, Request, Response
-from gateway.core.tensors import Parameters, Tensor
+from gateway.core.requests import Answer, Request, Response, refuse_parameters
+from gateway.core.tensors import Tensor
 from gateway.protocols.grps import gmap, metadata
 from gateway.protocols.grps.errors import OK, backend_error, is_failure
 from gateway.protocols.grps.payload import (
@@ -26,6 +26,8 @@ from gateway.protocols.grps.payload import (
 )
 from gateway.protocols.grps.schema import HEALTH, INFERENCES, GrpsMessage, Payload
 from gateway.protocols.grps.strings import as_string, as_strings
+
+_UNSUPPORTED = ": grps has no parameters"
 
 
 def encode_request(request: Request) -> GrpsMessage:
@@ -63,18 +65,12 @@ def _request_data(request: Request) -> Data:
 
 
 def _refuse_parameters(request: Request) -> None:
-    _refuse(request.parameters, "")
+    refuse_parameters(request.parameters, "", _UNSUPPORTED)
     for tensor in request.inputs:
         if tensor.parameters:
-            _refuse(tensor.parameters, f" of input {tensor.name!r}", allowed=GATEWAY_DATATYPE)
+            refuse_parameters(tensor.parameters, f" of input {tensor.name!r}", _UNSUPPORTED, GATEWAY_DATATYPE)
     for output in request.outputs:
-        _refuse(output.parameters, f" of output {output.name!r}")
-
-
-def _refuse(parameters: Parameters, owner: str, *, allowed: str | None = None) -> None:
-    for name in parameters:
-        if name != allowed:
-            raise invalid_input(f"parameter {name!r}{owner} is not supported: grps has no parameters")
+        refuse_parameters(output.parameters, f" of output {output.name!r}", _UNSUPPORTED)
 
 
 # --- The payload of a route ---

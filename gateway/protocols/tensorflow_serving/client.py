@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import Status, invalid_input, unsupported
 from gateway.core.messages import Message, call
 from gateway.core.operations import INFER, Operation
 from gateway.core.protocol import Target
-from gateway.core.requests import Answer, Request, Response
+from gateway.core.requests import Answer, Request, Response, refuse_parameters, refuse_parameters_of_inputs
 from gateway.protocols.tensorflow_serving import inference, metadata, schema
 from gateway.protocols.tensorflow_serving.errors import decode_error
 from gateway.protocols.tensorflow_serving.examples import write_input
@@ -22,6 +21,8 @@ from gateway.protocols.tensorflow_serving.predict import (
     write_predict,
 )
 from gateway.protocols.tensorflow_serving.schema import SIGNATURE_DEF, SIGNATURE_NAME, STATUS, Payload
+
+_UNSUPPORTED = " by TensorFlow Serving"
 
 # --- requests ---
 
@@ -41,7 +42,7 @@ def _method(request: Request) -> str:
 
 
 def _encode_infer(request: Request) -> Message:
-    _refuse_parameters_of_tensors(request)
+    refuse_parameters_of_inputs(request, _UNSUPPORTED)
     servable = Servable(request.model, request.version, _signature(request))
     if TASKS in request.parameters:
         tasks = inference.tasks_of(request.parameters[TASKS])
@@ -64,18 +65,9 @@ def _signature(request: Request) -> str:
         if not isinstance(value, str):
             raise invalid_input(f"parameter {name!r} is {value!r}; expected the name of a signature")
     for output in request.outputs:
-        for name in output.parameters:
-            raise invalid_input(f"parameter {name!r} of output {output.name!r} is not supported by TensorFlow Serving")
+        if output.parameters:
+            refuse_parameters(output.parameters, f" of output {output.name!r}", _UNSUPPORTED)
     return str(request.parameters.get(SIGNATURE_NAME, ""))
-
-
-def _refuse_parameters_of_tensors(request: Request) -> None:
-    for tensor in request.inputs:
-        for name in tensor.parameters:
-            if name != GATEWAY_DATATYPE:
-                raise invalid_input(
-                    f"parameter {name!r} of input {tensor.name!r} is not supported by TensorFlow Serving"
-                )
 
 
 def _encode_status(request: Request) -> Message:

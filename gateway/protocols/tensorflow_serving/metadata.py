@@ -7,7 +7,7 @@ from gateway.core.errors import DecodeError, Status
 from gateway.core.grpc_status import error_of
 from gateway.core.messages import Buffer, Message
 from gateway.core.models import NotReady, Signature, TensorSpec
-from gateway.core.protobuf.schema import Protobuf, not_utf8, parse
+from gateway.core.protobuf.schema import Protobuf, not_utf8, parse, protobuf_reply
 from gateway.core.protobuf.wire import Allowance
 from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.tensorflow_serving import schema
@@ -38,7 +38,7 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
         raise not_utf8(error, "the metadata") from error
     definition.method_name = schema.PREDICT_NAME
     reply.metadata[SIGNATURE_DEF].Pack(definitions)
-    return schema.protobuf_reply(reply)
+    return protobuf_reply(reply)
 
 
 def _write_info(info: Protobuf, spec: TensorSpec) -> None:
@@ -60,7 +60,7 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
     state = schema.AVAILABLE if answer is True else schema.LOADING
     status = reply.model_version_status.add(version=1 if number is None else number, state=state)
     status.status.SetInParent()
-    return schema.protobuf_reply(reply)
+    return protobuf_reply(reply)
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:

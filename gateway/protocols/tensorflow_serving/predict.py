@@ -39,13 +39,12 @@ Parts: TypeAlias = tuple[Buffer, ...]
 class PredictKind:
     """The differences between the two messages with tensors.
 
-    - `what`, `role`: The words for the message and its tensors in error messages.
+    - `role`: The word for the message's tensors in error messages.
     - `malformed`: The beginning of error messages, before a tensor's name.
     - `tensors`, `spec`: The field numbers of the tensors and of the ModelSpec.
     - `field`: The function that writes a tensor's data.
     """
 
-    what: str
     role: str
     malformed: str
     tensors: int
@@ -53,9 +52,9 @@ class PredictKind:
     field: DataField
 
 
-REQUEST = PredictKind("PredictRequest", "input", "tensor parsing error: ", 2, 1, in_content)
+REQUEST = PredictKind("input", "tensor parsing error: ", 2, 1, in_content)
 TYPED_REQUEST = replace(REQUEST, field=in_list)
-RESPONSE = PredictKind("PredictResponse", "output", "output ", 1, 2, in_list)
+RESPONSE = PredictKind("output", "output ", 1, 2, in_list)
 RAW_RESPONSE = replace(RESPONSE, field=in_content)
 """REQUEST and RESPONSE are the forms that most peers write. TYPED_REQUEST and RAW_RESPONSE are the same messages in the
 other form."""

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from gateway.core.datatypes import TENSORFLOW_NAMES, Datatype
-from gateway.core.messages import Message
-from gateway.core.protobuf.schema import Protobuf, Schema
+from gateway.core.protobuf.schema import Schema
 
 NAME = "tfs-grpc"
 
@@ -80,8 +79,3 @@ DATA_TYPES: dict[Datatype, int] = {datatype: _NUMBERS[name] for datatype, name i
 """The number of TensorFlow's data type for each datatype."""
 
 DATATYPES: dict[int, Datatype] = {number: datatype for datatype, number in DATA_TYPES.items()}
-
-
-def protobuf_reply(message: Protobuf) -> Message:
-    """Return the response with `message` as its body."""
-    return Message(parts=(message.SerializeToString(),))

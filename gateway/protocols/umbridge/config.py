@@ -4,18 +4,18 @@ In a canonical Request, the parameter `config` contains the JSON text.
 """
 
 import re
-from collections.abc import Iterable
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
-from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Json, read, write
 from gateway.core.protocol import Limits, Target
-from gateway.core.requests import Request
+from gateway.core.requests import Request, refuse_parameters
 from gateway.core.tensors import Parameters, ParameterValue
 from gateway.protocols.umbridge.errors import excerpt
 
 CONFIG = "config"
 EMPTY = b"{}"
+_UNSUPPORTED = " by UM-Bridge, which takes 'config' only, JSON as text"
 _PLACE = re.compile(r" at byte [0-9]+$")
 """The position in a JSON error message. The position counts from the start of a text around the config that the client
 does not see."""
@@ -33,7 +33,7 @@ def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
     if config is None or config == {} or config == []:
         return {}
     raw = write(config)
-    _check_size(len(raw), limits, where)
+    limits.check_config(len(raw), where)
     return {CONFIG: raw.decode()}
 
 
@@ -44,22 +44,15 @@ def encode_config(request: Request, target: Target) -> bytes:
         GatewayError: INVALID_ARGUMENT if the parameter is not JSON text, or the request has other parameters, which
             UM-Bridge cannot represent; RESOURCE_EXHAUSTED if the text is longer than `limits.config`.
     """
-    _refuse_other_parameters(request.parameters, "")
+    refuse_parameters(request.parameters, "", _UNSUPPORTED, CONFIG)
     for tensor in request.inputs:
         if tensor.parameters:
-            _refuse_other_parameters(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
+            refuse_parameters(tensor.parameters, f" of input {tensor.name!r}", _UNSUPPORTED, GATEWAY_DATATYPE)
     if not request.parameters:
         return EMPTY
     where = f"backend {target.backend!r}"
     raw = _checked_json(request.parameters.get(CONFIG, EMPTY.decode()), target.limits, where)
     return EMPTY if raw in _EQUAL_TO_EMPTY else raw
-
-
-def _refuse_other_parameters(parameters: Parameters, owner: str, allowed: Iterable[str] = (CONFIG,)) -> None:
-    for name in parameters:
-        if name not in allowed:
-            known = "which takes 'config' only, JSON as text"
-            raise invalid_input(f"parameter {name!r}{owner} is not supported by UM-Bridge, {known}")
 
 
 def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:
@@ -69,7 +62,7 @@ def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:
         raise invalid_input(f"parameter 'config' is {excerpt(text)}, expected JSON text")
     try:
         raw = text.strip().encode()
-        _check_size(len(raw), limits, where)
+        limits.check_config(len(raw), where)
         members = read(b'{"config":%b}' % raw, {}, values=limits.json_values, literals=False)
         if len(members) != 1:
             raise DecodeError(f"it holds more than one value: {excerpt(text)}")
@@ -78,9 +71,3 @@ def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:
         text = f"parameter 'config' is {excerpt(text)}, expected a text that is a JSON object"
         raise invalid_input(f"{text}, such as '{{\"level\": 1}}': {why}") from error
     return raw
-
-
-def _check_size(size: int, limits: Limits, where: str) -> None:
-    if size > limits.config:
-        text = f"config of {size} bytes; `limits: {{config: {limits.config}}}` of {where} allows no more"
-        raise refusal(Reason.TOO_LARGE, text)

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from gateway.core.datatypes import GATEWAY_DATATYPE
-from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import extended
 from gateway.core.json import missing
 from gateway.core.messages import JSON_HEADERS, Message
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.requests import Answer, Request, Response
+from gateway.core.requests import Answer, Request, Response, refuse_parameters_of_inputs
 from gateway.protocols.v1 import errors, metadata, tensors
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
 from gateway.protocols.v1.parameters import BodyMessage, to_members, to_parameters
@@ -38,7 +37,7 @@ _PAYLOAD_FORMATS = {
 def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
     """Return a `:predict` or `:explain` request. The format is the route's `payload`, otherwise the V1 client's format,
     otherwise rows. Inputs that cannot be rows become columns."""
-    _refuse_parameters_of_tensors(request)
+    refuse_parameters_of_inputs(request, " by V1")
     tensor_format, named = _tensor_format(request)
     if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):
         tensor_format = TensorFormat.COLUMNS
@@ -54,13 +53,6 @@ def _tensor_format(request: Request) -> tuple[TensorFormat, bool]:
         return _PAYLOAD_FORMATS[request.translate.payload]
     origin = request.origin
     return (origin.tensor_format, origin.named) if isinstance(origin, BodyMessage) else (TensorFormat.ROWS, False)
-
-
-def _refuse_parameters_of_tensors(request: Request) -> None:
-    for tensor in request.inputs:
-        for name in tensor.parameters:
-            if name != GATEWAY_DATATYPE:
-                raise invalid_input(f"parameter {name!r} of input {tensor.name!r} is not supported by V1")
 
 
 def _encode_get(path: str, request: Request, target: Target) -> Message:

@@ -153,10 +153,6 @@ class Listeners:
             found[each.name] = rows
         return found
 
-    def rows_of(self, listener: ListenerConfig, config: Config) -> tuple[Row, ...]:
-        """Return the rows of one listener, without redacting errors."""
-        return paths.rows(listener, config.routes, config.backends, with_forms(self._protocols, config))
-
     async def open(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> Opened:
         """Bind a new listener, which is not yet in `all`.
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gateway.admin.health import STALLED_SECONDS
@@ -25,6 +24,7 @@ from gateway.core.surviving import all_surviving, log_and_continue, log_survived
 from gateway.core.tasks import spawn
 from gateway.policies.places import ReportedStates
 from gateway.runtime.app.replacing import ReloadError
+from gateway.runtime.process import process_state
 from gateway.runtime.workers.channel import Channel, ChannelClosedError, Handlers
 from gateway.runtime.workers.owner import Generation, HeldSlots, endpoint_of
 from gateway.runtime.workers.reports import ListenerOfWorkers, Processes, Totals
@@ -289,7 +289,7 @@ class Supervisor:
     def _kill_stopped(self, before: set[int]) -> set[int]:
         """Kill the workers whose processes are stopped now and were stopped `before`. Return the processes that are
         stopped now."""
-        stopped = {each.pid for each in self._running() if is_stopped(each.pid)}
+        stopped = {each.pid for each in self._running() if process_state(each.pid) == "T"}
         for each in self._running():
             if each.pid in stopped & before:
                 log.error("killing worker %d: its process %d is stopped (SIGSTOP)", each.number, each.pid)
@@ -494,16 +494,6 @@ class Supervisor:
         for listener in self.config.listeners:
             if listener.allow_offline and listener.name in self._offline:
                 worker.channel.tell("switch", str(listener.name), False)
-
-
-def is_stopped(pid: int) -> bool:
-    """Return True if a signal has stopped the process, which means that its state in /proc/PID/stat is T.
-
-    A process in a debugger has the state t. Return False on systems without /proc."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
-    except (OSError, IndexError):
-        return False
 
 
 async def _drained(worker: WorkerProcess, seconds: float) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from gateway.core.frozen import frozen
-from gateway.tools.conformance.check import Options, Transcript, fail, not_applicable, require
+from gateway.tools.conformance.check import Options, Transcript, deviate, fail, not_applicable, require
 from gateway.tools.conformance.transports import GRPC, connect, message, target
 
 CHANNEL = (
@@ -82,6 +82,17 @@ class RpcServer:
             fail(f"{method}: the response is not a {response.DESCRIPTOR.name}: {error}")
         self.note(response)
         return response
+
+    def refused(self, reply: RpcReply, what: str, *codes: str, lenient: bool = False) -> None:
+        """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`. If `lenient` is True, servers can
+        accept this request."""
+        codes = codes or ("INVALID_ARGUMENT", "NOT_FOUND") if lenient else codes or ("INVALID_ARGUMENT",)
+        if reply.code == "OK":
+            (deviate if lenient else fail)(f"{what}: accepted with OK")
+        if reply.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE", "CANCELLED"):
+            fail(f"{what}: {reply.code}, {reply.details[:120]!r}; expected {' or '.join(codes)}")
+        if reply.code not in codes:
+            deviate(f"{what}: {reply.code}; expected {' or '.join(codes)}")
 
     def check_health(self) -> None:
         """Check that grpc.health.v1, if the server has it, reports SERVING."""

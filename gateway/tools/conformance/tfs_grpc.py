@@ -147,12 +147,12 @@ def status(server: TensorFlowServer) -> None:
 
 @check("status.unknown-model", "ModelService / GetModelStatus", "an unknown model gets NOT_FOUND")
 def unknown_status(server: TensorFlowServer) -> None:
-    _is_refused(server.ask("GetModelStatus", model_spec={"name": UNKNOWN}), "an unknown model", "NOT_FOUND")
+    server.refused(server.ask("GetModelStatus", model_spec={"name": UNKNOWN}), "an unknown model", "NOT_FOUND")
 
 
 @check("status.no-model", "ModelService / GetModelStatus", "a request without a ModelSpec gets INVALID_ARGUMENT")
 def status_of_nothing(server: TensorFlowServer) -> None:
-    _is_refused(server.ask("GetModelStatus"), "a status request without a model")
+    server.refused(server.ask("GetModelStatus"), "a status request without a model")
 
 
 # --- GetModelMetadata ---
@@ -185,13 +185,13 @@ def tensor_infos(server: TensorFlowServer) -> None:
     "without a metadata_field, the reply is INVALID_ARGUMENT",
 )
 def no_field(server: TensorFlowServer) -> None:
-    _is_refused(server.ask("GetModelMetadata", model_spec={"name": server.model}), "no metadata_field")
+    server.refused(server.ask("GetModelMetadata", model_spec={"name": server.model}), "no metadata_field")
 
 
 @check("metadata.unknown-field", "PredictionService / GetModelMetadata", "signature_def is the only metadata_field")
 def unknown_field(server: TensorFlowServer) -> None:
     reply = server.ask("GetModelMetadata", model_spec={"name": server.model}, metadata_field=["no_such_field"])
-    _is_refused(reply, "an unknown metadata_field")
+    server.refused(reply, "an unknown metadata_field")
 
 
 # --- Predict ---
@@ -273,58 +273,58 @@ SUITE.check_datatypes(
 @check("error.unknown-model", "PredictionService / Predict", "an unknown model gets NOT_FOUND")
 def unknown_model(server: TensorFlowServer) -> None:
     tensor = Sample("x", "FP32", (1,), [1.0])
-    _is_refused(server.predict([tensor], spec={"name": UNKNOWN}), "an unknown model", "NOT_FOUND")
+    server.refused(server.predict([tensor], spec={"name": UNKNOWN}), "an unknown model", "NOT_FOUND")
 
 
 @check("error.unknown-version", "ModelSpec", "an unknown version gets NOT_FOUND")
 def unknown_version(server: TensorFlowServer) -> None:
     reply = server.predict(spec={"version": {"value": int(UNKNOWN_VERSION)}})
-    _is_refused(reply, "a version that does not exist", "NOT_FOUND")
+    server.refused(reply, "a version that does not exist", "NOT_FOUND")
 
 
 @check("error.unknown-label", "ModelSpec", "an unknown version_label gets INVALID_ARGUMENT")
 def unknown_label(server: TensorFlowServer) -> None:
     reply = server.predict(spec={"version_label": "no-such-label"})
-    _is_refused(reply, "a label that does not exist", "INVALID_ARGUMENT", "NOT_FOUND")
+    server.refused(reply, "a label that does not exist", "INVALID_ARGUMENT", "NOT_FOUND")
 
 
 @check("error.unknown-signature", "ModelSpec", "an unknown signature_name gets FAILED_PRECONDITION")
 def unknown_signature(server: TensorFlowServer) -> None:
     reply = server.predict(spec={"signature_name": "no_such_signature"})
-    _is_refused(reply, "a signature that does not exist", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND")
+    server.refused(reply, "a signature that does not exist", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND")
 
 
 @check("error.no-name", "ModelSpec", "a ModelSpec without a name gets INVALID_ARGUMENT")
 def no_name(server: TensorFlowServer) -> None:
-    _is_refused(server.predict(spec={"name": ""}), "no model name")
+    server.refused(server.predict(spec={"name": ""}), "no model name")
 
 
 @check("error.no-spec", "PredictionService / Predict", "a request without a ModelSpec gets INVALID_ARGUMENT")
 def no_spec(server: TensorFlowServer) -> None:
-    _is_refused(server.ask("Predict"), "no ModelSpec")
+    server.refused(server.ask("Predict"), "no ModelSpec")
 
 
 @check("error.no-inputs", "SignatureDef", "a request contains all signature inputs without a default")
 def no_inputs(server: TensorFlowServer) -> None:
-    _is_refused(server.predict([]), "no inputs")
+    server.refused(server.predict([]), "no inputs")
 
 
 @check("error.missing-input", "SignatureDef", "a request contains all signature inputs without a default")
 def missing_input(server: TensorFlowServer) -> None:
     if len(server.tensors) < 2:
         not_applicable("the model has one input")
-    _is_refused(server.predict(server.tensors[1:]), f"no input {server.tensors[0].name!r}")
+    server.refused(server.predict(server.tensors[1:]), f"no input {server.tensors[0].name!r}")
 
 
 @check("error.unknown-input", "SignatureDef", "a request contains only inputs of the signature")
 def unknown_input(server: TensorFlowServer) -> None:
     renamed = [Sample(f"no_such_{e.name}", e.datatype, e.shape, e.values) for e in server.tensors]
-    _is_refused(server.predict(renamed), "inputs with unknown names")
+    server.refused(server.predict(renamed), "inputs with unknown names")
 
 
 @check("error.unknown-output", "PredictRequest", "output_filter contains only outputs of the signature")
 def unknown_output(server: TensorFlowServer) -> None:
-    _is_refused(server.predict(output_filter=["no_such_output"]), "an output with an unknown name")
+    server.refused(server.predict(output_filter=["no_such_output"]), "an output with an unknown name")
 
 
 @check("error.content-size", "TensorProto", "the size of tensor_content matches the shape and the data type")
@@ -334,60 +334,49 @@ def content_size(server: TensorFlowServer) -> None:
         not_applicable("the model has no numeric input")
     inputs = {each.name: _proto(each, lists=False) for each in server.tensors}
     inputs[numbers[0].name].tensor_content += b"\0"
-    _is_refused(server.predict(inputs=inputs), "tensor_content one byte too long")
+    server.refused(server.predict(inputs=inputs), "tensor_content one byte too long")
 
 
 @check("error.negative-size", "TensorShapeProto", "the dimensions of a tensor are at least 0")
 def negative_size(server: TensorFlowServer) -> None:
     inputs = {each.name: _proto(each, lists=False) for each in server.tensors}
     inputs[server.tensors[0].name].tensor_shape.dim.add(size=-1)
-    _is_refused(server.predict(inputs=inputs), "a dimension of -1")
+    server.refused(server.predict(inputs=inputs), "a dimension of -1")
 
 
 @check("error.no-data-type", "TensorProto", "a tensor has a data type")
 def no_data_type(server: TensorFlowServer) -> None:
     inputs = {each.name: _proto(each, lists=False) for each in server.tensors}
     inputs[server.tensors[0].name].dtype = 0
-    _is_refused(server.predict(inputs=inputs), "the data type DT_INVALID")
+    server.refused(server.predict(inputs=inputs), "the data type DT_INVALID")
 
 
 @check("error.no-examples", "PredictionService / Classify", "an Input has at least one example")
 def no_examples(server: TensorFlowServer) -> None:
     for method in ("Classify", "Regress"):
-        _is_refused(server.ask(method, model_spec={"name": server.model}), f"{method} without examples")
+        server.refused(server.ask(method, model_spec={"name": server.model}), f"{method} without examples")
 
 
 @check("error.malformed", "PredictionService / Predict", "requests are protobuf messages")
 def malformed(server: TensorFlowServer) -> None:
     reply = server.send(f"{PREDICTION}Predict", b"\x0a\xff\xff\xff\xff\x0fx")
-    _is_refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
+    server.refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
 
 
 @check("error.unknown-method", "PredictionService", "gRPC: a call of an unknown method gets UNIMPLEMENTED")
 def unknown_method(server: TensorFlowServer) -> None:
-    _is_refused(server.send(f"{PREDICTION}NoSuchMethod", b""), "an unknown method", "UNIMPLEMENTED")
+    server.refused(server.send(f"{PREDICTION}NoSuchMethod", b""), "an unknown method", "UNIMPLEMENTED")
 
 
 @check("limit.long-name", "ModelSpec", "name is a string; the server stays available after a long name")
 def long_name(server: TensorFlowServer) -> None:
     reply = server.ask("GetModelStatus", model_spec={"name": "n" * 4000})
-    _is_refused(reply, "a name of 4,000 characters", "NOT_FOUND", "INVALID_ARGUMENT")
+    server.refused(reply, "a name of 4,000 characters", "NOT_FOUND", "INVALID_ARGUMENT")
 
 
 @check("service.health", "gRPC: grpc.health.v1", "Check reports whether the server is SERVING; off by default")
 def health_service(server: TensorFlowServer) -> None:
     server.check_health()
-
-
-def _is_refused(reply: RpcReply, what: str, *codes: str) -> None:
-    """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`."""
-    codes = codes or ("INVALID_ARGUMENT",)
-    if reply.code == "OK":
-        fail(f"{what}: accepted with OK")
-    if reply.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE", "CANCELLED"):
-        fail(f"{what}: {reply.code}, {reply.details[:120]!r}; expected {' or '.join(codes)}")
-    if reply.code not in codes:
-        deviate(f"{what}: {reply.code}; expected {' or '.join(codes)}")
 
 
 def _outputs(answer: Any) -> dict[str, tuple[str, Values]]:

@@ -52,6 +52,14 @@ class HttpReply:
             fail(f"status {self.status}: the body is not a JSON object")
         return document
 
+    def check_is_error(self, what: str, expected: str) -> None:
+        """Check that the status is 4xx or 5xx, and the body is a JSON object with the string `error`."""
+        require(400 <= self.status < 600, f"{what}: status {self.status}; expected {expected}")
+        document = self.document
+        if not isinstance(document, dict) or not isinstance(document.get("error"), str):
+            found = sorted(document) if isinstance(document, dict) else "no JSON object"
+            fail(f"{what}: status {self.status} with {found}; expected an object with the string `error`")
+
 
 class HttpServer:
     """A client for the server under test, over HTTP/1.1. Each request uses its own connection, except in

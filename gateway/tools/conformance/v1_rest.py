@@ -285,10 +285,6 @@ def _equal(ours: Any, theirs: Any) -> bool:
 
 def _is_error(reply: HttpReply, what: str, status: int) -> None:
     require(reply.status != 200, f"{what}: accepted with status 200")
-    require(400 <= reply.status < 600, f"{what}: status {reply.status}; expected {status}")
-    document = reply.document
-    if not isinstance(document, dict) or not isinstance(document.get("error"), str):
-        found = sorted(document) if isinstance(document, dict) else "no JSON object"
-        fail(f"{what}: status {reply.status} with {found}; expected an object with the string `error`")
+    reply.check_is_error(what, str(status))
     if reply.status != status:
         deviate(f"{what}: status {reply.status}; expected {status}")

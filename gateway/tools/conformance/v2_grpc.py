@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
+from gateway.tools.conformance.check import Suite, basis, deviate, not_applicable, not_tested, require
 from gateway.tools.conformance.inputs import DATATYPES, InputSpec, Sample, as_bytes, unpacked
 from gateway.tools.conformance.rpc import RpcReply, RpcServer
 from gateway.tools.conformance.transports import GRPC, V2, message
@@ -105,17 +105,6 @@ class V2GrpcServer(RpcServer):
 
     def check_outputs(self) -> None:
         _outputs(self.plain.raw)
-
-    def refused(self, reply: RpcReply, what: str, *codes: str, lenient: bool = False) -> None:
-        """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`. If `lenient` is True, servers can
-        accept this request."""
-        codes = codes or ("INVALID_ARGUMENT", "NOT_FOUND") if lenient else codes or ("INVALID_ARGUMENT",)
-        if reply.code == "OK":
-            (deviate if lenient else fail)(f"{what}: accepted with OK")
-        if reply.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE", "CANCELLED"):
-            fail(f"{what}: {reply.code}, {reply.details[:120]!r}; expected {' or '.join(codes)}")
-        if reply.code not in codes:
-            deviate(f"{what}: {reply.code}; expected {' or '.join(codes)}")
 
 
 _CHOICES = {str: "string_param", int: "int64_param", bool: "bool_param"}

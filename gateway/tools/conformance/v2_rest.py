@@ -106,11 +106,7 @@ class V2RestServer(HttpServer):
     def refused(self, reply: HttpReply, what: str, *codes: str, lenient: bool = False) -> None:
         if reply.status == 200:
             (deviate if lenient else fail)(f"{what}: accepted with status 200")
-        require(400 <= reply.status < 600, f"{what}: status {reply.status}; expected 4xx")
-        document = reply.document
-        if not isinstance(document, dict) or not isinstance(document.get("error"), str):
-            found = sorted(document) if isinstance(document, dict) else "no JSON object"
-            fail(f"{what}: status {reply.status} with {found}; expected an object with the string `error`")
+        reply.check_is_error(what, "4xx")
         if reply.status >= 500:
             deviate(f"{what}: status {reply.status}; expected 4xx for a client error")
 

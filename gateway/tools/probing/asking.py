@@ -52,10 +52,10 @@ class ServerAccess:
         own = backend.tls
         return ServerAccess(headers, key, Tls(own.ca, own.certificate, own.key, own.server_name, verify=own.verify))
 
-    def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
+    def settings(self, candidate: FormCandidate) -> ClientSettings:
         """Return the client settings for a candidate. Raise ValueError if a file, a header or the address is
         invalid."""
-        return self.settings_for(candidate.address, candidate.protocol.name, ServerKind(flavor))
+        return self.settings_for(candidate.address, candidate.protocol.name, ServerKind())
 
     def settings_for(self, address: str, protocol: str, kind: ServerKind) -> ClientSettings:
         """Return the client settings for the server at `address`. `protocol` is empty if the address contains it. Raise

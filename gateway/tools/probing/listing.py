@@ -1,6 +1,6 @@
 """Queries a server's models, with versions, states and signatures, through `gateway.client`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gateway.client import AsyncClient, ClientError, ConnectError, ModelEntry, ServerInfo, Signature, Timeout
 from gateway.core.frozen import frozen
@@ -45,15 +45,9 @@ def _base(name: str) -> str | None:
     return companion[0] if companion is not None else None
 
 
-async def list_models(
-    client: AsyncClient,
-    names: Sequence[str] = (),
-    *,
-    most: int = MOST_DESCRIBED,
-    on_progress: Callable[[int, int], None] = lambda done, all: None,
-) -> ServerModels:
+async def list_models(client: AsyncClient, names: Sequence[str] = ()) -> ServerModels:
     """Return the server's models, or the models in `names` if the server does not list its models. The function queries
-    signatures one after the other, and calls `on_progress` with the number of completed queries and the total.
+    signatures one after the other.
 
     Raises:
         ClientError: ConnectError or Timeout, if the server does not respond.
@@ -69,13 +63,11 @@ async def list_models(
     merged = _merged(entries) or {name: FoundModel(name) for name in names}
     if not merged and not client.names_models:
         merged = {"": FoundModel("")}
-    described: list[FoundModel] = []
-    for at, each in enumerate(merged.values()):
-        on_progress(at, len(merged))
-        described.append(await _described(client, each) if at < most else each)
-    on_progress(len(merged), len(merged))
+    described = [
+        await _described(client, each) if at < MOST_DESCRIBED else each for at, each in enumerate(merged.values())
+    ]
     found = tuple(each for each in described if each.name or each.signature)
-    return ServerModels(server, found, error if not entries else "", max(len(merged) - most, 0))
+    return ServerModels(server, found, error if not entries else "", max(len(merged) - MOST_DESCRIBED, 0))
 
 
 def _does_not_answer(error: ClientError) -> bool:

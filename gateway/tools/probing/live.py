@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from functools import partial
 
 from gateway.assembly import registry
 from gateway.assembly.assembly import Assembly
@@ -380,7 +379,6 @@ class GraphMisfit:
     """Explains why a graph is unusable or, if `is_warning` is set, could not be checked. `location` is the position in
     the file."""
 
-    graph: str
     location: Location
     text: str
     is_warning: bool = False
@@ -418,15 +416,15 @@ async def _misfit(name: str, model: GraphModel, seconds: float, access: ServerAc
     headers = [(key.lower().encode(), text.encode()) for key, text in access.headers.items()]
     if access.key is not None:
         headers.append((AUTHORIZATION, b"Bearer " + access.key.encode()))
-    of_graph = partial(GraphMisfit, name)
     try:
         async with asyncio.timeout(seconds):
             await model(Request(Operation.METADATA, name, headers=Headers(headers)))
     except TimeoutError:
-        return of_graph(("models", name), f"no answer about the models of its steps within {seconds:g} s")
+        return GraphMisfit(("models", name), f"no answer about the models of its steps within {seconds:g} s")
     except GatewayError as error:
         cause = error.__cause__
         if isinstance(cause, GraphError):
-            return of_graph(("models", name, *cause.place), cause.in_its_step, isinstance(cause, UnknownSignatureError))
-        return of_graph(("models", name), error.message)
+            is_warning = isinstance(cause, UnknownSignatureError)
+            return GraphMisfit(("models", name, *cause.place), cause.in_its_step, is_warning)
+        return GraphMisfit(("models", name), error.message)
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runtime.workers.supervisor import is_stopped
+from gateway.runtime.process import process_state
 from tests.cli.commands import started
 from tests.runtime.workers.served import Served, ended
 from tests.runtime.workers.test_serving import CALLS, config, infer
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.long
 def test_only_a_process_that_was_stopped_is() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
         try:
-            assert not is_stopped(process.pid)
+            assert process_state(process.pid) != "T"
             process.send_signal(signal.SIGSTOP)
             os.waitpid(process.pid, os.WUNTRACED)
-            assert is_stopped(process.pid)
+            assert process_state(process.pid) == "T"
         finally:
             process.kill()
-    assert not is_stopped(process.pid)
+    assert process_state(process.pid) != "T"
 
 
 async def test_a_worker_that_is_stopped_is_killed_and_started_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Stat
 from gateway.core.grpc_status import MAX_ERROR_TEXT
 from gateway.core.messages import Buffer, Headers, Message
 from gateway.core.operations import Operation
-from gateway.core.protobuf.schema import parse
+from gateway.core.protobuf.schema import parse, protobuf_reply
 from gateway.core.protobuf.wire import Allowance, cut
 from gateway.core.requests import Request
 from gateway.protocols.v2.grpc.schema import (
@@ -18,7 +18,6 @@ from gateway.protocols.v2.grpc.schema import (
     ModelInferResponse,
     ModelReadyResponse,
     ModelStreamInferResponse,
-    protobuf_reply,
 )
 from gateway.protocols.v2.grpc.streams import set_final, wants_empty_final
 from gateway.protocols.v2.grpc.tensors import REQUEST, TENSORS

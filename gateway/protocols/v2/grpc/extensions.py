@@ -17,13 +17,12 @@ from gateway.core.errors import DecodeError, invalid_input, invalid_output, unsu
 from gateway.core.messages import Message
 from gateway.core.models import ModelEntry
 from gateway.core.operations import Operation
-from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
+from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse, protobuf_reply
 from gateway.core.protocol import EncodeResponse, ListenerSettings
 from gateway.core.requests import Answer, ControlRequest, Request, SettingValue, Translate
 from gateway.core.statistics import ModelStatistics, Statistics
 from gateway.protocols.v2.extensions import config_for_client, index_entries
 from gateway.protocols.v2.grpc import schema
-from gateway.protocols.v2.grpc.schema import protobuf_reply
 
 TRACE_LEVEL = "trace_level"
 """The only trace setting that is a list over REST. Over gRPC, every setting is a list."""

@@ -3,7 +3,7 @@
 from gateway.core.messages import Message
 from gateway.core.models import ServerInfo, Signature, TensorSpec
 from gateway.core.operations import Operation
-from gateway.core.protobuf.schema import Protobuf, parse
+from gateway.core.protobuf.schema import Protobuf, parse, protobuf_reply
 from gateway.core.requests import Answer, Request, Translate
 from gateway.protocols.v2.grpc.schema import (
     ModelMetadataResponse,
@@ -11,7 +11,6 @@ from gateway.protocols.v2.grpc.schema import (
     ServerLiveResponse,
     ServerMetadataResponse,
     ServerReadyResponse,
-    protobuf_reply,
 )
 from gateway.protocols.v2.tensors import read_datatype, read_dimensions
 

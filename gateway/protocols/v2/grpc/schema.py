@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.core.messages import Message
 from gateway.core.operations import Operation
-from gateway.core.protobuf.schema import Protobuf, ProtobufClass, Schema
+from gateway.core.protobuf.schema import ProtobufClass, Schema
 
 DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()  # compiled from protos/v2 by `make generate`
 
@@ -77,8 +76,3 @@ REQUESTS: Mapping[Operation, tuple[str, ProtobufClass]] = {
     Operation.STREAM: (MODEL_STREAM_INFER, ModelInferRequest),
 }
 """For each operation, the method and the type of the request message."""
-
-
-def protobuf_reply(message: Protobuf) -> Message:
-    """Return the response that contains `message`."""
-    return Message(parts=(message.SerializeToString(),))

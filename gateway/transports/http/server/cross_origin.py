@@ -34,7 +34,6 @@ class CrossOriginReplies:
     """The names of the CORS headers. Browsers refuse a reply that contains one of them twice."""
 
     def __init__(self, settings: CrossOrigin) -> None:
-        self._settings = settings
         self._origins = frozenset(each.encode() for each in settings.origins)
         self._any = ANY_ORIGIN.encode() in self._origins
         credentials = b"Access-Control-Allow-Credentials: true\r\n" if settings.credentials else b""
