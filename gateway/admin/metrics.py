@@ -221,7 +221,6 @@ LOADED = Family(
 _PLACE_STATES = (ReplicaState.HELD, ReplicaState.LOADING, ReplicaState.UNLOADING, ReplicaState.FAILED)
 _DRAINS = {DrainState.DRAINING: 1, DrainState.DRAINED: 2}
 SERVER_STATES = ("starting", "serving", "draining", "ending")
-"""All metrics of the gateway itself, in the order of the documentation."""
 
 
 class StateMetrics(Collector):

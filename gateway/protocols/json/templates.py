@@ -229,7 +229,8 @@ _HAVE_TENSORS = frozenset({Role.REQUEST, Role.RESPONSE, Role.QUERY})
 _HAVE_PARAMETERS = frozenset({Role.REQUEST, Role.RESPONSE, Role.HEADER, Role.QUERY})
 _NAME = re.compile(r"[^\s|$*]+")
 _PARAMETER = "$param."
-_RESERVED = frozenset({"any", "param", *(word.value[1:] for word in Word)})
+RESERVED_NAMES = frozenset({"any", "param", "params", *(word.value[1:].partition("|")[0] for word in Word)})
+"""Names that a tensor cannot have in a template, because they mean something else after the `$`."""
 
 
 def parse_body(template: Template, role: Role, place: Place) -> tuple[Node, ...]:
@@ -308,7 +309,7 @@ class _Parser:
         name, _, spelling = text[1:].partition("|")
         if name == "*":
             return _every(spelling, place)
-        if not _NAME.fullmatch(name) or name in _RESERVED:
+        if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
             raise FormError(place, f"{text!r} is no name of a tensor; a text that begins with $ is written `$${name}`")
         return _tensor(name, spelling, place)
 

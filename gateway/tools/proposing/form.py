@@ -365,12 +365,14 @@ class _Body:
         return name
 
 
+RESERVED_NAMES = frozenset({"any", "param", "params", "id", "model", "version", "index", "message", "code"})
+"""Names that a tensor cannot have in a form, because they mean something else after the `$`."""
+
+
 def _safe(key: str) -> str:
     """Return a tensor name derived from `key`."""
     name = "".join("_" if each in "|$* \t\r\n" else each for each in key) or "x"
-    return (
-        f"{name}_" if name in ("any", "param", "params", "id", "model", "version", "index", "message", "code") else name
-    )
+    return f"{name}_" if name in RESERVED_NAMES else name
 
 
 def _constant(value: Any) -> Any:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from gateway.assembly.forms import form
+from gateway.protocols.json import templates
 from gateway.tools.proposing.examples import ExampleError, check, read_examples
-from gateway.tools.proposing.form import Example, NoProposalError, propose
+from gateway.tools.proposing.form import RESERVED_NAMES, Example, NoProposalError, propose
 
 FLASK = (
     {"features": [[5.1, 3.5, 1.4, 0.2], [6.2, 3.4, 5.4, 2.3]]},
@@ -243,3 +244,7 @@ def test_a_file_of_bytes_is_told_what_to_write_for_it(tmp_path: Path, name: str,
     reply.write_text('{"label": "cat"}')
     with pytest.raises(ExampleError, match=f"{name} is not JSON, .*`media_type: {media_type}`"):
         read_examples([request, reply])
+
+
+def test_no_proposed_name_is_reserved() -> None:
+    assert RESERVED_NAMES == templates.RESERVED_NAMES
