@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import pytest
 from redis.asyncio import Redis
@@ -15,6 +16,7 @@ from redis.asyncio import Redis
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.tasks import spawn
+from gateway.routing.placement import agreement
 from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
 from tests.peers.fleet_client import CLIENTS, CallFailed
@@ -418,6 +420,7 @@ async def pair(redis: RedisServer, *models: FleetModels) -> AsyncIterator[tuple[
     what these have at their start, and later only if they have a reason to."""
     placement = f'loading: on_demand, max_models: 6, interval: 3600, redis: {{url: "{redis.url}", name: fleet}}'
     with ExitStack() as stack:
+        stack.enter_context(patch.object(agreement, "SECONDS", GENEROUS))  # on a busy machine, Redis takes its time
         servers = [stack.enter_context(serve(each)) for each in models]
         async with AsyncExitStack() as running:
             gateways = [await started(servers, placement, "grpc", 60) for _ in range(2)]

@@ -186,7 +186,6 @@ def settle(gateway: Attacked) -> None:
             assert b" 404 " in other.call(WAYS["http"].request("unknown", b""))
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_connections_hold_no_more_than_the_documents_say(gateway: Attacked, kind: str, figure: Figure) -> None:
     listener, octets, count = KINDS[kind]

@@ -10,7 +10,6 @@ from tests.failing_servers import survive
 CALLS = 10_000
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "mip", "grps-brpc"])
 async def test_no_call_of_ten_thousand_fails(protocol: str, tmp_path: Path) -> None:
     load = await survive(protocol, tmp_path, CALLS, clients=32, times=4)

@@ -114,7 +114,6 @@ def _numbers(version: str) -> list[int]:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_locked_package_is_a_wheel_for(architecture: str, tmp_path: Path) -> None:
     require_index()
@@ -212,7 +211,7 @@ def served(image: Machine) -> Iterator[Served]:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)  # the image is made first, with packages from an index
 def test_its_user_has_no_rights_and_owns_nothing(served: Served, image: Machine) -> None:
     status = dict(
         line.split(":\t", 1)

@@ -132,7 +132,6 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(300)
 def test_an_installed_gateway_tells_its_version(installed: Path, tmp_path: Path) -> None:
     assert run(installed, tmp_path, "--version") == f"gateway {VERSION}\n"
 
