@@ -79,7 +79,7 @@ def encode_config(request: Request, target: Target) -> bytes:
     try:
         raw = text.encode(errors=_ANY_BYTES)
     except UnicodeEncodeError as error:
-        raise invalid_input(f"config {text[:40]!r} is not UTF-8") from error
+        raise invalid_input(f"config {text[:40]!r} is not UTF-8; send it as UTF-8 text") from error
     _check_size(raw, target.limits, f"backend {target.backend!r}")
     return raw
 
@@ -87,7 +87,8 @@ def encode_config(request: Request, target: Target) -> bytes:
 def _refuse_other(parameters: Parameters, owner: str, allowed: str) -> None:
     for name in parameters:
         if name != allowed:
-            raise invalid_input(f"parameter {name!r}{owner} is not supported by GraphPipe, which takes 'config' only")
+            text = f"parameter {name!r}{owner} is not supported by GraphPipe, which takes 'config' only"
+            raise invalid_input(f"{text}; remove the parameter")
 
 
 def _check_size(raw: bytes, limits: Limits, where: str) -> None:

@@ -74,7 +74,7 @@ def _refuse_parameters(request: Request) -> None:
 def _refuse(parameters: Parameters, owner: str, *, allowed: str | None = None) -> None:
     for name in parameters:
         if name != allowed:
-            raise invalid_input(f"parameter {name!r}{owner} is not supported: grps has no parameters")
+            raise invalid_input(f"parameter {name!r}{owner} is not supported: grps has no parameters; remove it")
 
 
 # --- The payload of a route ---
@@ -123,7 +123,8 @@ def _entry(tensor: Tensor, keys: gmap.GmapKeys, from_gmap: bool) -> Tensor:
 def _one_input(request: Request, payload: Payload) -> tuple[Tensor, ...]:
     if len(request.inputs) != 1:
         names = ", ".join(repr(each.name) for each in request.inputs)
-        raise invalid_input(f"translate.payload: {payload.value} takes one input, got {len(request.inputs)}: {names}")
+        text = f"translate.payload: {payload.value} takes one input, got {len(request.inputs)}: {names}"
+        raise invalid_input(f"{text}; send one, or change `translate.payload` on the route")
     return request.inputs
 
 

@@ -65,7 +65,8 @@ def _signature(request: Request) -> str:
             raise invalid_input(f"parameter {name!r} is {value!r}; expected the name of a signature")
     for output in request.outputs:
         for name in output.parameters:
-            raise invalid_input(f"parameter {name!r} of output {output.name!r} is not supported by TensorFlow Serving")
+            text = f"parameter {name!r} of output {output.name!r} is not supported by TensorFlow Serving"
+            raise invalid_input(f"{text}; remove the parameter")
     return str(request.parameters.get(SIGNATURE_NAME, ""))
 
 
@@ -74,7 +75,8 @@ def _refuse_parameters_of_tensors(request: Request) -> None:
         for name in tensor.parameters:
             if name != GATEWAY_DATATYPE:
                 raise invalid_input(
-                    f"parameter {name!r} of input {tensor.name!r} is not supported by TensorFlow Serving"
+                    f"parameter {name!r} of input {tensor.name!r} is not supported by TensorFlow Serving; "
+                    "remove the parameter"
                 )
 
 

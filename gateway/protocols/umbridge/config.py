@@ -58,7 +58,7 @@ def encode_config(request: Request, target: Target) -> bytes:
 def _refuse_other_parameters(parameters: Parameters, owner: str, allowed: Iterable[str] = (CONFIG,)) -> None:
     for name in parameters:
         if name not in allowed:
-            known = "which takes 'config' only, JSON as text"
+            known = "which takes 'config' only, JSON as text; remove the parameter"
             raise invalid_input(f"parameter {name!r}{owner} is not supported by UM-Bridge, {known}")
 
 

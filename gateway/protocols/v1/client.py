@@ -60,7 +60,8 @@ def _refuse_parameters_of_tensors(request: Request) -> None:
     for tensor in request.inputs:
         for name in tensor.parameters:
             if name != GATEWAY_DATATYPE:
-                raise invalid_input(f"parameter {name!r} of input {tensor.name!r} is not supported by V1")
+                text = f"parameter {name!r} of input {tensor.name!r} is not supported by V1"
+                raise invalid_input(f"{text}; remove the parameter")
 
 
 def _encode_get(path: str, request: Request, target: Target) -> Message:
