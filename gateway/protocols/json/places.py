@@ -262,8 +262,8 @@ def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
     text, limit = bytes(given), reading.limits.message
     cells, rows_of_cells = text.count(b","), text.count(b"[")
     if cells * _BYTES_OF_CELL + rows_of_cells * _BYTES_OF_ROW > limit:
-        text = f"a table of {cells} cells takes more than {limit} bytes (limits.message)"
-        raise refusal(Reason.TOO_LARGE, f"{text}; send less, or raise the limit")
+        why = f"a table of {cells} cells takes more than {limit} bytes (limits.message)"
+        raise refusal(Reason.TOO_LARGE, f"{why}; send less, or raise the limit")
     try:
         rows = _decode_table(text)
     except (msgspec.DecodeError, RecursionError) as error:

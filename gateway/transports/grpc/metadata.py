@@ -63,8 +63,8 @@ def _binary(name: bytes, text: bytes) -> bytes:
         return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except binascii.Error as error:
         shown = name.decode("latin-1")
-        text = f"header {shown!r} does not fit gRPC: its value is not base64"
-        raise invalid_input(f"{text}; encode it in base64, or use a name without -bin") from error
+        what = f"header {shown!r} does not fit gRPC: its value is not base64"
+        raise invalid_input(f"{what}; encode it in base64, or use a name without -bin") from error
 
 
 def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:

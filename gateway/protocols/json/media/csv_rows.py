@@ -252,8 +252,8 @@ def _quoted_row(text: bytes, at: int, line: int, columns: int) -> tuple[list[Cel
         end = _end_of_quoted(text, at, line) if text.startswith(b'"', at) else _end_of_bare(text, at)
         cells.append(text[at:end])
         if len(cells) > columns:
-            text = f"line {line} has more than {columns} cells (limits.json_values); send fewer, or raise the limit"
-            raise refusal(Reason.TOO_LARGE, text)
+            why = f"line {line} has more than {columns} cells (limits.json_values); send fewer, or raise the limit"
+            raise refusal(Reason.TOO_LARGE, why)
         if text.startswith(b",", end):
             at = end + 1
         elif text.startswith((b"\n", b"\r\n"), end):
