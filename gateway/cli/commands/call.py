@@ -162,8 +162,6 @@ OPTIONS = {
     'call with cast="round" or cast="saturate"': "call with --cast round or --cast saturate",
     'cast="round" rounds, cast="saturate" also clips': "--cast round rounds, --cast saturate also clips",
     'cast="saturate" clips it': "--cast saturate clips it",
-    "check `ca`": "check --ca",
-    "set `server_name`": "set --server-name",
     "the limit that `timeout` sets": "the limit that --timeout sets, 0 for no limit",
     "call a model that streams with `stream`": "--stream shows each response",
     "add the argument `protocol`": "add --protocol NAME",
