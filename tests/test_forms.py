@@ -310,7 +310,7 @@ async def test_the_client_for_python_speaks_a_form_that_is_described(legacy: Leg
 
 
 def test_a_form_that_is_described_goes_with_an_address_of_one() -> None:
-    with pytest.raises(ValueError, match="a form goes with an address json:NAME://HOST:PORT"):
+    with pytest.raises(ValueError, match="a form needs an address such as json:NAME://HOST:PORT"):
         AsyncClient("v2-rest://127.0.0.1:1", kind=ServerKind(form={}))
     form = {"infer": {"path": "/", "request": "$x|flt", "response": "$y"}}
     with pytest.raises(ValueError, match=r"the form 'json:a' at infer\.request: \|flt is not a spelling"):
@@ -397,7 +397,8 @@ def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
     refused = gateway_command("init", "--example", "request.json", "reply.json", folder=tmp_path)
     assert (refused.returncode, refused.stderr) == (
         1,
-        "request.x: a ragged array, whose rows have different lengths; no file written\n",
+        "request.x: a ragged array, whose rows have different lengths; use examples with equal lengths; "
+        "no file written\n",
     )
     odd = gateway_command("init", "--example", "request.json", folder=tmp_path)
     assert (odd.returncode, odd.stderr) == (

@@ -271,7 +271,9 @@ async def test_a_server_that_dies_is_named() -> None:
         async with client(gateway, "v2-rest", "brief") as asked:
             with pytest.raises(ClientError) as failed:
                 await asked.infer("posterior", THETA)
-        assert failed.value.message == "step 'forward': the model's server cannot be reached"
+        assert failed.value.message == (
+            "step 'forward': the model's server cannot be reached; try again later, or ask the operator to check it"
+        )
 
 
 async def _stop(gateway: Gateway, protocol: str) -> None:

@@ -26,7 +26,7 @@ from gateway.core.principal import Permission
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
-_WRONG_HOST = "this port only answers requests to localhost, 127.0.0.1 and [::1]"
+_WRONG_HOST = "this port only answers requests to localhost, 127.0.0.1 and [::1]; use one of these names in the URL"
 _HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
 """RFC 3986, section 3.2: an IPv6 address in brackets, or another host; and a port."""
 _OWN_SITES = frozenset({b"same-origin", b"none"})
@@ -135,7 +135,7 @@ class AccessCheck:
 
 async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
     if scope["type"] != "http":
-        return 400, "this port accepts only HTTP requests"
+        return 400, "this port accepts only HTTP requests; send no WebSocket"
     headers = Headers([(bytes(name).lower(), bytes(text)) for name, text in scope["headers"]])
     path, method = str(scope["path"]), str(scope["method"])
     if why := _why_of_another_page(method, headers.raw):

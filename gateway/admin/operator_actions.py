@@ -185,12 +185,15 @@ def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -
         slots = backend.slots
         if not isinstance(slots, PlacedSlots) or slots.loader is None:
             text = (
-                "has no `placement`" if not isinstance(slots, PlacedSlots) else "has a protocol that cannot load models"
+                "has no `placement`; add this key to the backend"
+                if not isinstance(slots, PlacedSlots)
+                else "has a protocol that cannot load models; load them at their servers"
             )
             raise HTTPException(409, f"backend {asked.backend!r} {text}")
         endpoint = next((each for each in backend.endpoints if each.address == asked.endpoint), None)
         if endpoint is None:
-            raise HTTPException(404, f"backend {asked.backend!r} has no endpoint {asked.endpoint!r}")
+            known = ", ".join(repr(each.address) for each in backend.endpoints) or "none at the moment"
+            raise HTTPException(404, f"backend {asked.backend!r} has no endpoint {asked.endpoint!r}; expected {known}")
         try:
             if asked.do == "load":
                 await slots.loader.load_at(asked.model, endpoint)

@@ -67,7 +67,9 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         except ValueError as error:
             raise HTTPException(422, f"address: {error}") from error
         except TooManyLeasesError as error:
-            raise HTTPException(429, "too many servers have registered at this backend") from error
+            raise HTTPException(
+                429, "too many servers have registered at this backend; end leases, or use another backend"
+            ) from error
 
     @app.put("/register/{lease}", summary="Renew a lease", openapi_extra=_body(Renewal))
     async def renew(request: Request, lease: str) -> GrantedLease:

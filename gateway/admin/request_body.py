@@ -31,7 +31,7 @@ class BoundedBodies:
             message = await receive()
             received += len(message.get("body", b""))
             if received > most:
-                raise HTTPException(413, f"the body has more than {most} bytes")
+                raise HTTPException(413, f"the body has more than {most} bytes; send a shorter one")
             return message
 
         await self._application(scope, counted, send)

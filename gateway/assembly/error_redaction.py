@@ -18,7 +18,7 @@ from gateway.core.web_replies import REDIRECTS
 
 log = logging.getLogger(__name__)
 
-UNREACHABLE = "the model's server cannot be reached"
+UNREACHABLE = "the model's server cannot be reached; try again later, or ask the operator to check it"
 """Replacement for the reason of a failed connection, which can contain host names, ports and certificate details."""
 BACKEND = "a model server"
 ADDRESS = "its address"

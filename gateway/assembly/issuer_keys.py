@@ -136,7 +136,7 @@ class IssuerKeys:
         try:
             document = json.loads(content)
         except (ValueError, RecursionError):
-            raise KeySetError("its openid-configuration is not JSON") from None
+            raise KeySetError("its openid-configuration is not JSON; check `issuer`, or set `jwks`") from None
         document = document if isinstance(document, dict) else {}
         # section 4.3: the issuer MUST be the one that was queried
         if document.get("issuer") != issuer:
@@ -145,7 +145,7 @@ class IssuerKeys:
         if not isinstance(place, str) or not is_url(place):
             raise KeySetError("its openid-configuration has no jwks_uri; set `jwks`")
         if issuer.startswith("https://") and not place.startswith("https://"):
-            raise KeySetError("its jwks_uri is not https")
+            raise KeySetError("its jwks_uri is not https; set `jwks` to an https URL")
         return place
 
     async def _fetch(self, url: str) -> bytes:

@@ -167,12 +167,14 @@ class Observing:
         try:
             self._access_logs.get(config)
         except OSError as error:
-            raise refused(f"cannot open log.access.path {config.access.path!r}: {error.strerror}") from None
+            text = f"cannot open log.access.path {config.access.path!r}: {error.strerror}"
+            raise refused(f"{text}; use a path that the gateway can write") from None
         try:
             self.payload_logs.get(config.payloads)
         except OSError as error:
             assert config.payloads is not None
-            raise refused(f"cannot open log.payloads.to {config.payloads.to!r}: {error.strerror}") from None
+            text = f"cannot open log.payloads.to {config.payloads.to!r}: {error.strerror}"
+            raise refused(f"{text}; use a path that the gateway can write") from None
 
     def reopen_logs(self) -> None:
         """Reopen the files of the access log and the payload log, because a log-rotation program might have renamed

@@ -24,7 +24,7 @@ class UnknownKeyIdError(LookupError):
     """The file contains no key with this `id`."""
 
     def __init__(self, file: Path, id: str) -> None:
-        super().__init__(f"no key in {file} has the id {id!r}")
+        super().__init__(f"no key in {file} has the id {id!r}; `gateway keys list --file {file}` lists the ids")
         self.id = id
 
 
@@ -97,7 +97,7 @@ def _locked(folder: Path) -> Iterator[None]:
             except BlockingIOError:
                 if monotonic() >= until:
                     text = f"another process has locked its folder for more than {PATIENCE:g} s"
-                    raise KeyFileError(text) from None
+                    raise KeyFileError(f"{text}; try again when that process has ended") from None
                 sleep(_PAUSE)
         yield
     finally:

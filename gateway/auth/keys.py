@@ -118,7 +118,7 @@ def read_keys(path: Path) -> KeyFile:
         with path.open("rb") as file:
             content = file.read(MAX_FILE + 1)
     except OSError as error:
-        raise KeyFileError(f"cannot read the file: {error.strerror}") from None
+        raise KeyFileError(f"cannot read the file: {error.strerror}; check the path and its permissions") from None
     if len(content) > MAX_FILE:
         raise KeyFileError(f"larger than {MAX_FILE} bytes")
     return parse_keys(content)

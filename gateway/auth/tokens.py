@@ -134,7 +134,7 @@ def issuer_of(token: bytes) -> str:
         raise refused("it is malformed") from None
     issuer = claims.get("iss") if isinstance(claims, dict) else None
     if not isinstance(issuer, str):
-        raise refused("it has no claim 'iss'")
+        raise refused("it has no claim 'iss'; get one from an issuer of this gateway")
     return issuer
 
 
@@ -154,10 +154,12 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
         raise refused("it is malformed") from None
     algorithm = head.get("alg")
     if algorithm not in rules.algorithms:
-        raise refused(f"its algorithm is not one of {', '.join(rules.algorithms)}")
+        raise refused(
+            f"its algorithm is not one of {', '.join(rules.algorithms)}; get one that is signed with one of them"
+        )
     key = _key(head.get("kid"), keys, rules.issuer)
     if algorithm not in key.algorithms:
-        raise refused("its algorithm does not match its key")
+        raise refused("its algorithm does not match its key; get a new one from the issuer")
     try:
         claims = jwt.decode(
             token, key.key, algorithms=[algorithm], audience=rules.audience, issuer=rules.issuer, leeway=rules.leeway,
@@ -170,11 +172,11 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
     except jwt.InvalidIssuerError:
         raise refused("it is of another issuer; get one from an issuer of this gateway") from None
     except jwt.ImmatureSignatureError:
-        raise refused("it is not valid yet") from None
+        raise refused("it is not valid yet; wait, or compare the clocks of the issuer and the gateway") from None
     except jwt.MissingRequiredClaimError as error:
-        raise refused(f"it has no claim {error.claim!r}") from None
+        raise refused(f"it has no claim {error.claim!r}; get one with this claim") from None
     except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
-        raise refused("its signature or its claims are wrong") from None
+        raise refused("its signature or its claims are wrong; get a new one from the issuer") from None
     return _identity(claims, rules)
 
 
@@ -190,7 +192,7 @@ def _key(kid: object, keys: KeySet, issuer: str) -> PublicKey:
 def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
     name = _claim(claims, rules.principal)
     if not isinstance(name, str) or not name:
-        raise refused(f"it has no claim {rules.principal!r} that names a principal")
+        raise refused(f"it has no claim {rules.principal!r} that names a principal; get one with this claim")
     listed = _claim(claims, rules.permissions) if rules.permissions else ()
     names: Iterable[object] = listed.split() if isinstance(listed, str) else listed if isinstance(listed, list) else ()
     claimed = tuple(each for each in names if isinstance(each, str))

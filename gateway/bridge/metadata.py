@@ -147,7 +147,8 @@ class ModelMetadata:
             return self._as_vectors(self._renamed(name, signature, self._for_derivatives))
         base = await self._signatures.described(key)
         if operation not in base.operations:
-            raise unsupported(f"model {request.model!r} does not claim {operation.value}")
+            text = f"model {request.model!r} does not claim {operation.value}"
+            raise unsupported(f"{text}; `translate.derivatives` on the route estimates it")
         return self._as_vectors(self._renamed(name, companion_signature(base, operation), self._for_derivatives))
 
     async def _estimable(self, request: Request, key: Key, operation: Operation) -> Signature:

@@ -64,7 +64,8 @@ def _refuse_bytes(model: str, fitting: Fitting) -> None:
 def _refuse_output_parameters(outputs: Sequence[RequestedOutput], protocol: str) -> None:
     for output in outputs:
         for key in output.parameters:
-            raise invalid_input(f"parameter {key!r} of output {output.name!r} is not supported by {protocol}")
+            text = f"parameter {key!r} of output {output.name!r} is not supported by {protocol}"
+            raise invalid_input(f"{text}; remove the parameter")
 
 
 class FittedInputs(Struct, frozen=True):

@@ -205,4 +205,5 @@ async def collected_stream(responses: AsyncIterator[Response], backend: str, lim
         columns: zip[tuple[Tensor, ...]] = zip(*(response.outputs for response in found), strict=True)
         return replace(found[-1], outputs=tuple(map(concatenate, columns)), parameters={})
     except (DecodeError, ValueError) as error:
-        raise invalid_output(f"backend {backend!r}: cannot concatenate the responses: {error}") from error
+        text = f"backend {backend!r}: cannot concatenate the stream's responses: {error}"
+        raise invalid_output(f"{text}; use a protocol with streams, or `translate: {{stream: last}}`") from error

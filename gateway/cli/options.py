@@ -110,7 +110,7 @@ def _why_not_key_set(path: str) -> str:
     try:
         parse_key_set(Path(path).read_bytes())
     except OSError as error:
-        return f"cannot read the file: {error.strerror}"
+        return f"cannot read the file: {error.strerror}; check the path and its permissions"
     except KeySetError as error:
         return str(error)
     return ""

@@ -154,6 +154,7 @@ HINTS = {
     ),
     '`rewrite: {version: ""}` on the route drops the client\'s version': "leave the version out",
     "; `flavor` on the backend makes this query unnecessary": "",
+    "; see the gateway's log": "",
     "; `forward_headers` on the backend forwards the clients' own": "; `key` and `headers` of the client send them",
     "the deadline that the client set has passed": "no answer within the limit that `timeout` sets",
     "name one, or set `model` on the listener": (

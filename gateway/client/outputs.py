@@ -88,7 +88,7 @@ def read_value(value: object, what: str) -> tuple[Array, bool]:
         if array.ndim > MAX_RANK:
             raise ValueError(f"it has {array.ndim} dimensions, expected at most {MAX_RANK}")
         if array.dtype.kind == "V" and array.dtype.names is not None:
-            raise TypeError(f"numpy dtype {array.dtype} has no datatype")
+            raise TypeError(f"numpy dtype {array.dtype} has no datatype; pass each field as a separate input")
         if array.dtype.kind == "O":
             _check_texts(array)
     except (TypeError, ValueError) as error:

@@ -129,7 +129,7 @@ class Results(Sequence[Outputs]):
         if fill is None or len(self.done) == self._length:
             return self._stacked([_one(each, output) for each in self])
         if not self.done:
-            raise ValueError("all points failed, so the shape of a row is unknown")
+            raise ValueError("all points failed, so the shape of a row is unknown; see their `errors`")
         found = {index: _one(each, output) for index, each in self.done.items()}
         rows = self._stacked(list(found.values()))
         whole = np.empty((self._length, *rows.shape[1:]), rows.dtype)

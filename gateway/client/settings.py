@@ -216,7 +216,7 @@ class ServerArguments:
             return known()
         name = self.protocol or named_protocol(self.address)
         if not name.startswith(PREFIX):
-            raise ValueError(f"a form goes with an address {PREFIX}NAME://HOST:PORT, got {self.address!r}")
+            raise ValueError(f"a form needs an address such as {PREFIX}NAME://HOST:PORT, got {self.address!r}")
         try:
             return known({name: form(name.removeprefix(PREFIX), self.kind.form)})
         except FormError as error:

@@ -85,7 +85,7 @@ class _LoopThread:
         try:
             return future.result()
         except CancelledError:
-            raise RuntimeError("the client closed during the call") from None
+            raise RuntimeError("the client closed during the call; close it after the last call") from None
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run `coroutine`, which should release resources.

@@ -134,7 +134,9 @@ def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[YamlFaul
         DocumentError: the text is not YAML, contains several documents, or exceeds the limits.
     """
     if len(text.encode(errors="replace")) > MAX_BYTES:
-        raise DocumentError(Mark(1, 1), f"the configuration is larger than {MAX_BYTES} bytes")
+        raise DocumentError(
+            Mark(1, 1), f"the configuration is larger than {MAX_BYTES} bytes; shorten it, or use several gateways"
+        )
     try:
         composer = _Composer(text, environ)
         return composer.document(), tuple(composer.faults)
@@ -146,7 +148,9 @@ def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[YamlFaul
     except yaml.reader.ReaderError as error:
         raise DocumentError(_mark_of_offset(text, error.position), f"not YAML: {error.reason}") from error
     except UnicodeEncodeError as error:
-        raise DocumentError(_mark_of_offset(text, error.start), "not YAML: a lone surrogate") from error
+        raise DocumentError(
+            _mark_of_offset(text, error.start), "not YAML: a lone surrogate; remove this character"
+        ) from error
 
 
 class _Composer:
@@ -259,7 +263,7 @@ def _grown(node: Node, child: Node) -> Node:
 
 def _check_bounds(node: Node) -> None:
     if node.size > MAX_NODES:
-        raise DocumentError(node.mark, f"more than {MAX_NODES} values, aliases expanded")
+        raise DocumentError(node.mark, f"more than {MAX_NODES} values, aliases expanded; use fewer aliases")
     if node.height > MAX_DEPTH:
         raise DocumentError(node.mark, f"{_TOO_DEEP}, aliases expanded")
 

@@ -53,7 +53,7 @@ def _graphs(models: Mapping[str, GraphKeys]) -> Mapping[str, Graph]:
 
 def _graph(name: str, keys: GraphKeys) -> Graph:
     if not set(name).isdisjoint("*?["):
-        raise refusal("a model name cannot contain * ? [", name)
+        raise refusal("a model name cannot contain * ? [; use another name", name)
     try:
         return make_graph(name, keys)
     except GraphError as error:

@@ -71,7 +71,8 @@ def load_with_warnings(
             content = file.read(MAX_BYTES + 1)
         return loads_with_warnings(content.decode("utf-8-sig"), str(path), catalog, environ)
     except OSError as error:
-        raise ConfigError([Problem(str(path), 1, 1, f"cannot read the file: {error.strerror}")]) from error
+        text = f"cannot read the file: {error.strerror}; check the path and its permissions"
+        raise ConfigError([Problem(str(path), 1, 1, text)]) from error
     except UnicodeDecodeError as error:
         before = content[: error.start].split(b"\n")
         message = f"not UTF-8: {error.reason}"

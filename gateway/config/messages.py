@@ -160,7 +160,7 @@ _MESSAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     "literal_error": _choice,
     "too_short": lambda error: "must not be empty",
     "string_too_short": lambda error: "must not be empty",
-    "too_long": lambda error: f"has more than {error['ctx']['max_length']} elements",
+    "too_long": lambda error: f"expected at most {error['ctx']['max_length']} elements",
     "greater_than": _bound("above", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
     "less_than": _bound("below", "lt"),

@@ -31,8 +31,8 @@ def name_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
     """Find a key that needs the protocol `name`, on a listener without this protocol."""
     if name not in listener.protocols:
-        text = f"the listener does not serve {name!r}{suggestion(name, listener.protocols)}"
-        yield Finding(location, text, at_key=True)
+        hint = suggestion(name, listener.protocols) or "; add it to `protocols`, or remove the key"
+        yield Finding(location, f"the listener does not serve {name!r}{hint}", at_key=True)
 
 
 def _prefixes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:

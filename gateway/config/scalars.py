@@ -118,9 +118,11 @@ def _file(path: Path) -> str:
     try:
         return _text(path)
     except UnicodeDecodeError as error:
-        raise ValueError(f"the file {path} is not UTF-8") from error
+        raise ValueError(f"the file {path} is not UTF-8; use a file that has only the value, as text") from error
     except OSError as error:
-        raise ValueError(f"cannot read the file {path}: {error.strerror}") from error
+        raise ValueError(
+            f"cannot read the file {path}: {error.strerror}; check the path and its permissions"
+        ) from error
 
 
 def _text(path: Path) -> str:
@@ -130,7 +132,7 @@ def _text(path: Path) -> str:
     with path.open("rb") as file:
         content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
-        raise ValueError(f"the file {path} is larger than {MAX_FILE} bytes")
+        raise ValueError(f"the file {path} is larger than {MAX_FILE} bytes; use a file that has only the value")
     if not content.strip():
-        raise ValueError(f"the file {path} is empty")
+        raise ValueError(f"the file {path} is empty; write the value into it")
     return content.decode().removesuffix("\n").removesuffix("\r")

@@ -127,7 +127,7 @@ def _widest(elements: list[int | float]) -> "np.ndarray[Any, Any]":
         return np.array(elements, np.float64)
     least, most = min(elements, default=0), max(elements, default=0)
     if most > UINT64_MAX or least < (INT64_MIN if most <= INT64_MAX else 0):
-        raise refusal("an integer is outside the range of INT64 and UINT64", "data")
+        raise refusal("an integer is outside the range of INT64 and UINT64; write it as a float", "data")
     return np.array(elements, np.int64 if most <= INT64_MAX else np.uint64)
 
 

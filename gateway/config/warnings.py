@@ -61,7 +61,11 @@ def _programs(config: Config, catalog: Catalog) -> Iterator[Finding]:
             continue
         program = servers.command[0]
         if which(program) is None:
-            hint = "; write the command with its arguments as one text, or as a list of words" if " " in program else ""
+            hint = (
+                "; write the command with its arguments as one text, or as a list of words"
+                if " " in program
+                else "; install it, or write its full path"
+            )
             text = f"this machine cannot start servers: the program {program!r} does not exist{hint}"
             yield Finding(("backends", name, "servers", "command"), text)
 

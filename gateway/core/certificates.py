@@ -99,7 +99,8 @@ def read(path: str, key: FileKey, most: int = MAX_BYTES) -> str:
         with open(path, "rb") as file:
             content = file.read(most + 1)
     except OSError as error:
-        raise CertificateError(key, f"cannot read the file: {os.strerror(error.errno or errno.EIO).lower()}") from error
+        why = os.strerror(error.errno or errno.EIO).lower()
+        raise CertificateError(key, f"cannot read the file: {why}; check the path and its permissions") from error
     if len(content) > most:
         raise CertificateError(key, f"larger than {most} bytes")
     return content.decode("latin-1").encode("ascii", "replace").decode()

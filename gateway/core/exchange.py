@@ -427,5 +427,5 @@ def sanitize_error(error: GatewayError, target: Target) -> None:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
     if text != error.message:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
-        error.message = text or "the backend's error was only a traceback"
+        error.message = text or "the backend's error was only a traceback; see the gateway's log"
         error.args = (error.message,)

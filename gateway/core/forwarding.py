@@ -93,7 +93,7 @@ def _check(name: str, text: bytes) -> None:
         is_wrong = True
     if is_wrong:
         raise invalid_input(
-            f"header {name!r} cannot be forwarded: its value is not UTF-8 text without control characters"
+            f"header {name!r} cannot be forwarded: its value is not UTF-8 text without control characters; change it"
         )
 
 

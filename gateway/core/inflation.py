@@ -37,7 +37,8 @@ def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
     `what` is the name of the content (the body, the payload), and `size` its compressed size in bytes."""
     allowed = f"limits.message, {limits.message} bytes, and limits.inflation, {limits.inflation} times its size"
     text = f"{what} of {size} compressed bytes inflates to more than {max_inflated_size(size, limits)} bytes"
-    return refusal(Reason.TOO_LARGE, f"{text}, the most that is allowed: {allowed} (or 1 MiB, if that is more)")
+    text = f"{text}, the most that is allowed: {allowed} (or 1 MiB, if that is more)"
+    return refusal(Reason.TOO_LARGE, f"{text}; send less, or raise a limit")
 
 
 def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[bytes]:

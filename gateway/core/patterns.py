@@ -300,11 +300,13 @@ def _decode(segment: str) -> str:
         return segment
     encoded = segment.split("%")[1:]
     if not all(len(rest) >= 2 and _is_hex(rest[:2]) for rest in encoded):
-        raise DecodeError(f"path segment {segment[:100]!r} has a % without two hexadecimal digits")
+        raise DecodeError(f"path segment {segment[:100]!r} has a % without two hexadecimal digits; write % as %25")
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(f"path segment {segment[:100]!r} is not percent-encoded UTF-8") from error
+        raise DecodeError(
+            f"path segment {segment[:100]!r} is not percent-encoded UTF-8; encode the name in UTF-8"
+        ) from error
 
 
 def _is_hex(digits: str) -> bool:

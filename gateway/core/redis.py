@@ -32,7 +32,7 @@ def connection_pool(url: str) -> "BlockingConnectionPool":
         pool = BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None, protocol=2, retry=retry)
         pool.make_connection()  # type: ignore[no-untyped-call]
     except Exception as error:  # exceptions of several types, whose messages can contain parts of the URL
-        raise ValueError("not the URL of a Redis server, such as redis://host:6379/0") from error
+        raise ValueError("expected the URL of a Redis server, such as redis://host:6379/0") from error
     return pool
 
 

@@ -331,15 +331,15 @@ Answer: TypeAlias = (
 def refuse_parameters(parameters: Parameters, owner: str, why: str, *allowed: str) -> None:
     """Refuse parameters that a server's protocol cannot represent.
 
-    `owner` is empty for the parameters of a request, or a text such as ` of input 'x'`. `why` is the end of the error's
-    message.
+    `owner` is empty for the parameters of a request, or a text such as ` of input 'x'`. `why` continues the
+    error's message.
 
     Raises:
         GatewayError: INVALID_ARGUMENT for the first parameter that is not in `allowed`.
     """
     for name in parameters:
         if name not in allowed:
-            raise invalid_input(f"parameter {name!r}{owner} is not supported{why}")
+            raise invalid_input(f"parameter {name!r}{owner} is not supported{why}; remove the parameter")
 
 
 def refuse_parameters_of_inputs(request: Request, why: str) -> None:

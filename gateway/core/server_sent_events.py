@@ -80,7 +80,9 @@ class EventCutter:
     def _extend_line(self, piece: bytes) -> None:
         self._line += piece
         if len(self._line) + self._size > self._limit + len(b"data: "):
-            raise refusal(Reason.TOO_LARGE, f"an event has more than {self._limit} bytes (limits.message)")
+            raise refusal(
+                Reason.TOO_LARGE, f"an event has more than {self._limit} bytes (limits.message); raise the limit"
+            )
 
     def _end_line(self) -> list[Buffer]:
         line = bytes(self._line)

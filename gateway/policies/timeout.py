@@ -103,7 +103,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 def _out_of_time(what: str, seconds: float) -> GatewayError:
     """Return the error for a call, or the next response of a stream, that has taken `seconds`."""
     since = asyncio.get_running_loop().time() - seconds
-    limit = ", the limit that the policy timeout sets (timeout.seconds)"
+    limit = ", the limit that the policy timeout sets (timeout.seconds); raise it for slow models"
     return out_of_time(f"no {what} within {seconds:g} s", limit, since)
 
 

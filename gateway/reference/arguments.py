@@ -106,7 +106,7 @@ def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Sign
 def _duplicate_input(inputs: Sequence[Tensor], signature: Signature) -> GatewayError:
     names = [tensor.name for tensor in inputs]
     twice = next(name for name in names if names.count(name) > 1)
-    return invalid_input(f"input {twice!r} of model {signature.name!r} occurs twice")
+    return invalid_input(f"input {twice!r} of model {signature.name!r} occurs twice; send it once")
 
 
 def _unknown_input(left: dict[str, Tensor], operation: Operation, signature: Signature) -> GatewayError:

@@ -112,7 +112,9 @@ def _decode(text: bytes, at: int) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise invalid_input(f"input 'text' of model 'upper': element {at} is not UTF-8: {error.reason}") from error
+        raise invalid_input(
+            f"input 'text' of model 'upper': element {at} is not UTF-8: {error.reason}; send UTF-8 text"
+        ) from error
 
 
 _UPPER = specs([("upper", "BYTES", [-1])], "output")

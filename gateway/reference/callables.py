@@ -200,7 +200,8 @@ def _check_parameters(function: Callable[..., Any], count: int, name: str) -> No
         inspect.signature(function).bind(*range(count), **keywords)
     except TypeError as error:
         title = getattr(function, "__name__", repr(function))
-        raise ValueError(f"model {name!r}: {title}() does not accept {count} arrays: {error}") from error
+        text = f"model {name!r}: {title}() does not accept {count} arrays: {error}"
+        raise ValueError(f"{text}; give the function one parameter for each input") from error
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -283,7 +284,8 @@ def _array(result: object, name: str, model: str, dtype: type | None = None) -> 
     try:
         return np.array(result, dtype)
     except Exception as error:  # ragged lists, and any exception of an object's own __array__
-        raise invalid_output(f"output {name!r} of model {model!r} is not an array: {error}") from error
+        text = f"output {name!r} of model {model!r} is not an array: {error}"
+        raise invalid_output(f"{text}; return numbers, or lists of equal lengths") from error
 
 
 def _datatype(array: Array, name: str, model: str) -> Datatype:

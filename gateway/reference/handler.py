@@ -137,7 +137,7 @@ def config_of(request: Request, model: Model) -> Config:
         return _NO_CONFIG
     for name in request.parameters:
         if name != "config":
-            raise invalid_input(f"model {model.name!r} takes no parameter {name!r}")
+            raise invalid_input(f"model {model.name!r} takes no parameter {name!r}; remove it")
     text = request.parameters["config"]
     try:
         config = orjson.loads(text) if isinstance(text, str) else None
@@ -158,7 +158,8 @@ def _select(outputs: Outputs, request: Request, model: Model) -> Outputs:
             expected = f"its outputs are {', '.join(by_name)}"
             raise invalid_input(f"model {model.name!r} has no output {wanted.name!r}; {expected}")
         for name in wanted.parameters:
-            raise invalid_input(f"output {wanted.name!r} of model {model.name!r} takes no parameter {name!r}")
+            text = f"output {wanted.name!r} of model {model.name!r} takes no parameter {name!r}"
+            raise invalid_input(f"{text}; remove it")
     return tuple(by_name[wanted.name] for wanted in request.outputs)
 
 

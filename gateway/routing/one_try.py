@@ -56,7 +56,7 @@ async def send_in_time(send: Send, request: Request, backend: str, one_try: Requ
 def _too_late(one_try: Request, backend: str, endpoint: Endpoint) -> TransportError:
     seconds = one_try.tries.seconds if one_try.tries is not None else None
     text = f"backend {backend!r} at {endpoint.address}: no answer within {seconds:g} s,"
-    text = f"{text} the limit that the policy timeout sets for one try (timeout.per_try)"
+    text = f"{text} the limit that the policy timeout sets for one try (timeout.per_try); raise it for slow models"
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=True)
 
 
@@ -94,6 +94,7 @@ async def ask_all(request: Request, backend: str, endpoints: Sequence[Endpoint],
             raise answer
         if answer != found[0]:
             text = f"endpoints {endpoints[0].address} and {endpoint.address} of backend {backend!r}"
-            raise refusal(Reason.FAILED_PRECONDITION, f"{text} differ in their {request.operation.value}")
+            text = f"{text} differ in their {request.operation.value}"
+            raise refusal(Reason.FAILED_PRECONDITION, f"{text}; serve the same on both")
     assert not isinstance(found[0], BaseException)
     return found[0]

@@ -163,7 +163,8 @@ def _text_for_inputs(request: Request) -> str:
         return f"model {request.model!r} needs inputs with datatypes and shapes; use a protocol that has them"
     shown = ", ".join(map(_described, request.inputs[:_MOST_INPUTS])) or "none"
     more = ", ..." if len(request.inputs) > _MOST_INPUTS else ""
-    return f"model {request.model!r} does not accept these inputs: {shown}{more}"
+    text = f"model {request.model!r} does not accept these inputs: {shown}{more}"
+    return f"{text}; send inputs that a route's `match: {{input: ...}}` describes"
 
 
 def _described(tensor: Tensor) -> str:

@@ -115,7 +115,7 @@ class FailedStarts:
         if self.last is not None and self.in_a_row >= ATTEMPTS and not is_starting:
             text = f"{self.in_a_row} servers in a row failed to start; the last: {self.last.text}"
         elif now - self._unserved_since >= limit:
-            text = f"no server within {limit:g} s (servers.start_timeout): {reason()}"
+            text = f"no server within {limit:g} s: {reason()}; raise `servers.start_timeout` if starts take longer"
         else:
             return None
         self._unserved_since = None

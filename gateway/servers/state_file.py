@@ -113,7 +113,8 @@ class StateFile:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = (self.folder / "lock").open("a")
         except OSError as error:
-            raise EngineError(f"the folder {self.folder} (servers.state) is unusable: {error.strerror}") from error
+            text = f"the folder {self.folder} (servers.state) is unusable: {error.strerror}"
+            raise EngineError(f"{text}; set `servers.state` to a folder that the gateway can write") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

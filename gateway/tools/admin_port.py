@@ -88,7 +88,7 @@ class AdminPort:
             with self._opener.open(request, timeout=self._seconds) as reply:
                 body = reply.read(MAX_REPLY + 1)
             if len(body) > MAX_REPLY:
-                raise AdminPortError(where, f"the response has more than {MAX_REPLY} bytes")
+                raise AdminPortError(where, f"the response has more than {MAX_REPLY} bytes; {ASKED}")
             return AdminReply(orjson.loads(body), reply.headers)
         except HTTPError as error:
             with error:
@@ -96,7 +96,9 @@ class AdminPort:
         except (OSError, HTTPException) as error:  # includes URLError
             reason = error.reason if isinstance(error, URLError) else error
             if isinstance(reason, TimeoutError):
-                raise AdminTimeoutError(where, f"no answer within {self._seconds:g} s") from error
+                raise AdminTimeoutError(
+                    where, f"no answer within {self._seconds:g} s; try again, or see the gateway's log"
+                ) from error
             raise AdminUnreachableError(where, _reason(reason)) from error
         except orjson.JSONDecodeError as error:
             raise AdminPortError(where, f"the response is not JSON; {ASKED}") from error

@@ -115,13 +115,15 @@ def _load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise CertificateError("key", "it is not the certificate's private key") from error
+            raise CertificateError(
+                "key", "the private key does not belong to the certificate; use the key of this certificate"
+            ) from error
         try:
             expiry(files.certificate)
         except CertificateError:
             raise
         why = f" ({error.reason.replace('_', ' ').lower()})" if error.reason else ""
-        raise CertificateError("key", f"it is not a private key in PEM{why}") from error
+        raise CertificateError("key", f"expected a private key in PEM{why}") from error
     except ValueError as error:  # from _no_passphrase
         raise CertificateError("key", "it has a passphrase; store the key without a passphrase") from error
     _check_end(text, "certificate")

@@ -65,8 +65,22 @@ def not_connected(
     if isinstance(error, socket.gaierror):
         return not_resolved(host, error)
     if isinstance(error, ssl.SSLError):
-        return unreachable(f"TLS: {refusal_text(error, server_name or host)}")
+        return unreachable(f"TLS: {refusal_text(error, server_name or host)}{_tls_advice(error)}")
     return unreachable(_system_text(error))
+
+
+def _tls_advice(error: ssl.SSLError) -> str:
+    """Return the advice for a server certificate that the gateway or the client does not accept, or an empty string.
+
+    The settings have the same names in the configuration and in the Python client."""
+    code = error.verify_code if isinstance(error, ssl.SSLCertVerificationError) else 0
+    if code in (_SELF_SIGNED, *_UNKNOWN_CA):
+        return "; check `ca`"
+    return "; check the address, or set `server_name`" if code in _OTHER_NAME else ""
+
+
+_SELF_SIGNED, _UNKNOWN_CA, _OTHER_NAME = 18, (19, 20, 21), (62, 64)
+"""OpenSSL's X509_V_ERR_* codes for certificates that the settings can make acceptable."""
 
 
 def how_lost(error: Exception | None) -> str:

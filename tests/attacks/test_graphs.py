@@ -112,7 +112,7 @@ async def post(gateway: Gateway, model: str, body: object = BODY, **more: Any) -
         ({"shape": [1, 3], "data": [1, 2, 3]}, "is FP64 [1, 3], but the model's metadata has FP64 [-1, 2]"),
         ({"shape": [2], "data": [1, 2]}, "is FP64 [2], but the model's metadata has FP64 [-1, 2]"),
         ({"shape": [7, 2], "data": [1] * 14}, "expected tensors of the same shape, got FP64 [7, 2] and FP64 [1, 2]"),
-        ({"shape": [1, 2], "data": [1, 2], "name": "z"}, "step 'a' has no output 'y', only z"),
+        ({"shape": [1, 2], "data": [1, 2], "name": "z"}, "step 'a' has no output 'y'; expected one of z"),
     ],
 )
 async def test_a_member_that_answers_otherwise_than_it_promised(wrong: dict[str, Any], told: str) -> None:

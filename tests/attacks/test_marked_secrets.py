@@ -286,7 +286,7 @@ def test_nor_over_brpc_mip_reload_and_traces_and_no_private_key(
         told += [str(each) for each in collector.requests]
     everything = "\n".join((*told, *lines, log.read_text(), (folder / "access.log").read_text()))
     assert "has a passphrase" in everything
-    assert "it is not a private key in PEM" in everything
+    assert "expected a private key in PEM" in everything
     for secret in (*secrets(folder), *key.splitlines()[1:-1]):
         at = everything.find(secret)
         assert at < 0, everything[max(at - 200, 0) : at + 100]

@@ -64,8 +64,8 @@ WRONG: dict[str, Callable[[Issuer], str]] = {
     "it is of another issuer; get one from an issuer of this gateway": lambda made: made.token(iss="https://evil.test"),
     "it has no claim 'exp'": lambda made: made.token(exp=None),
     "it has no claim 'aud'": lambda made: made.token(aud=None),
-    "it has no claim 'sub' that names a principal": lambda made: made.token(sub=""),
-    "its signature or its claims are wrong": lambda made: made.token()[:-8] + "AAAAAAAA",
+    "it has no claim 'sub' that names a principal; get one with this claim": lambda made: made.token(sub=""),
+    "its signature or its claims are wrong; get a new one from the issuer": lambda made: made.token()[:-8] + "AAAAAAAA",
     "it is malformed": lambda made: "a.b.c",
     "it is longer than": lambda made: made.token(more="x" * 20_000),
 }

@@ -167,7 +167,7 @@ async def test_a_stream_without_responses_is_the_backends_fault(stream: str) -> 
 )
 async def test_responses_that_differ_are_not_concatenated(other: Response) -> None:
     through, _ = streaming(y(1.0), other, stream="collect")
-    with pytest.raises(GatewayError, match="cannot concatenate the responses") as failed:
+    with pytest.raises(GatewayError, match="cannot concatenate the stream's responses") as failed:
         await call(through, infer(X))
     assert failed.value.status is Status.INTERNAL
 

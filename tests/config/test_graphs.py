@@ -84,7 +84,7 @@ def test_all_keys() -> None:
             ["7:42: no output needs the step 'b'; remove it, or use it"],
         ),
         (one("{a: {model: n, inputs: {x: $x}}}", "{}"), ["8:14: expected at least one output"]),
-        ("  'm*': {outputs: {y: 1}}\n", ["5:3: a model name cannot contain * ? ["]),
+        ("  'm*': {outputs: {y: 1}}\n", ["5:3: a model name cannot contain * ? [; use another name"]),
         ("  m: {inputs: {x: FP64}, outputs: {y: $x}}\n", ["5:19: expected a datatype and a shape"]),
         ("  m: {}\n", ["5:6: the key 'outputs' is missing"]),
         (

@@ -114,17 +114,21 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         ],
     ),
     ("control character", "a: 1\nb: \x01\n", ["2:4: not YAML: control characters are not allowed"]),
-    ("lone surrogate", "a: 1\nb: \ud800\n", ["2:4: not YAML: a lone surrogate"]),
+    ("lone surrogate", "a: 1\nb: \ud800\n", ["2:4: not YAML: a lone surrogate; remove this character"]),
     ("two documents", SOUND + "---\na: 1\n", ["4:1: a second document begins here; expected only one"]),
     ("unknown alias", "a: *b\n", ["1:4: the alias *b has no anchor before it; if it is text, quote it: '*b'"]),
     ("alias of itself", "a: &b [*b]\n", ["1:8: the alias *b has no anchor before it; if it is text, quote it: '*b'"]),
-    ("too long", "#" * MAX_BYTES + "\n", [f"1:1: the configuration is larger than {MAX_BYTES} bytes"]),
+    (
+        "too long",
+        "#" * MAX_BYTES + "\n",
+        [f"1:1: the configuration is larger than {MAX_BYTES} bytes; shorten it, or use several gateways"],
+    ),
     ("too deep", "[" * 65 + "]" * 65, [f"1:{MAX_DEPTH + 1}: nested deeper than {MAX_DEPTH} levels"]),
     (
         "billion laughs",
         "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
         + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]\n" for n in range(9)),
-        [f"5:5: more than {MAX_NODES} values, aliases expanded"],
+        [f"5:5: more than {MAX_NODES} values, aliases expanded; use fewer aliases"],
     ),
     (
         "deep aliases",
@@ -950,7 +954,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "rank",
         ROUTE + f"match: {{}}, signature: {{inputs: [{{name: x, datatype: FP64, shape: {[1] * 33}}}]}}}}]\n",
-        ["3:94: has more than 32 elements"],
+        ["3:94: expected at most 32 elements"],
     ),
     (
         "two inputs of a name",
@@ -1018,7 +1022,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "10:48: the nesting of the lists does not match the shape; nest them like the shape, or write one flat "
             "list",
             "11:35: must be at least 0, got -1",
-            "12:47: an integer is outside the range of INT64 and UINT64",
+            "12:47: an integer is outside the range of INT64 and UINT64; write it as a float",
         ],
     ),
     # references

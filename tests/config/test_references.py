@@ -30,7 +30,10 @@ REFUSED = (
     ("${1A}", "'${1A}' is not a reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
     ("${HOST-x}", "'${HOST-x}' is not a reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
     ("${file:token}", "${file:token} needs an absolute path"),
-    ("${file:/nowhere/token}", "cannot read the file /nowhere/token: No such file or directory"),
+    (
+        "${file:/nowhere/token}",
+        "cannot read the file /nowhere/token: No such file or directory; check the path and its permissions",
+    ),
     ("${file:/}", "/ is not a regular file"),
 )
 

@@ -60,7 +60,8 @@ def test_what_is_no_command_is_refused(written: str, why: str) -> None:
 def test_a_program_that_is_not_there_is_told() -> None:
     """A warning: a configuration may be checked on another machine than the one that starts the servers."""
     assert warnings(loaded("'nosuchprogram {port}'")) == [
-        "this machine cannot start servers: the program 'nosuchprogram' does not exist"
+        "this machine cannot start servers: the program 'nosuchprogram' does not exist; "
+        "install it, or write its full path"
     ]
     assert warnings(loaded("['python server.py {port}']")) == [
         "this machine cannot start servers: the program 'python server.py {port}' does not exist; write the command "

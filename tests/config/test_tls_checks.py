@@ -41,10 +41,10 @@ def test_files_that_cannot_be_used_are_named_with_their_place(files: Files, tmp_
     locked = tmp_path / "locked.key"
     locked.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n")
     rows = {
-        (files.certificate, other.key): "cannot be used: it is not the certificate's private key",
+        (files.certificate, other.key): "cannot be used: the private key does not belong to the certificate",
         (tmp_path / "none", files.key): "cannot be used: cannot read the file: no such file",
         (files.key, files.key): "cannot be used: expected a certificate in PEM",
-        (files.certificate, files.ca): "cannot be used: it is not a private key in PEM",
+        (files.certificate, files.ca): "cannot be used: expected a private key in PEM",
         (tmp_path, files.key): "cannot be used: not a regular file",
         (files.certificate, "tls.key"): "expected an absolute path, got 'tls.key'",
     }

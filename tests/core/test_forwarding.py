@@ -40,7 +40,7 @@ def test_a_value_that_is_no_text_is_refused_by_its_header(text: bytes, kind: typ
         forwarded(kind([(b"x-team", text)]))
     assert refused.value.reason is Reason.INVALID_INPUT
     assert refused.value.message == (
-        "header 'x-team' cannot be forwarded: its value is not UTF-8 text without control characters"
+        "header 'x-team' cannot be forwarded: its value is not UTF-8 text without control characters; change it"
     )
 
 

@@ -63,7 +63,8 @@ def test_a_bomb_is_refused_and_told_which_key_allows_it() -> None:
     assert caught.value.reason is Reason.TOO_LARGE
     assert caught.value.message == (
         f"the body of {len(data)} compressed bytes inflates to more than 1048576 bytes, the most that is allowed: "
-        "limits.message, 67108864 bytes, and limits.inflation, 100 times its size (or 1 MiB, if that is more)"
+        "limits.message, 67108864 bytes, and limits.inflation, 100 times its size (or 1 MiB, if that is more); "
+        "send less, or raise a limit"
     )
     assert inflate(data, "gzip", Limits()) == zeros
     assert inflate(gzip.compress(bytes(MIB)), "gzip", Limits(inflation=100)) == bytes(MIB)

@@ -12,7 +12,7 @@ LISTENER = {"name": "listener", "bind": "127.0.0.1:8080", "protocols": ["v2-rest
 BACKEND = {"protocol": "v2-rest", "endpoints": ["127.0.0.1:8000"]}
 
 
-_ABSENT = ("no such file or directory", "is not a file")
+_ABSENT = ("no such file or directory; check the path and its permissions", "is not a file")
 
 
 def problems_but_absent_files(text: str, place: str) -> list[str]:

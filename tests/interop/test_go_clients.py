@@ -379,7 +379,7 @@ def test_a_message_beyond_the_limit_is_refused_while_it_is_sent(rig: Rig, tmp_pa
     assert (refused["right"], refused["wrong"], sum(refused["failed"].values())) == (0, [], 5)
     for text in refused["failed"]:
         assert text.startswith("ResourceExhausted the message of ")
-        assert text.endswith(" is larger than limits.message, 100000 bytes")
+        assert text.endswith(" is larger than limits.message, 100000 bytes; send less, or raise the limit")
     assert doubles(fine["message"]) == DOUBLED
 
 

@@ -150,8 +150,8 @@ async def test_a_client_with_a_long_name_takes_little_memory(by: str, clock: Clo
         ({"requests": 1, "by": "header", "header": "x api key"}, "the name of a header"),
         ({"requests": 1, "without_redis": "allow"}, "need redis: URL"),
         ({"requests": 1, "redis": "http://secret@h"}, "begins with redis://"),
-        ({"requests": 1, "redis": "redis://:secret@h:port"}, "not the URL of a Redis server"),
-        ({"requests": 1, "redis": "redis://:secret@h?unknown=1"}, "not the URL of a Redis server"),
+        ({"requests": 1, "redis": "redis://:secret@h:port"}, "expected the URL of a Redis server"),
+        ({"requests": 1, "redis": "redis://:secret@h?unknown=1"}, "expected the URL of a Redis server"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, object], text: str) -> None:

@@ -94,12 +94,12 @@ REFUSED: list[tuple[Request, Reason, str]] = [
     (
         request("double", POINT, parameters={"priority": 1}),
         Reason.INVALID_INPUT,
-        "model 'double' takes no parameter 'priority'",
+        "model 'double' takes no parameter 'priority'; remove it",
     ),
     (
         request("add_sub", TERMS, outputs=(RequestedOutput("OUTPUT0", {"classification": 3}),)),
         Reason.INVALID_INPUT,
-        "output 'OUTPUT0' of model 'add_sub' takes no parameter 'classification'",
+        "output 'OUTPUT0' of model 'add_sub' takes no parameter 'classification'; remove it",
     ),
     (
         request("identity", POINT, parameters={"config": '{"scale": 3}'}),

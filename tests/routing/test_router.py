@@ -240,7 +240,9 @@ def test_a_request_whose_inputs_fit_no_route_is_told_so(inputs: tuple[Tensor, ..
     with pytest.raises(GatewayError) as failed:
         taken(BY_INPUT, replace(asking("m"), inputs=inputs))
     assert failed.value.status is Status.INVALID_ARGUMENT
-    assert failed.value.message == f"model 'm' does not accept these inputs: {shown}"
+    assert failed.value.message == (
+        f"model 'm' does not accept these inputs: {shown}; send inputs that a route's `match: {{input: ...}}` describes"
+    )
 
 
 def test_what_has_no_inputs_takes_the_first_route_by_names() -> None:

@@ -126,9 +126,12 @@ async def test_what_is_wrong_is_said(authority: Authority, files: Files, protoco
     other = Authority().issue(folder, "localhost", stem="other")
     named = authority.issue(folder, "models.lab", stem="named")
     wrong = {
-        f"{{ca: {other.ca}}}": (files, b"its certificate is signed by an unknown CA"),
+        f"{{ca: {other.ca}}}": (files, b"its certificate is signed by an unknown CA; check `ca`"),
         f"{{ca: {expired.ca}}}": (expired, b"its certificate has expired"),
-        f"{{ca: {named.ca}}}": (named, b"its certificate is not for the host 'localhost'"),
+        f"{{ca: {named.ca}}}": (
+            named,
+            b"its certificate is not for the host 'localhost'; check the address, or set `server_name`",
+        ),
         f"{{ca: {files.ca}, server_name: other.lab}}": (named, b"its certificate is not for the host 'other.lab'"),
     }
     for tls, (shown, why) in wrong.items():

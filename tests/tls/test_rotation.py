@@ -118,10 +118,10 @@ async def test_what_cannot_be_used_is_logged_and_the_certificate_before_is_kept(
         other.certificate.replace(files.certificate)  # its key has not come yet
         await until(lambda: all(each.error for each in gateway.state.status().certificates))
         assert "listener 'http'" in caplog.text
-        assert "keeps the previous ones: tls.key: it is not the certificate's private key" in caplog.text
+        assert "keeps the previous ones: tls.key: the private key does not belong to the certificate" in caplog.text
         assert await serial(at(gateway, "http"), files.trusting()) == before
         assert [each.error for each in gateway.state.status().certificates] == [
-            "tls.key: it is not the certificate's private key"
+            "tls.key: the private key does not belong to the certificate; use the key of this certificate"
         ] * 2
         other.key.replace(files.key)
         await until(lambda: not any(each.error for each in gateway.state.status().certificates))

@@ -234,7 +234,8 @@ def _add_policies(app: FastAPI, state: GatewayState) -> None:
         try:
             found = settings.at(place, state.policy_states)
         except KeyError:
-            raise HTTPException(404, f"unknown route or backend {place!r}") from None
+            text = f"unknown route or backend {place!r}; use a route's name, or `backends.NAME`"
+            raise HTTPException(404, text) from None
         return _reply(request, found.model_dump(mode="json"))
 
 

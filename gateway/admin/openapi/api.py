@@ -131,7 +131,8 @@ async def _described(
                     is_missing = isinstance(error, GatewayError) and error.status is Status.NOT_FOUND
                     status = status if is_missing else 502
     except TimeoutError:
-        raise HTTPException(504, f"no answer about model {model!r} within {MODEL_SECONDS:g} s") from None
+        text = f"no answer about model {model!r} within {MODEL_SECONDS:g} s; check its server, then try again"
+        raise HTTPException(504, text) from None
     if not any(isinstance(each, DescribedModel) for each in found.values()):
         raise HTTPException(
             status, "; ".join(map(str, dict.fromkeys(found.values()))) or "every protocol lacks a description"

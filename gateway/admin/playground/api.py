@@ -257,7 +257,7 @@ async def _read(request: Request) -> PlaygroundForm:
 
 def _parsed(body: bytes) -> PlaygroundForm:
     if has_more_values(body.decode("latin-1"), MOST_VALUES):
-        raise HTTPException(422, f"the form has more than {MOST_VALUES} JSON values")
+        raise HTTPException(422, f"the form has more than {MOST_VALUES} JSON values; enter fewer")
     try:
         return PlaygroundForm.model_validate_json(body)
     except ValidationError as error:

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 LONGEST_NUMBER = 1000
 """Maximum number of characters in a number."""
-_NO_MORE = "this is the playground's maximum"
+_NO_MORE = "enter fewer, or use a client for larger requests"
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -100,7 +100,7 @@ def read_request(form: PlaygroundForm) -> Request:
     if operation is None or operation is Operation.EXPLAIN:
         errors["operation"] = f"unknown operation {form.operation!r}"
     if not form.model:
-        errors["model"] = "the model name is missing"
+        errors["model"] = "the model name is missing; enter the name of a model"
     inputs: list[Tensor] = []
     for at, each in enumerate(form.inputs):
         try:
@@ -166,7 +166,7 @@ def read_tensor(typed: TypedInput) -> Tensor:
     try:
         elements, nested = _elements(typed.values, datatype)
     except RecursionError:
-        raise _FieldError("values", "the lists are nested too deeply") from None
+        raise _FieldError("values", f"the lists are nested too deeply; use at most {MAX_RANK} dimensions") from None
     except ValueError as error:
         raise _FieldError("values", str(error)) from error
     shape = _shape(typed.shape, len(elements), nested)
@@ -300,7 +300,7 @@ def _parameters(text: str) -> Parameters:
         return {}
     expected = 'expected a JSON object, such as {"name": 1}'
     if has_more_values(text, MOST_PARAMETERS):
-        raise ValueError(f"more than {MOST_PARAMETERS} JSON values")
+        raise ValueError(f"more than {MOST_PARAMETERS} JSON values; enter fewer parameters")
     try:
         value = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -316,7 +316,8 @@ def _parameters(text: str) -> Parameters:
 def _specs(outputs: Sequence[DeclaredOutput]) -> Iterator[TensorSpec]:
     for each in outputs:
         if each.datatype not in DATATYPES:
-            raise PlaygroundFormError({"": f"output {each.name!r} has the unknown datatype {each.datatype!r}"})
+            text = f"output {each.name!r} has the unknown datatype {each.datatype!r}"
+            raise PlaygroundFormError({"": f"{text}; expected one of {', '.join(DATATYPES)}"})
         yield TensorSpec(each.name, DATATYPES[each.datatype], tuple(each.shape))
 
 

@@ -121,7 +121,11 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
     models = protocol.traits.models
     can_name = models.named or models.may_be_named or models.one_at is not None
     if not can_name and form.model != listener.model:
-        known = f"this listener always selects {listener.model!r}" if listener.model else "this listener has no `model`"
+        known = (
+            f"this listener always selects {listener.model!r}, so enter that name"
+            if listener.model
+            else "this listener has no `model`, so add one to its configuration"
+        )
         raise PlaygroundFormError({"model": f"clients of {protocol.name} cannot select a model; {known}"})
     headers = read_headers(form)
     try:
@@ -184,7 +188,9 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
     except NotSent:
         pass
     except TimeoutError:
-        error = refusal(Reason.TIMEOUT, f"no response within {prepared.form.seconds:g} s")
+        error = refusal(
+            Reason.TIMEOUT, f"no response within {prepared.form.seconds:g} s; enter a longer wait, or check the server"
+        )
     except DecodeError as wrong:  # about the request: `_ask` converts the errors of responses
         error = invalid_input(str(wrong))
     except GatewayError as found:
@@ -311,7 +317,7 @@ def _point(spec: TensorSpec) -> TensorSpec:
 def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
     """Return the tensor as FP64 rows. Raise ValueError if FP64 cannot represent every value."""
     if given.datatype is Datatype.BYTES:
-        raise ValueError("this protocol supports only numbers")
+        raise ValueError("this protocol supports only numbers; choose a numeric datatype")
     before = given.array
     after = before.astype(np.float64)
     if before.dtype.kind in "iu" and not all(

@@ -112,7 +112,9 @@ class _Place:
     def network_address(self) -> str:
         """`host:port`. Raises _NotPossible for a unix socket."""
         if self.address.startswith("unix:"):
-            raise _NotPossible("the listener is a unix socket")
+            raise _NotPossible(
+                "the listener is a unix socket, which this client cannot use; choose a listener with a port"
+            )
         return self.address
 
 
@@ -146,7 +148,7 @@ async def _place(
         pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
         pairs.sort(key=lambda pair: pair[0].name != form.listener)
         if not pairs:
-            raise _NotPossible(f"a listener with {' or '.join(wanted)} is missing")
+            raise _NotPossible(f"a listener with {' or '.join(wanted)} is missing; add the protocol to a listener")
         listener, protocol = pairs[0]
         form = form.model_copy(update={"listener": listener.name, "protocol": protocol})
     prepared = prepare(form, config)
@@ -411,7 +413,7 @@ def _one_body(place: _Place) -> bytes:
         raise _NotPossible(f"{place.prepared.protocol.name} takes one row per call, but there are {place.calls} rows")
     body = bytes(place.message.body)
     if len(body) > LONGEST_COMMAND:
-        raise _NotPossible(f"the body of {len(body)} bytes is too long for a snippet")
+        raise _NotPossible(f"the body of {len(body)} bytes is too long for a snippet; enter fewer values")
     return body
 
 

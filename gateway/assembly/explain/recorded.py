@@ -223,10 +223,11 @@ def _received(head: RequestHead, body: bytes, limits: Limits) -> tuple[Buffer, t
         while at < len(body) and not chunked.complete:
             at = chunked.feed(body, at)
         if not chunked.complete:
-            raise DecodeError("the chunked body ends before its last chunk")
+            raise DecodeError("the chunked body ends before its last chunk; add the rest of the request")
         return chunked.body, ()
     if len(body) < head.length:
-        raise DecodeError(f"the body has {len(body)} bytes, and Content-Length says {head.length}: it has not ended")
+        text = f"the body has {len(body)} bytes, and Content-Length says {head.length}"
+        raise DecodeError(f"{text}; add the rest of the body, or correct the header")
     beyond = len(body[head.length :].rstrip())
     if not beyond:
         return body[: head.length], ()
@@ -259,13 +260,15 @@ def _packet(data: bytes, framing: Framing, protocol: Protocol, listener: Listene
     message = Message(parts=(header, rest))
     if len(header) < framing.header_size:
         text = f"a message of {protocol.name} has a header of {framing.header_size} bytes, got {len(data)} bytes"
-        raise RecordingError(text)
+        raise RecordingError(f"{text}; give a whole message, with its header")
     try:
         size = framing.size(header)
         if size > listener.limits.message:
             raise refusal(Reason.TOO_LARGE, f"{size} bytes; limits.message is {listener.limits.message}")
         if len(rest) < size:
-            raise DecodeError(f"its header announces {size} bytes, {len(rest)} follow")
+            raise DecodeError(
+                f"the message's header announces {size} bytes, but {len(rest)} follow; give the whole message"
+            )
         message = Message(parts=(header, rest[:size]))
         if framing.is_compressed is not None and framing.is_compressed(message) and framing.inflate is not None:
             message = framing.inflate(message, listener.limits, _uncounted)

@@ -355,7 +355,7 @@ def _shaped(vector: Array, shape: Shape) -> Array:
     """Return a vector in the shape of its tensor. Raise GatewayError if the client's vector has the wrong size."""
     if vector.size != prod(shape):
         text = f"a vector has shape {list(vector.shape)}, but its tensor has shape {list(shape)}"
-        raise invalid_input(text)
+        raise invalid_input(f"{text}; send one number for each element of the tensor")
     return vector.reshape(shape)
 
 

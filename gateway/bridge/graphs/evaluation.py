@@ -170,7 +170,8 @@ class GraphEvaluation:
             spec = promised.get(each.name)
             if spec is not None and (each.datatype is not spec.datatype or not matches(each.shape, spec.shape)):
                 text = f"output {each.name!r} is {each.datatype} {list(each.shape)}, but the model's metadata has"
-                raise invalid_output(f"{step}: {text} {spec.datatype} {list(spec.shape)}")
+                text = f"{text} {spec.datatype} {list(spec.shape)}; correct the model or its metadata"
+                raise invalid_output(f"{step}: {text}")
 
     def _holds(self, condition: Condition) -> bool:
         if condition.value is None:
@@ -374,7 +375,7 @@ class GraphEvaluation:
             return outputs[name]
         names = ", ".join(outputs) or "none"
         if name:
-            raise self._error(f"step {reference.step!r} has no output {name!r}, only {names}", reference)
+            raise self._error(f"step {reference.step!r} has no output {name!r}; expected one of {names}", reference)
         if len(outputs) > 1:
             raise self._error(f"{reference} means the only output, but the step has {names}; name one", reference)
         return next(iter(outputs.values()))

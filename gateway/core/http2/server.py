@@ -173,7 +173,7 @@ class Http2Server(Http2Connection, Generic[Head]):
                 self.queued = [self._http1_reply]
                 self.is_closed = True
                 return len(data)
-            raise DecodeError("this port speaks HTTP/2, whose connections begin with a preface")
+            raise DecodeError("this port speaks HTTP/2, whose connections begin with a preface; use a gRPC client")
         self._is_begun = len(begun) == len(PREFACE)
         return len(begun) if self._is_begun else 0
 

@@ -81,7 +81,8 @@ class FieldCount:
 
     def _spent(self) -> GatewayError:
         text = f"the message has more than {self._limit // self.BYTES} fields, for which"
-        return refusal(Reason.TOO_LARGE, f"{text} {self._limit} bytes of memory (limits.message) do not suffice")
+        text = f"{text} {self._limit} bytes of memory (limits.message) do not suffice"
+        return refusal(Reason.TOO_LARGE, f"{text}; send less, or raise the limit")
 
 
 def check_wire_type(wire_type: int, expected: int, what: str) -> None:

@@ -72,7 +72,7 @@ def _requested_outputs(infer: Table) -> tuple[RequestedOutput, ...]:
     for raw in infer.strings(schema.InferRequest.OUTPUT_NAMES):
         name = decode_text(raw, "an output's name")
         if name in names:
-            raise DecodeError(f"output {name!r} is requested twice")
+            raise DecodeError(f"output {name!r} is requested twice; request it once")
         if name:
             names[name] = None
         else:

@@ -80,6 +80,6 @@ def encode_config(request: Request, target: Target) -> bytes:
     try:
         raw = text.encode(errors=_ANY_BYTES)
     except UnicodeEncodeError as error:
-        raise invalid_input(f"config {text[:40]!r} is not UTF-8") from error
+        raise invalid_input(f"config {text[:40]!r} is not UTF-8; send it as UTF-8 text") from error
     target.limits.check_config(len(raw), f"backend {target.backend!r}")
     return raw

@@ -119,7 +119,8 @@ def _entry(tensor: Tensor, keys: gmap.GmapKeys, from_gmap: bool) -> Tensor:
 def _one_input(request: Request, payload: Payload) -> tuple[Tensor, ...]:
     if len(request.inputs) != 1:
         names = ", ".join(repr(each.name) for each in request.inputs)
-        raise invalid_input(f"translate.payload: {payload.value} takes one input, got {len(request.inputs)}: {names}")
+        text = f"translate.payload: {payload.value} takes one input, got {len(request.inputs)}: {names}"
+        raise invalid_input(f"{text}; send one, or change `translate.payload` on the route")
     return request.inputs
 
 

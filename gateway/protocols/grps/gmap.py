@@ -119,7 +119,8 @@ def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...]
         name = f"{place.map}.{place.key}" if uses[place.key] > 1 else place.key
         if name in distinct:
             raise DecodeError(
-                f"gmap: two tensors would have the name {name!r}: a key, and a key of several maps with its map"
+                f"gmap: two tensors would have the name {name!r}: a key, and a key of several maps with its map; "
+                "rename one"
             )
         distinct[name] = tensor if name == place.key else replace(tensor, name=name)
         if name != place.key or place.map == BYTES_MAP:

@@ -541,4 +541,6 @@ def _check_lists(nodes: tuple[Node, ...], place: Place, media_type: MediaType) -
             if media_type.parameters.get("header") != "present":
                 raise FormError(place, "rows of CSV have names only with a header: text/csv; header=present")
             if any(children(each.node) for each in row.members):
-                raise FormError(place, "a CSV cell cannot hold a list or an object")
+                raise FormError(
+                    place, "a CSV cell cannot hold a list or an object; write one placeholder for each cell"
+                )

@@ -128,7 +128,7 @@ def _check_columns(exchange: CompiledExchange, place: Place) -> None:
     name, nodes = exchange.form.columns, [*walk_all(exchange.request.nodes)]
     known = exchange.head.parameters | {each.name for each in nodes if isinstance(each, ParameterPlace)}
     if name and name not in known:
-        raise FormError(place, f"$param.{name} has no place in the request")
+        raise FormError(place, f"$param.{name} has no place in the request; add it to `request`, `query` or `headers`")
 
 
 def _alternatives(body: MessageBody, place: Place) -> Iterator[tuple[Place, Node]]:

@@ -115,7 +115,8 @@ class FormClient:
 
     def _inference(self, choice: Choice, request: Request) -> Message:
         if not choice.exchanges:
-            raise unsupported(f"the form {self._form.name!r} does not support {request.operation.value}")
+            operation = request.operation.value
+            raise unsupported(f"the form {self._form.name!r} does not support {operation}; add `{operation}` to it")
         if request.version and not self._has_versions:
             raise not_found(
                 f"the form {self._form.name!r} has no versions, got {request.version!r}; "

@@ -187,7 +187,7 @@ def _read(
 
 def _check_once(what: str, name: str, count: int, optional: bool) -> None:
     if not count and not optional:
-        raise MisfitError(f"the {what} {name!r} is missing")
+        raise MisfitError(f"the {what} {name!r} is missing; add it to the request")
     if count > 1:
         raise MisfitError(f"the {what} {name!r} occurs {count} times, expected once")
 
@@ -213,7 +213,8 @@ def _written(field: HeadField, what: str, words: _Words, parameters: Parameters)
     if value is not None:
         return _text(value)
     if not field.optional:
-        raise invalid_input(f"the form requires the {what} {field.name!r}, but the message has nothing for it")
+        text = f"the form requires the {what} {field.name!r}, but the message has nothing for it"
+        raise invalid_input(f"{text}; write `{field.name}?` in the form to make it optional")
     return None
 
 
@@ -223,11 +224,11 @@ def _text(value: json.Json) -> str:
 
 def _header_value(name: str, text: str) -> bytes:
     if not text.isprintable() or text != text.strip():
-        raise invalid_input(f"the header {name!r} cannot hold {text[:100]!r}")
+        raise invalid_input(f"the header {name!r} cannot hold {text[:100]!r}; use printable text without outer blanks")
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError as error:
-        raise invalid_input(f"the header {name!r} cannot hold {text[:100]!r}") from error
+        raise invalid_input(f"the header {name!r} cannot hold {text[:100]!r}; use Latin-1 characters") from error
 
 
 # --- Tensors and JSON objects in the query ---

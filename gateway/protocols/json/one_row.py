@@ -32,7 +32,7 @@ def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -
         raise FormError(("batch",), f"{text}, such as `x: FP64 [-1, 4]` for {{x: [1, 2, 3, 4]}}")
     if not any(map(_has_rows, inputs)):
         text = f"no input of {', '.join(each.name for each in inputs)} has a first dimension of -1"
-        raise FormError(("batch",), f"{text}, which counts the rows")
+        raise FormError(("batch",), f"{text}, which counts the rows; write one, or remove `batch: each`")
     for each in outputs:
         if not _has_rows(each):
             text = f"${each.name} has one value for each row: expected a first dimension of -1"

@@ -238,7 +238,8 @@ def _read_names(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
     if given is UNSET:
         return
     if bytes(given).count(b",") > reading.limits.json_values:
-        raise DecodeError(f"more than {reading.limits.json_values} names of columns (limits.json_values)")
+        text = f"more than {reading.limits.json_values} names of columns (limits.json_values)"
+        raise DecodeError(f"{text}; send fewer, or raise the limit")
     try:
         names = _decode_names(given)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -261,7 +262,8 @@ def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
     text, limit = bytes(given), reading.limits.message
     cells, rows_of_cells = text.count(b","), text.count(b"[")
     if cells * _BYTES_OF_CELL + rows_of_cells * _BYTES_OF_ROW > limit:
-        raise refusal(Reason.TOO_LARGE, f"a table of {cells} cells takes more than {limit} bytes (limits.message)")
+        why = f"a table of {cells} cells takes more than {limit} bytes (limits.message)"
+        raise refusal(Reason.TOO_LARGE, f"{why}; send less, or raise the limit")
     try:
         rows = _decode_table(text)
     except (msgspec.DecodeError, RecursionError) as error:

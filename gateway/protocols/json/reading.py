@@ -235,7 +235,8 @@ class RowMemory:
         if size > limits.message:
             raise refusal(
                 Reason.TOO_LARGE,
-                f"rows and members of the body take {size} bytes of memory, limits.message is {limits.message}",
+                f"rows and members of the body take {size} bytes of memory, limits.message is {limits.message}; "
+                "send less, or raise the limit",
             )
 
 

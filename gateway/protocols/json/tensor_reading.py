@@ -138,7 +138,9 @@ def _check_count(text: bytes, limits: Limits) -> None:
     count = text.count(b",") + 1
     if count * _MOST_BYTES > limits.message:
         raise refusal(
-            Reason.TOO_LARGE, f"a tensor of about {count} elements is beyond {limits.message} bytes (limits.message)"
+            Reason.TOO_LARGE,
+            f"a tensor of about {count} elements is beyond {limits.message} bytes (limits.message); "
+            "send less, or raise the limit",
         )
 
 

@@ -282,7 +282,7 @@ def _parameter(name: str, contents: PlacedContents) -> Pieces:
         return None
     value = contents.said.parameters[name]
     if isinstance(value, float) and not isfinite(value):
-        raise invalid_input(f"parameter {name!r} is {value}, for which JSON has no number")
+        raise invalid_input(f"parameter {name!r} is {value}, for which JSON has no number; send a finite one")
     if isinstance(value, str) and contents.said.texts.get(name) == value:
         return (value.encode(),)
     return (json.write(value),)
@@ -408,7 +408,8 @@ def _check_key(key: bytes, members: Sequence[_Member]) -> None:
 
 
 def _nothing_for(member: _Member) -> GatewayError:
-    return invalid_input(f"the form requires {member.key!r}, but the message has nothing for it")
+    text = f"the form requires {member.key!r}, but the message has nothing for it"
+    return invalid_input(f"{text}; write `{member.key}?` in the form to make it optional")
 
 
 def _elements(elements: Sequence[_Writer], contents: PlacedContents) -> Pieces:

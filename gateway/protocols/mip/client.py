@@ -49,7 +49,7 @@ def _in_packet(tensor: Tensor, is_split: bool) -> Tensor:
 def _refuse_parameters(*parameters: Parameters) -> None:
     names = [name for each in parameters for name in each if name not in (GATEWAY_DATATYPE, OWN_TYPE)]
     if names:
-        raise invalid_input(f"parameters are not supported by MIP, got {', '.join(map(repr, names))}")
+        raise invalid_input(f"parameters are not supported by MIP, got {', '.join(map(repr, names))}; remove them")
 
 
 def _label(tensor: Tensor, at: int) -> str:
@@ -72,7 +72,7 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
     [batch] = rows
     assert batch is not None
     if not 1 <= batch <= MAX_BATCH:
-        raise invalid_input(f"a batch of {batch} rows, but MIP carries 1 to {MAX_BATCH}")
+        raise invalid_input(f"a batch of {batch} rows, but MIP carries 1 to {MAX_BATCH}; send another number of rows")
     return batch
 
 

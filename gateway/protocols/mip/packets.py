@@ -62,7 +62,8 @@ def encode_packet(
     parts = tuple(_join_small(payload))
     size = sum(map(len, parts))
     if size > MAX_PAYLOAD:
-        raise refusal(Reason.TOO_LARGE, f"the payload has {size} bytes, but a MIP packet holds at most {MAX_PAYLOAD}")
+        text = f"the payload has {size} bytes, but a MIP packet holds at most {MAX_PAYLOAD}"
+        raise refusal(Reason.TOO_LARGE, f"{text}; send fewer rows")
     return Message(parts=(HEADER.pack(VERSION, kind, subtype, reserved, size), *parts))
 
 
@@ -159,7 +160,7 @@ def decode_payload(payload: Buffer, json_values: int) -> Payload:
     while at < end:
         if len(types) == max_count:
             limits = f"{MAX_BATCH} for the rows and {json_values} of limits.json_values"
-            raise DecodeError(f"more than {max_count} TLVs, which is {limits}")
+            raise DecodeError(f"more than {max_count} TLVs, which is {limits}; send fewer, or raise the limit")
         if end - at < head_size:
             raise DecodeError(f"{end - at} bytes after TLV {len(types)}, too few for the type and size of another one")
         type_, size = _TLV_HEAD.unpack_from(view, at)

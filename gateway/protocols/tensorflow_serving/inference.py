@@ -158,7 +158,8 @@ def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
         tasks = tuple(Task(method, signature) for method, signature in pairs if METHOD_NAMES[method])
         _check_signatures(tasks)
     except (msgspec.DecodeError, KeyError, DecodeError) as error:
-        raise invalid_input(f"parameter {TASKS!r} is no list of pairs of a method and a signature: {error}") from error
+        expected = "expected a list of pairs of a method and a signature"
+        raise invalid_input(f"parameter {TASKS!r}: {expected}: {error}") from error
     return tasks
 
 

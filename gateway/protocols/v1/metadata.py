@@ -242,7 +242,8 @@ def _spec(name: str, info: dict[str, Json]) -> TensorSpec | None:
 
 def _document(reply: Message, target: Target, model: str = "") -> dict[str, Json]:
     if errors.lacks_path(reply, model):
-        raise unsupported("the server does not describe its models: it lacks the V1 path for model metadata")
+        text = "the server does not describe its models: it lacks the V1 path for model metadata"
+        raise unsupported(f"{text}; declare the tensors by `signature` on the route")
     if reply.status >= 400:
         raise errors.decode_error(reply)
     if reply.status != 200:

@@ -83,7 +83,7 @@ def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json
         else:
             holder, original = (outer if name == SIGNATURE_NAME else nested), given
         if isinstance(given, float) and not isfinite(given):
-            raise invalid_input(f"parameter {name!r} is {given}, for which JSON has no number")
+            raise invalid_input(f"parameter {name!r} is {given}, for which JSON has no number; send a finite one")
         # a route might have changed the parameter
         holder[name] = original if _parameter(original) == given else given
     found = outer | ({PARAMETERS: nested} if nested else {})

@@ -156,7 +156,7 @@ def read_gauge(page: bytes, metric: str, labels: Mapping[str, str]) -> Generator
     if found is None:
         of = ", ".join(f'{name}="{value}"' for name, value in labels.items())
         raise DecodeError(
-            f"the page has no metric {metric}{{{of}}}"
+            f"the page has no metric {metric}{{{of}}}; check `load.metric` and `load.labels`"
             if of
             else f"the page has no metric {metric}; check `load.metric`"
         )

@@ -37,6 +37,7 @@ class ModelControl:
                 await ask(request, self._protocol, endpoint, target)
         except TimeoutError as error:
             text = f"no answer to {request.operation.value} within {self._timeout:g} s (placement.timeout)"
+            text = f"{text}; raise this timeout for large models"
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
         finally:
             endpoint.leave()
@@ -55,6 +56,7 @@ class ModelControl:
                 return
             if self._clock() >= until:
                 text = f"the server still has the model after {self._timeout:g} s (placement.timeout)"
+                text = f"{text}; raise this timeout, or check the server"
                 raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text)
             await sleep(wait)
             wait = min(2 * wait, LONGEST_LOOK)

@@ -158,7 +158,9 @@ class Loader:
         text = (
             f"backend {self._table.backend!r}: model {model!r} is in the repository of {listing}, which cannot load it"
         )
-        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, f"{text} now", sent=False, retry_after=TICK)
+        return TransportError(
+            Status.UNAVAILABLE, Reason.UNREACHABLE, f"{text} now; try again later", sent=False, retry_after=TICK
+        )
 
     def on_lost(self, endpoint: Endpoint, models: Iterable[str]) -> None:
         """Handle the loss of these models at an endpoint.
@@ -423,6 +425,7 @@ class Loader:
                 await place.until_idle()
         except TimeoutError as error:
             text = f"the model still has calls after {self.settings.timeout:g} s (placement.timeout)"
+            text = f"{text}; raise this timeout for long calls"
             self._stays(placement, place, text)
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
         await self._unload(placement, place)

@@ -35,7 +35,7 @@ def model_missing(
         return _unreachable(table, f"{what} is only at endpoints that are drained ({', '.join(drained)})")
     unknown = table.unknown()
     if not unknown:
-        return not_found(f"backend {table.backend!r}: {what} is on no server")
+        return not_found(f"backend {table.backend!r}: {what} is on no server; load it, or correct its name")
     return _unreachable(table, f"{what} is on no server that answers, and {_why_unreported(unknown[0], errors)}")
 
 

@@ -51,7 +51,8 @@ class Draining:
         found = self._backends().get(backend)
         if found is not None and isinstance(found.slots, StartedSlots):
             raise UndrainableError(
-                f"backend {backend!r}: the gateway starts its servers, and ends them when they are idle"
+                f"backend {backend!r}: the gateway starts its servers, and ends them when they are idle; "
+                "to have fewer servers, lower `servers.max`"
             )
         endpoint = self._find(backend, address)
         if endpoint.drain is None:

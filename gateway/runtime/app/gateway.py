@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway.app")
 
-NOT_RUNNING = "the gateway has not started yet, or is stopping"
+NOT_RUNNING = "the gateway has not started yet, or is stopping; try again when it serves"
 
 
 class Gateway:
@@ -229,7 +229,8 @@ class Gateway:
         stays = staying(before_it, config, protocols) if self._part.serves else {}
         for name, before in stays.items():
             if why := self._listeners.all[before].why_not_renewed(rows[name]):
-                raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
+                text = f"listener {name!r}: {why} at the same address while the gateway runs"
+                raise ReloadError(f"{text}; change `bind` too, or restart the gateway")
         try:
             self._certificates.prepare(config)
         except CertificateError as error:

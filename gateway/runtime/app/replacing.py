@@ -56,7 +56,8 @@ def staying(running: Config, config: Config, protocols: Mapping[str, Protocol]) 
         wanted = _transports(each, protocols)
         if wanted != transports[before]:
             text = f"its transport cannot change from {transports[before]} to {wanted}"
-            raise ReloadError(f"listener {each.name!r}: {text} at the same address while the gateway runs")
+            text = f"listener {each.name!r}: {text} at the same address while the gateway runs"
+            raise ReloadError(f"{text}; change `bind` too, or restart the gateway")
     return found
 
 

@@ -131,7 +131,8 @@ def directives(script: Path) -> list[str]:
         with script.open("rb") as file:
             lines = file.read(SCRIPT).decode("utf-8", "replace").splitlines()
     except OSError as error:
-        raise RefusedError(f"hyperqueue: cannot read the job script {script}: {error.strerror}") from None
+        text = f"hyperqueue: cannot read the job script {script}: {error.strerror}"
+        raise RefusedError(f"{text}; check the path and its permissions") from None
     options: list[str] = []
     for line in itertools.takewhile(lambda each: not each or each.startswith("#"), map(str.strip, lines)):
         if line.startswith("#HQ "):
@@ -208,7 +209,9 @@ class PythonClient:
                     raise OSError("it ended")
             except TimeoutError:
                 await self._end()
-                raise EngineError(f"hyperqueue: {what}: no answer within {ANSWER:g} s") from None
+                raise EngineError(
+                    f"hyperqueue: {what}: no answer within {ANSWER:g} s; check that the HyperQueue server runs"
+                ) from None
             except (OSError, ValueError) as error:
                 await self._end()
                 raise EngineError(f"hyperqueue: {what}: the client's process: {error}") from None

@@ -79,7 +79,7 @@ class SlurmEngine:
             # sbatch continues, because killing it now could leave an unknown job.
             spawn(self._take_back(submission))
             if isinstance(error, TimeoutError):
-                raise EngineError(f"slurm: sbatch: no answer within {ANSWER:g} s") from None
+                raise EngineError(f"slurm: sbatch: no answer within {ANSWER:g} s; check that slurmctld runs") from None
             raise
         except CommandError as error:
             if re.search("Unable to contact|Connection refused|timed out|Zero Bytes", error.said):
@@ -215,7 +215,8 @@ def _directives(script: Path) -> list[str]:
     try:
         text = script.read_text("utf-8", "replace")
     except OSError as error:
-        raise RefusedError(f"slurm: cannot read the job script {script}: {error.strerror}") from None
+        text = f"slurm: cannot read the job script {script}: {error.strerror}"
+        raise RefusedError(f"{text}; check the path and its permissions") from None
     names = []
     for line in text.splitlines():
         if line.startswith("#SBATCH"):

@@ -299,7 +299,7 @@ def _validated(kind: type[_D], line: bytes) -> _D:
 def _operation(word: str) -> Operation:
     known = {each.value: each for each in Operation if each in RECORDED}
     if word not in known:
-        raise CassetteError(f"request.operation: {word[:40]!r} is not one of {', '.join(known)}")
+        raise CassetteError(f"request.operation: {word[:40]!r} is unknown; expected one of {', '.join(known)}")
     return known[word]
 
 
@@ -333,7 +333,9 @@ def _read_parameters(parameters: _Parameters) -> Parameters:
 
 def _read_outcome(reply: _ReplyDocument) -> Outcome:
     if reply.status not in Status.__members__:
-        raise CassetteError(f"reply.status: {reply.status[:40]!r} is not one of {', '.join(Status.__members__)}")
+        raise CassetteError(
+            f"reply.status: {reply.status[:40]!r} is unknown; expected one of {', '.join(Status.__members__)}"
+        )
     status = Status[reply.status]
     if status is not Status.OK:
         return GatewayError(status, REASONS.get(reply.reason, Reason.MODEL_ERROR), reply.message)

@@ -135,7 +135,9 @@ class Recorder:
                     self.recorded += 1
                 else:
                     self.left_out["size of the file"] += 1
-                    self._end(f"with the next request, the file would exceed {self._bounds.size} bytes")
+                    self._end(
+                        f"with the next request, the file would exceed {self._bounds.size} bytes; raise --size for more"
+                    )
             except OSError as error:
                 self._leave_out("error", error.strerror or "writing the file failed")
             except (TypeError, DecodeError) as error:

@@ -76,7 +76,7 @@ def of_gather(
         text = (
             f"dynamic batching (gather) makes batches of at most {most} rows for {model!r}, the model's max_batch_size"
         )
-        return Misfit(("backend",), f"{text}, not of {settings.rows} (gather.rows)", is_warning=True)
+        return Misfit(("backend",), f"{text}, not of {settings.rows}; lower `gather.rows`", is_warning=True)
     if settings.models or rows is Rows.FIRST or signature is None or not signature.inputs:
         return None
     if not takes_batches(signature):
@@ -121,8 +121,8 @@ def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[
             text = f"{what[:-1]} {spec.name!r} is declared with shape {list(spec.shape)}, but the server has"
             yield Misfit((*place, "shape"), f"{text} {list(other.shape)}")
     for name in named:
-        text = f"the server's model has the {what[:-1]} {name!r}, which the declared signature lacks"
-        yield Misfit(("signature", what), text, is_warning=what == "outputs")
+        text = f"the server's model has the {what[:-1]} {name!r}, which the route does not declare"
+        yield Misfit(("signature", what), f"{text}; add it to `signature`", is_warning=what == "outputs")
 
 
 def _same_shape(ours: Sequence[int], theirs: Sequence[int]) -> bool:

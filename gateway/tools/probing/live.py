@@ -299,9 +299,13 @@ async def _ask(
                 answer = Answered(models, batch_sizes=sizes, undescribed=await _undescribed(asked, models))
             else:
                 ready = await asked.ready()
-                answer = Answered(ServerModels(), "" if ready else "it is unreachable, or not ready")
+                answer = Answered(
+                    ServerModels(), "" if ready else "the server is unreachable or not ready; check that it runs"
+                )
     except TimeoutError:
-        return Answered(ServerModels(), f"no answer within {seconds * MOST_SECONDS:g} s")
+        return Answered(
+            ServerModels(), f"no answer within {seconds * MOST_SECONDS:g} s; raise --timeout for slow servers"
+        )
     except (ClientError, ValueError) as error:
         if isinstance(error, ConnectError) and _is_own(config, backend.endpoints[at].address):
             return Answered(ServerModels(), is_own=True)
@@ -420,7 +424,8 @@ async def _misfit(name: str, model: GraphModel, seconds: float, access: ServerAc
         async with asyncio.timeout(seconds):
             await model(Request(Operation.METADATA, name, headers=Headers(headers)))
     except TimeoutError:
-        return GraphMisfit(("models", name), f"no answer about the models of its steps within {seconds:g} s")
+        text = f"no answer about the models of its steps within {seconds:g} s; raise --timeout for slow servers"
+        return GraphMisfit(("models", name), text)
     except GatewayError as error:
         cause = error.__cause__
         if isinstance(cause, GraphError):

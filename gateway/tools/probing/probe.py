@@ -242,9 +242,12 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence
         return ProbeVerdict.SPOKEN, ""
     if ProbeReply.REFUSED in heard:
         [first, *_] = [each for each in findings if each.heard is ProbeReply.REFUSED]
-        return ProbeVerdict.REFUSED, f"the server requires credentials: {first.text}"
+        return ProbeVerdict.REFUSED, f"the server requires credentials: {first.text}; give them with --key or --header"
     if heard == {ProbeReply.SILENT}:
-        return ProbeVerdict.SILENT, "it accepts connections, but does not respond in time"
+        return (
+            ProbeVerdict.SILENT,
+            "the server accepts connections, but does not respond in time; raise --timeout if it is slow",
+        )
     certificates = [each.text for each in findings if "certificate" in each.text]
     if found.tls and certificates:
         return ProbeVerdict.UNREACHABLE, f"it uses TLS: {certificates[0]}"

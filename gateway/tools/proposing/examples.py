@@ -85,14 +85,16 @@ def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
             written = protocol.encode_request(sent, Target("example"))
             _compare(request.inputs, _request(protocol, path, written.body).inputs)
         except (DecodeError, GatewayError, _DifferenceError) as error:
-            raise NoProposalError(f"the proposed form does not read request {number} correctly: {error}") from error
+            text = f"the proposed form does not read request {number} correctly: {error}"
+            raise NoProposalError(f"{text}; write the form by hand") from error
         try:
             response = _response(protocol, _bytes(example.reply), request)
             given = replace(response, outputs=_of_calls(protocol, response.outputs))
             message = protocol.encode_response(given, request, _AS_PYTHON)
             _compare(response.outputs, _response(protocol, message.body, request).outputs)
         except (DecodeError, GatewayError, _DifferenceError) as error:
-            raise NoProposalError(f"the proposed form does not read response {number} correctly: {error}") from error
+            text = f"the proposed form does not read response {number} correctly: {error}"
+            raise NoProposalError(f"{text}; write the form by hand") from error
 
 
 class _DifferenceError(Exception):

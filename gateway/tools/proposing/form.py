@@ -449,7 +449,8 @@ def seen(arrays: Sequence[Any]) -> SeenArray:
     full = [each for each in shapes if 0 not in each] or shapes
     ranks = {len(each) for each in full}
     if len(ranks) > 1:
-        raise IrregularArrayError(f"the examples have arrays of {' and '.join(map(str, sorted(ranks)))} dimensions")
+        text = f"the examples have arrays of {' and '.join(map(str, sorted(ranks)))} dimensions"
+        raise IrregularArrayError(f"{text}; use examples with one number of dimensions")
     return SeenArray(datatype_of([scalar for each in arrays for scalar in scalars(each)]), tuple(full))
 
 
@@ -485,5 +486,5 @@ def _shape(array: Any) -> Shape:
         return (0,)
     below = {_shape(each) for each in array}
     if len(below) > 1:
-        raise IrregularArrayError("a ragged array, whose rows have different lengths")
+        raise IrregularArrayError("a ragged array, whose rows have different lengths; use examples with equal lengths")
     return (len(array), *below.pop())

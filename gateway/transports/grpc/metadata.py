@@ -45,7 +45,7 @@ def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]
     for name, text in raw:
         if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
             shown = name.decode("latin-1")
-            raise invalid_input(f"header {shown!r} does not fit gRPC: its value is not printable ASCII")
+            raise invalid_input(f"header {shown!r} does not fit gRPC: its value is not printable ASCII; change it")
     return raw
 
 
@@ -63,7 +63,8 @@ def _binary(name: bytes, text: bytes) -> bytes:
         return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except binascii.Error as error:
         shown = name.decode("latin-1")
-        raise invalid_input(f"header {shown!r} does not fit gRPC: its value is not base64") from error
+        what = f"header {shown!r} does not fit gRPC: its value is not base64"
+        raise invalid_input(f"{what}; encode it in base64, or use a name without -bin") from error
 
 
 def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:

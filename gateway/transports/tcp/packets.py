@@ -141,12 +141,12 @@ class PacketReader:
         head = 0 if self._framing.head is None else self._framing.head(self._header)
         if head > limits.headers:
             text = f"the head of a message, of {head} bytes, is larger than limits.headers, {limits.headers} bytes"
-            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+            raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send less, or raise the limit")
         if size <= limits.message:
             return size
         if self._framing.head is None:
             text = f"a message of {size} bytes is larger than limits.message, {limits.message} bytes"
-            raise refusal(Reason.TOO_LARGE, text)
+            raise refusal(Reason.TOO_LARGE, f"{text}; send less, or raise the limit")
         self._to_drop_next = size - head
         return head
 

@@ -83,7 +83,9 @@ def test_what_is_wrong_is_told_at_its_field(typed: dict[str, str], field: str, t
 
 
 def test_parameters_are_counted_before_they_are_read() -> None:
-    assert errors(parameters='{"x": [' + "[]," * 5000 + "[]]}") == {"parameters": "more than 10000 JSON values"}
+    assert errors(parameters='{"x": [' + "[]," * 5000 + "[]]}") == {
+        "parameters": "more than 10000 JSON values; enter fewer parameters"
+    }
 
 
 def test_every_wrong_field_is_told_at_once() -> None:

@@ -155,7 +155,10 @@ async def test_a_backend_that_hangs_ends_at_the_time_limit_and_others_are_answer
     text = CONFIG.replace('endpoints: ["http://127.0.0.1:SCIENCE"]', f'endpoints: ["http://127.0.0.1:{port}"]')
     async with played(tmp_path, text) as gateway:
         sent = await gateway.ask("send", {**POSTERIOR, "seconds": 0.3})
-        assert (sent["status"], sent["error"]) == ("DEADLINE_EXCEEDED", "no response within 0.3 s")
+        assert (sent["status"], sent["error"]) == (
+            "DEADLINE_EXCEEDED",
+            "no response within 0.3 s; enter a longer wait, or check the server",
+        )
         assert (await gateway.ask("send", DOUBLE))["status"] == "OK"
         ended.set()
     server.close()

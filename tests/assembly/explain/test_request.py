@@ -163,7 +163,7 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
     "another path": (b"POST /v9 HTTP/1.1\nHost: x\n\n", "transport", "unknown path"),
     "another method": (HEAD.replace(b"POST", b"GET") + b"\n", "transport", "GET is not allowed"),
     "no host": (HEAD.replace(b"Host: x\n", b"") + b"\n", "transport", "no Host header"),
-    "a body that has not ended": (HEAD + b"Content-Length: 9\n\n{}", "transport", "has not ended"),
+    "a body that has not ended": (HEAD + b"Content-Length: 9\n\n{}", "transport", "add the rest of the body"),
     "no JSON": (HEAD + b"Content-Length: 1\n\n{", "decode", ""),
     "no route": (
         HEAD.replace(b"point", b"nobody") + b"Content-Length: 13\n\n" + b'{"inputs":[]}',

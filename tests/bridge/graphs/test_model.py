@@ -528,8 +528,8 @@ class Liar(Model):
             r"output 'y' is FP64 \[1, 3\], but the model's metadata has FP64 \[-1, 2\]",
         ),
         ((tensor("y", np.zeros((1, 2), np.float32)),), r"output 'y' is FP32 \[1, 2\], but the model's metadata has"),
-        ((tensor("z", np.zeros((1, 2))),), "step 's' has no output 'y', only z"),
-        ((), "step 's' has no output 'y', only none"),
+        ((tensor("z", np.zeros((1, 2))),), "step 's' has no output 'y'; expected one of z"),
+        ((), "step 's' has no output 'y'; expected one of none"),
     ],
 )
 async def test_a_step_that_answers_otherwise_than_it_promised(outputs: Any, told: str) -> None:

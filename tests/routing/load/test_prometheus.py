@@ -106,7 +106,7 @@ def test_the_load_is_the_sum_of_the_samples_with_the_wanted_labels() -> None:
     assert load(PAGE, "nv_inference_pending_request_count", model="other") == 2.0
     for metric, labels, text in (
         ("missing", {}, "the page has no metric missing; check `load.metric`"),
-        ("spaced", {"a": "3"}, 'the page has no metric spaced{a="3"}'),
+        ("spaced", {"a": "3"}, 'the page has no metric spaced{a="3"}; check `load.metric` and `load.labels`'),
         ("requests", {}, "requests is a counter, which only grows; a gauge is wanted"),
     ):
         with pytest.raises(DecodeError) as error:

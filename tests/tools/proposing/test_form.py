@@ -211,7 +211,11 @@ def test_a_text_or_a_list_of_texts_are_items() -> None:
 
 
 NONE = {
-    "ragged": ({"x": [[1], [2, 3]]}, {"y": 1}, "request.x: a ragged array, whose rows have different lengths"),
+    "ragged": (
+        {"x": [[1], [2, 3]]},
+        {"y": 1},
+        "request.x: a ragged array, whose rows have different lengths; use examples with equal lengths",
+    ),
     "null": ({"x": [1, None]}, {"y": 1}, "request.x: null beside numbers in one array"),
     "mixed": ({"x": 1}, {"y": [1, "a"]}, "response.y: numbers beside texts in one array"),
     "empty": (

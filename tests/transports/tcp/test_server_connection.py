@@ -292,7 +292,8 @@ BAD = [
     (
         "too large",
         HEADER.pack(b"T", 0, 0xFFFFFFFF),
-        "too-large: a message of 4294967295 bytes is larger than limits.message, 100000 bytes []",
+        "too-large: a message of 4294967295 bytes is larger than limits.message, 100000 bytes; "
+        "send less, or raise the limit []",
     ),
 ]
 

@@ -65,7 +65,8 @@ def is_whole(message: Message) -> bool:
 
 def oversized(message: Message, limit: int) -> str:
     """Return the error message for a frame larger than `limits.message`."""
-    return f"a message of {body_size(message.parts[0])} bytes is larger than limits.message, {limit} bytes"
+    text = f"a message of {body_size(message.parts[0])} bytes is larger than limits.message, {limit} bytes"
+    return f"{text}; send less, or raise the limit"
 
 
 def read_meta(message: Message) -> Protobuf:

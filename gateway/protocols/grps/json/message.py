@@ -165,7 +165,7 @@ def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> 
     try:
         return json.write_message(document)
     except (TypeError, UnicodeEncodeError) as error:
-        raise invalid_input("a model or tensor name is not UTF-8") from error
+        raise invalid_input("a model or tensor name is not UTF-8; use another name") from error
 
 
 def _write_status(status: GrpsStatus) -> Entry:

@@ -213,7 +213,9 @@ def _write_elements(tensor: Tensor) -> Buffer:
     if datatype in RAW:
         return tensor.data
     if datatype not in DTYPES:
-        raise invalid_input(f"tensor {tensor.name!r}: grps has no {datatype}, only {', '.join(DTYPES)}")
+        raise invalid_input(
+            f"tensor {tensor.name!r} is {datatype}, which grps does not have; expected one of {', '.join(DTYPES)}"
+        )
     if datatype is BYTES:
         return _write_strings(tensor)
     if datatype is Datatype.FP16:

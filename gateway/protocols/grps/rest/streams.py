@@ -171,7 +171,8 @@ class JsonCutter:
             self._begin_object()
             self._follows_object = True
         if len(self._buffer) > self._limit:
-            raise refusal(Reason.TOO_LARGE, f"a message of a stream is over {self._limit} bytes, limits.message")
+            text = f"a message of a stream is over {self._limit} bytes, limits.message; raise the limit"
+            raise refusal(Reason.TOO_LARGE, text)
         return objects
 
     def boundary(self) -> list[Buffer]:

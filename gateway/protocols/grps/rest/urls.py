@@ -99,7 +99,7 @@ def _parameters(query: str) -> dict[str, str]:
         found = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
     except ValueError as error:
         raise DecodeError(
-            f"the query {query[:100]!r} is not percent-encoded UTF-8 of at most {_MAX_PARAMETERS} parameters"
+            f"the query is {query[:100]!r}, expected percent-encoded UTF-8 with at most {_MAX_PARAMETERS} parameters"
         ) from error
     return dict(found)
 
@@ -132,4 +132,4 @@ def write_query(model: str, stream_key: str) -> str:
     try:
         return urlencode(parameters) if parameters else ""
     except UnicodeEncodeError as error:
-        raise invalid_input(f"model {model[:40]!r} is not UTF-8") from error
+        raise invalid_input(f"model {model[:40]!r} is not UTF-8; use another name") from error

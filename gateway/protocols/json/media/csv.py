@@ -110,7 +110,7 @@ def _checked(text: bytes) -> bytes:
         except UnicodeDecodeError as error:
             place = at + error.start
             line = text.count(b"\n", 0, place) + 1
-            raise DecodeError(f"line {line}: byte {text[place]:#04x} is not UTF-8") from error
+            raise DecodeError(f"line {line}: byte {text[place]:#04x} is not UTF-8; save the table as UTF-8") from error
         at = end
     if text.endswith(_EMPTY_LINES) and (rows := text.rstrip(b"\r\n")):
         return rows + b"\n"
@@ -125,7 +125,7 @@ def _names(cells: list[Cell], columns: int) -> tuple[str, ...]:
     names = tuple(map(_text, cells))
     if len(set(names)) < len(names):
         [(repeated, _)] = Counter(names).most_common(1)
-        raise DecodeError(f"line 1: column {repeated[:50]!r} occurs twice")
+        raise DecodeError(f"line 1: column {repeated[:50]!r} occurs twice; rename one")
     return names
 
 
@@ -142,7 +142,10 @@ def _joined(pieces: Iterator[bytes], limit: int) -> bytes:
         found.write(piece)
         before = b","
         if found.tell() >= limit:
-            raise refusal(Reason.TOO_LARGE, f"as JSON the table has more than {limit} bytes (limits.message)")
+            raise refusal(
+                Reason.TOO_LARGE,
+                f"as JSON the table has more than {limit} bytes (limits.message); send less, or raise the limit",
+            )
     found.write(b"]" if before == b"," else b"[]")
     return found.getvalue()
 
@@ -330,7 +333,8 @@ def _check_widths(widths: list[int], first: int, expected: int) -> None:
     """Raise GatewayError if a row is too short or too long. `first` is the number of the first row."""
     if widths.count(expected) < len(widths):
         at = next(at for at, width in enumerate(widths) if width != expected)
-        raise invalid_input(f"row {first + at} has {counted(widths[at])}, but row 0 {counted(expected)}")
+        text = f"row {first + at} has {counted(widths[at])}, but row 0 {counted(expected)}"
+        raise invalid_input(f"{text}; send rows of equal length")
 
 
 def _written(text: bytes, *, header: bool) -> Iterator[bytes]:
@@ -384,7 +388,7 @@ def _object_cells(rows: list[dict[str, Any]], names: list[str], first: int) -> l
 
 def _cells(row: list[Any]) -> list[str]:
     if not row:
-        raise invalid_input("a row is empty, which CSV cannot express")
+        raise invalid_input("a row is empty, which CSV cannot express; send rows with values")
     cells = list(map(_cell, row))
     return cells if cells != [""] else ['""']  # most readers ignore empty lines
 
@@ -395,7 +399,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, str):
         return _quoted(value)
     if isinstance(value, list | dict):
-        raise invalid_input("a row holds a list or an object, but a cell of CSV is a single value")
+        raise invalid_input("a row holds a list or an object, but a cell of CSV is a single value; send single values")
     return "" if value is None else "true" if value else "false"
 
 

@@ -241,7 +241,7 @@ def _bare_row(text: bytes, line: int) -> list[Cell]:
             f"line {line}: a carriage return without a line feed in a cell without quotes; quote the cell"
         )
     if bare.count(b",") >= _MOST_CELLS:
-        raise refusal(Reason.TOO_LARGE, f"line {line} has more than {_MOST_CELLS} cells")
+        raise refusal(Reason.TOO_LARGE, f"line {line} has more than {_MOST_CELLS} cells; send fewer columns")
     return bare.split(b",")
 
 
@@ -252,7 +252,8 @@ def _quoted_row(text: bytes, at: int, line: int, columns: int) -> tuple[list[Cel
         end = _end_of_quoted(text, at, line) if text.startswith(b'"', at) else _end_of_bare(text, at)
         cells.append(text[at:end])
         if len(cells) > columns:
-            raise refusal(Reason.TOO_LARGE, f"line {line} has more than {columns} cells (limits.json_values)")
+            why = f"line {line} has more than {columns} cells (limits.json_values); send fewer, or raise the limit"
+            raise refusal(Reason.TOO_LARGE, why)
         if text.startswith(b",", end):
             at = end + 1
         elif text.startswith((b"\n", b"\r\n"), end):

@@ -48,7 +48,7 @@ class FormFields:
             size += len(part.content) if part.name in self.documents else _size_as_json(part.content)
             if size > limit:
                 text = f"as JSON the form data has more than {limit} bytes (limits.message) with part {part.name!r}"
-                raise refusal(Reason.TOO_LARGE, text)
+                raise refusal(Reason.TOO_LARGE, f"{text}; send less, or raise the limit")
 
     def _value(self, part: FormPart) -> bytes:
         if part.name in self.documents:

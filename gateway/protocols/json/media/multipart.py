@@ -69,7 +69,8 @@ def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
     while not data.startswith(b"--", at):
         number = len(found) + 1
         if number > parts:
-            raise refusal(Reason.TOO_LARGE, f"form data with more than {parts} parts (limits.json_values)")
+            text = f"form data with more than {parts} parts (limits.json_values); send fewer, or raise the limit"
+            raise refusal(Reason.TOO_LARGE, text)
         end = data.find(delimiter, at)
         if end < 0 or not data.startswith(b"\r\n", at):
             raise DecodeError(f"part {number} of the form data does not begin or end with a boundary on its own line")

@@ -53,7 +53,9 @@ class LineCutter:
     def _extend(self, piece: bytes) -> None:
         self._line += piece
         if len(self._line) > self._limit + 1:  # `+ 1` for the carriage return before the line end
-            raise refusal(Reason.TOO_LARGE, f"a line has more than {self._limit} bytes (limits.message)")
+            raise refusal(
+                Reason.TOO_LARGE, f"a line has more than {self._limit} bytes (limits.message); raise the limit"
+            )
 
     def _end_line(self) -> list[Buffer]:
         line = bytes(self._line).strip(BLANKS)

@@ -32,7 +32,8 @@ def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
         check_charset(given)
     data = bytes(body)
     if data.count(b"&") >= parts:
-        raise refusal(Reason.TOO_LARGE, f"a web form with more than {parts} fields (limits.json_values)")
+        text = f"a web form with more than {parts} fields (limits.json_values); send fewer, or raise the limit"
+        raise refusal(Reason.TOO_LARGE, text)
     found: dict[str, FormPart] = {}
     for field in data.split(b"&"):
         name, _, value = field.partition(b"=")

@@ -74,7 +74,7 @@ def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:
         if not name:
             raise DecodeError(f"requested output {position} has no name")
         if name in outputs:
-            raise DecodeError(f"output {name!r} is requested twice")
+            raise DecodeError(f"output {name!r} is requested twice; request it once")
         what = f"output {name!r}"
         parameters = read_parameters(entry.parameters, what)
         refuse_shared_memory(parameters, what)

@@ -122,7 +122,7 @@ def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutp
     for entry in entries:
         name = entry.name
         if name in outputs:
-            raise DecodeError(f"output {name!r} is requested twice")
+            raise DecodeError(f"output {name!r} is requested twice; request it once")
         what = f"output {name!r}"
         parameters = read_parameters(entry.parameters, what)
         refuse_shared_memory(parameters, what)

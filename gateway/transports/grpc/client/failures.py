@@ -128,4 +128,4 @@ def no_memory(error: GatewayError) -> TransportError:
 
 def too_much_metadata(limits: Limits) -> TransportError:
     """Return the error for a reply with a head or trailers larger than the limit."""
-    return beyond_limit(f"reply has more than {limits.headers} bytes of metadata (limits.headers)")
+    return beyond_limit(f"reply has more than {limits.headers} bytes of metadata (limits.headers); raise the limit")

@@ -189,7 +189,7 @@ class GrpcPool:
             async with asyncio.timeout(self._timeouts.connect):
                 places = await self._resolve()
         except TimeoutError:
-            return f"the host name was not resolved within {self._timeouts.connect:g} s"
+            return f"the host name was not resolved within {self._timeouts.connect:g} s; check the name and DNS"
         except TransportError as error:
             return error.message
         self._is_incomplete = False

@@ -468,9 +468,11 @@ class StreamCall(ServerCall):
             return None
         limits, idle = self._owner.limits, now - max(self._idle_since, self._stream.heard)
         if not self._messages_pulled and idle > limits.stream_first_message:
-            return f"no message came for {limits.stream_first_message:g} s (limits.stream_first_message)"
+            text = f"no message came for {limits.stream_first_message:g} s (limits.stream_first_message)"
+            return f"{text}; send one sooner, or raise the limit"
         if idle > limits.stream_idle:
-            return f"no message came from either side for {limits.stream_idle:g} s (limits.stream_idle)"
+            text = f"no message came from either side for {limits.stream_idle:g} s (limits.stream_idle)"
+            return f"{text}; send one sooner, or raise the limit"
         return None
 
     def drain(self) -> None:
@@ -596,7 +598,8 @@ def stopping() -> GatewayError:
 
 def _too_large(size: int, limits: Limits) -> GatewayError:
     text = f"the message of {size} bytes"
-    return refusal(Reason.TOO_LARGE, f"{text} is larger than limits.message, {limits.message} bytes")
+    text = f"{text} is larger than limits.message, {limits.message} bytes"
+    return refusal(Reason.TOO_LARGE, f"{text}; send less, or raise the limit")
 
 
 def _malformed(text: str) -> GatewayError:

@@ -50,7 +50,7 @@ class CallHead:
 
 def request_heads(limit: int) -> RequestHeads[CallHead]:
     """Return the RequestHeads for requests with at most `limit` bytes of metadata (`limits.headers`)."""
-    text = f"the request's metadata have more than {limit} bytes (limits.headers)"
+    text = f"the request's metadata have more than {limit} bytes (limits.headers); send less, or raise the limit"
     return RequestHeads(limit, _interpret, CallHead(fault=RequestFault(text, Status.RESOURCE_EXHAUSTED)))
 
 

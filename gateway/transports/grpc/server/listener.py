@@ -68,7 +68,7 @@ class BoundedGrpcConnection(GrpcServerConnection):
     def _end_overdue_calls(self) -> None:
         if self._phase is not Phase.LINGERING:
             text = "the connection has reached its limits, and the call did not end within limits.connection_grace"
-            self.end_calls(refusal(Reason.NOT_READY, text))
+            self.end_calls(refusal(Reason.NOT_READY, f"{text}; begin it again, or raise this limit"))
 
     def handle(self, event: Event) -> None:
         if self._shedding is None or not self._shedding.level:

@@ -271,7 +271,8 @@ class ReplyReader:
         return message
 
     def _refuse_headers(self) -> NoReturn:
-        raise beyond_limit(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
+        text = f"reply has more than {self._limits.headers} bytes of headers (limits.headers)"
+        raise beyond_limit(f"{text}; raise the limit")
 
     def _refuse_size(self, size: str) -> NoReturn:
         raise beyond_limit(

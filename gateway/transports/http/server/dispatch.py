@@ -126,7 +126,7 @@ def check_length(head: RequestHead, limit: int) -> None:
     """
     if head.length is not None and head.length > limit:
         text = f"the body of {head.length} bytes is larger than limits.message, {limit} bytes"
-        raise refusal(Reason.TOO_LARGE, text)
+        raise refusal(Reason.TOO_LARGE, f"{text}; send less, or raise the limit")
 
 
 def worth_receiving(head: RequestHead) -> bool:

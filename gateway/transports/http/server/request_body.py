@@ -173,7 +173,7 @@ class ChunkedBody:
             raise DecodeError("the chunked body has a line that does not end in CRLF")
         if size + self._trailers > self._line_limit:
             text = f"a chunk's size line, or the trailers, are larger than limits.headers, {self._line_limit} bytes"
-            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+            raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send less, or raise the limit")
 
     def _read_size(self, line: bytes) -> None:
         found = _SIZE.fullmatch(line)
@@ -182,11 +182,12 @@ class ChunkedBody:
         self._extensions += len(line) - len(found[1])
         if self._extensions > self._line_limit:
             text = f"the extensions of chunks are larger than limits.headers, {self._line_limit} bytes"
-            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+            raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send less, or raise the limit")
         self._chunk_left = int(found[1], 16)
         self._expected = _END_LINE if self._chunk_left else _TRAILER_LINE
         if self._chunk_left > self._arriving.missing:
-            raise refusal(Reason.TOO_LARGE, f"the body is larger than limits.message, {self._limit} bytes")
+            text = f"the body is larger than limits.message, {self._limit} bytes"
+            raise refusal(Reason.TOO_LARGE, f"{text}; send less, or raise the limit")
 
     def _read_trailer(self, line: bytes) -> None:
         if not line:

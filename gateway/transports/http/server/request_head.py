@@ -114,12 +114,12 @@ class HeadReader:
         self.size += stop - at
         if len(self.headers) > (most := max(_FEWEST_FIELDS, self.limit // _BYTES_PER_FIELD)):
             text = f"the request has more than {most} headers, one for each {_BYTES_PER_FIELD} bytes of limits.headers"
-            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+            raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send fewer, or raise the limit")
         if end and stop == end and not self.complete:
             raise Http2PrefaceError(stop)  # nothing else has bytes after its empty line
         if stop == limit_at and not self.complete:
             text = f"the request line and headers are larger than limits.headers, {self.limit} bytes"
-            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+            raise refusal(Reason.HEADERS_TOO_LARGE, f"{text}; send less, or raise the limit")
         return stop
 
     def hold(self, connection_memory: ConnectionMemory) -> None:
@@ -302,7 +302,7 @@ def read_target(target: bytes) -> tuple[str, str]:
 
 def version_refused() -> GatewayError:
     """Return the error for an unsupported HTTP version."""
-    return refusal(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are supported")
+    return refusal(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are supported; send one of them")
 
 
 def _skip_empty_lines(data: bytes, at: int) -> int:
@@ -339,7 +339,7 @@ def _joined(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
     fields: dict[bytes, bytes] = {}
     for name, text in headers:
         if name in _SINGLE and name in fields:
-            raise invalid_input(f"the request has more than one {name.decode().title()} header")
+            raise invalid_input(f"the request has more than one {name.decode().title()} header; send it once")
         # several lines of one field are one list (RFC 9110, section 5.3)
         fields[name] = fields[name] + b", " + text if name in fields else text
     return fields
@@ -349,9 +349,9 @@ def _check_host(fields: Fields, version: str) -> None:
     host = fields.get(b"host")
     if host is None:
         if version == "1.1":
-            raise invalid_input("the request has no Host header, which HTTP/1.1 requires")
+            raise invalid_input("the request has no Host header, which HTTP/1.1 requires; add it")
     elif not _is_host(host):
-        raise invalid_input("the request's Host header is not a host and port")
+        raise invalid_input("the request's Host header is not a host and port; send the host of the URL")
 
 
 @lru_cache(64)

@@ -189,7 +189,10 @@ def test_many_small_fields_are_refused_before_they_cost(entries: list[bytes]) ->
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (Tensor("x", Datatype.UINT16, (1,), bytes(2)), "tensor 'x': grps has no UINT16, only UINT8"),
+        (
+            Tensor("x", Datatype.UINT16, (1,), bytes(2)),
+            "tensor 'x' is UINT16, which grps does not have; expected one of UINT8",
+        ),
         (Tensor("x", Datatype.FP32, (0, 2**32), b""), "a dimension of 4294967296"),
         (Tensor("\ud800", Datatype.FP32, (0,), b""), "UTF-8"),
     ],

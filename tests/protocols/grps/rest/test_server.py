@@ -84,7 +84,7 @@ def test_invalid_queries(query: str) -> None:
     message = call(STR, query=query + "&streaming=true")
     assert GRPS_REST.http.wants_stream is not None
     assert not GRPS_REST.http.wants_stream(message)
-    with pytest.raises(DecodeError, match="is not percent-encoded UTF-8"):
+    with pytest.raises(DecodeError, match="expected percent-encoded UTF-8 with at most"):
         decode(message)
 
 

@@ -190,7 +190,7 @@ async def test_metadata_over_the_limit_name_the_setting() -> None:
     async with connector_to(serve) as connector:
         error = await refused(connector.exchange(ask()))
     assert (error.status, error.reason) == (Status.INTERNAL, Reason.INVALID_OUTPUT)
-    assert error.message == "reply has more than 10000 bytes of metadata (limits.headers)"
+    assert error.message == "reply has more than 10000 bytes of metadata (limits.headers); raise the limit"
 
 
 async def test_a_server_that_is_not_there_is_unreachable_and_saw_nothing() -> None:

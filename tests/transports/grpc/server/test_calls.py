@@ -192,7 +192,8 @@ async def test_the_largest_message_is_the_limit() -> None:
         assert await made.unary_unary(ECHO)(bytes(5000)) == bytes(5000)
         error = await failed(made.unary_unary(ECHO)(bytes(5001)))
     assert code(error) is Status.RESOURCE_EXHAUSTED
-    assert error.details() == "the message of 5001 bytes is larger than limits.message, 5000 bytes"
+    text = "the message of 5001 bytes is larger than limits.message, 5000 bytes; send less, or raise the limit"
+    assert error.details() == text
 
 
 async def test_what_inflates_beyond_the_limit_is_refused() -> None:

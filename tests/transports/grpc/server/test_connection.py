@@ -170,13 +170,14 @@ async def test_a_stream_that_says_nothing_ends_but_not_one_whose_answer_is_owed(
         peer.send(http2.head(*fields(CHAT.encode()), stream=3))
         _, told = await answer(peer, 3)
         assert told[b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
-        assert told[b"grpc-message"] == b"no message came for 0.1 s (limits.stream_first_message)"
+        advice = b"; send one sooner, or raise the limit"
+        assert told[b"grpc-message"] == b"no message came for 0.1 s (limits.stream_first_message)" + advice
         peer.send(http2.head(*fields(CHAT.encode()), stream=5))
         await answer(peer, 5)  # another look, and the first stream is still there
         go.set()
         replies, told = await answer(peer)
         assert replies == [b"\0\0\0\0\x01a"]
-        assert told[b"grpc-message"] == b"no message came from either side for 0.2 s (limits.stream_idle)"
+        assert told[b"grpc-message"] == b"no message came from either side for 0.2 s (limits.stream_idle)" + advice
 
 
 async def test_a_reply_that_took_long_has_its_own_time_to_be_read() -> None:

@@ -48,18 +48,20 @@ def get(target: str, *headers: str) -> bytes:
 
 
 NO_TLS = bad("the client began a TLS handshake at a port without TLS; use http:// or a plaintext channel")
-NO_SUCH_VERSION = bad("only HTTP/1.1 and HTTP/1.0 are supported", "505 HTTP Version Not Supported")
+NO_SUCH_VERSION = bad("only HTTP/1.1 and HTTP/1.0 are supported; send one of them", "505 HTTP Version Not Supported")
 ONLY_CHUNKED = bad("Transfer-Encoding must be chunked and nothing else, and needs HTTP/1.1")
-BAD_HOST = bad("the request's Host header is not a host and port")
+BAD_HOST = bad("the request's Host header is not a host and port; send the host of the URL")
 HEAD_TOO_LARGE = bad(
-    "the request line and headers are larger than limits.headers, 500 bytes", "431 Request Header Fields Too Large"
+    "the request line and headers are larger than limits.headers, 500 bytes; send less, or raise the limit",
+    "431 Request Header Fields Too Large",
 )
 LINE_TOO_LARGE = bad(
-    "a chunk's size line, or the trailers, are larger than limits.headers, 500 bytes",
+    "a chunk's size line, or the trailers, are larger than limits.headers, 500 bytes; send less, or raise the limit",
     "431 Request Header Fields Too Large",
 )
 EXTENSIONS_TOO_LARGE = bad(
-    "the extensions of chunks are larger than limits.headers, 500 bytes", "431 Request Header Fields Too Large"
+    "the extensions of chunks are larger than limits.headers, 500 bytes; send less, or raise the limit",
+    "431 Request Header Fields Too Large",
 )
 CHUNKED = "Transfer-Encoding: chunked"
 NOT_CRLF = bad("the chunked body has a line that does not end in CRLF")
@@ -110,12 +112,12 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "control byte in a value": (get("/hello", "X: a\x01b"), malformed("Invalid header value char")),
     "no Host": (
         b"GET /hello HTTP/1.1\r\n\r\n",
-        bad("the request has no Host header, which HTTP/1.1 requires"),
+        bad("the request has no Host header, which HTTP/1.1 requires; add it"),
     ),
-    "two Hosts": (get("/hello", "Host: a"), bad("the request has more than one Host header")),
+    "two Hosts": (get("/hello", "Host: a"), bad("the request has more than one Host header; send it once")),
     "two Hosts, other protocol": (
         get("/other", "host: b"),
-        bad("the request has more than one Host header", name="other"),
+        bad("the request has more than one Host header; send it once", name="other"),
     ),
     "Host that is none": (b"GET /hello HTTP/1.1\r\nHost: a b\r\n\r\n", BAD_HOST),
     "Host with a path": (b"GET /hello HTTP/1.1\r\nHost: a/b\r\n\r\n", BAD_HOST),
@@ -141,7 +143,9 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "length beyond 64 bits": (post("Content-Length: 99999999999999999999"), malformed("Content-Length overflow")),
     "length beyond the limit": (
         post("Content-Length: 1001"),
-        bad("the body of 1001 bytes is larger than limits.message, 1000 bytes", TOO_LARGE),
+        bad(
+            "the body of 1001 bytes is larger than limits.message, 1000 bytes; send less, or raise the limit", TOO_LARGE
+        ),
     ),
     "length and chunked": (
         post("Content-Length: 5", CHUNKED, body=b"0\r\n\r\n"),
@@ -182,11 +186,11 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "chunk beyond the limit": (
         post(CHUNKED, body=b"3e9\r\n"),
-        bad("the body is larger than limits.message, 1000 bytes", TOO_LARGE),
+        bad("the body is larger than limits.message, 1000 bytes; send less, or raise the limit", TOO_LARGE),
     ),
     "chunks beyond the limit": (
         post(CHUNKED, body=b"1f4\r\n" + b"x" * 500 + b"\r\n1f5\r\n"),
-        bad("the body is larger than limits.message, 1000 bytes", TOO_LARGE),
+        bad("the body is larger than limits.message, 1000 bytes; send less, or raise the limit", TOO_LARGE),
     ),
     "huge chunk extension": (post(CHUNKED, body=b"3;" + b"x" * 600), LINE_TOO_LARGE),
     "extensions of many chunks": (post(CHUNKED, body=b"1;xxxxxxxxx\r\na\r\n" * 60), EXTENSIONS_TOO_LARGE),
@@ -217,7 +221,9 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "100-continue for what is too large": (
         post("Expect: 100-continue", "Content-Length: 2000"),
-        bad("the body of 2000 bytes is larger than limits.message, 1000 bytes", TOO_LARGE),
+        bad(
+            "the body of 2000 bytes is larger than limits.message, 1000 bytes; send less, or raise the limit", TOO_LARGE
+        ),
     ),
     "100-continue for a path that is not there": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
@@ -321,7 +327,7 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "broken percent-encoding": (
         b"POST /models/%zz HTTP/1.1\r\nHost: a\r\n\r\n",
-        reply("400 Bad Request", "toy: path segment '%zz' has a % without two hexadecimal digits"),
+        reply("400 Bad Request", "toy: path segment '%zz' has a % without two hexadecimal digits; write % as %25"),
     ),
     "path that climbs": (
         b"POST /models/%2e%2e HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -350,7 +356,7 @@ CLOSING = {
     "HTTP/1.0": (b"GET /hello HTTP/1.0\r\n\r\n", GOODBYE),
     "HTTP/1.0 with two Hosts": (
         b"GET /hello HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n",
-        bad("the request has more than one Host header"),
+        bad("the request has more than one Host header; send it once"),
     ),
     "close, then one more": (LAST + HELLO, GOODBYE),
 }

@@ -185,7 +185,8 @@ COMPRESSED = gzip.compress(bytes(1001), mtime=0)
             TOO_LARGE,
             f"the body of {len(COMPRESSED)} compressed bytes inflates to more than 1000 bytes, "
             "the most that is allowed: limits.message, 1000 bytes, "
-            "and limits.inflation, 1100 times its size (or 1 MiB, if that is more)",
+            "and limits.inflation, 1100 times its size (or 1 MiB, if that is more); "
+            "send less, or raise a limit",
         ),
         (
             "br",

@@ -94,7 +94,7 @@ async def test_a_known_head_is_held_to_the_limits_of_its_time() -> None:
                 assert await read_reply(reader) == ok("POST /echo [0123456789]")
         listener.renew(ListenerSettings(limits=Limits(message=9, headers=500)), rows, exchanges(say_back))
         await send_whole(writer, post(ten))
-        error = "the body of 10 bytes is larger than limits.message, 9 bytes"
+        error = "the body of 10 bytes is larger than limits.message, 9 bytes; send less, or raise the limit"
         assert await read_all(reader) == bad(error, TOO_LARGE)
 
 
