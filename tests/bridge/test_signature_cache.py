@@ -19,6 +19,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.requests import Answer, Request
 from tests.bridge.fakes import INT64, TENSORS, signature, spec
+from tests.clock import Clock
 
 MODEL = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
 KEY = ("m", "", "")
@@ -35,13 +36,6 @@ class Backend:
         self.asked.append(request)
         self.answers.append(asyncio.get_running_loop().create_future())
         return await self.answers[-1]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def settle() -> None:

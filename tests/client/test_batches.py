@@ -35,6 +35,7 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
 from gateway.reference import signature
 from tests.client.servers import served
+from tests.clock import Clock
 from tests.limits import GENEROUS
 
 IN_BATCHES = ["v2-rest", "v2-grpc", "v1-rest", "tfs-grpc"]
@@ -384,16 +385,8 @@ async def test_which_errors_may_be_those_of_points(error: ClientError, is_split:
         assert error.__notes__ == ["at points 1 to 7, which were in one request"]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_the_size_grows_while_requests_are_fast() -> None:
-    size = BatchSize(MOST_ROWS, clock=Clock())
+    size = BatchSize(MOST_ROWS, clock=Clock(100.0))
     seen: list[int] = []
     while not seen or size.rows > seen[-1]:
         seen.append(size.rows)
@@ -407,7 +400,7 @@ def test_the_size_grows_while_requests_are_fast() -> None:
 
 @pytest.mark.parametrize(("seconds", "rows"), [(0.2, 1), (0.04, 2), (0.02, 5)])
 def test_a_model_that_takes_its_time_gets_few_points_at_once(seconds: float, rows: int) -> None:
-    size = BatchSize(MOST_ROWS, clock=Clock())
+    size = BatchSize(MOST_ROWS, clock=Clock(100.0))
     for _ in range(5):
         size.begun()
         size.succeeded(size.rows, size.rows * seconds, 8, 1)
@@ -416,7 +409,7 @@ def test_a_model_that_takes_its_time_gets_few_points_at_once(seconds: float, row
 
 
 def test_a_slow_request_does_not_hold_up_the_others() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     size = BatchSize(MOST_ROWS, clock=clock)
     size.begun()
     clock.now += TARGET
@@ -428,7 +421,7 @@ def test_a_slow_request_does_not_hold_up_the_others() -> None:
 
 
 def test_large_points_travel_in_small_batches() -> None:
-    size = BatchSize(MOST_ROWS, clock=Clock())
+    size = BatchSize(MOST_ROWS, clock=Clock(100.0))
     size.succeeded(1, 0.001, MOST_BYTES // 3, 1)
     assert size.rows == 3
     size.succeeded(3, 0.001, 10 * MOST_BYTES, 1)

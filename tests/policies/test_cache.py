@@ -17,7 +17,7 @@ from gateway.core.requests import Answer, Request, Response
 from gateway.core.tensors import tensor
 from gateway.policies.cache import LARGE, Settings, state, wrap, wrap_stream
 from gateway.policies.context import MessageReach, PolicyContext
-from tests.policies.clock import Clock
+from tests.clock import Clock
 
 
 def infer(*numbers: float, **more: Any) -> Request:

@@ -10,7 +10,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Answer, Request, Response
 from gateway.policies import concurrency_limit
 from gateway.policies.concurrency_limit import Concurrency, Settings, wrap, wrap_stream
-from tests.policies.clock import Clock
+from tests.clock import Clock
 
 ANSWER = Response(id="answer")
 INFER = Request(Operation.INFER, "m")

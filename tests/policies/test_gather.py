@@ -26,7 +26,7 @@ from gateway.policies import gather, joining
 from gateway.policies.context import KnownModels, PolicyContext
 from gateway.policies.gather import Settings, wrap, wrap_stream
 from gateway.protocols.tensorflow_serving.inference import ExampleMessage
-from tests.policies.clock import Clock
+from tests.clock import Clock
 from tests.records import made, route
 
 ROWS = st.lists(st.integers(1, 5), min_size=1, max_size=8)

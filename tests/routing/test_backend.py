@@ -23,17 +23,11 @@ from gateway.routing.load.reported import ReportedLoads
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests import records
+from tests.clock import Clock
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
 
 MAX_WAITING = QueueSettings().length
 """Calls in the queue of a backend without a `queue` of its own."""
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Lab:

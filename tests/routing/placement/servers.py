@@ -27,6 +27,7 @@ from gateway.routing.placement.table import Placements
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sending import Sender
 from gateway.routing.slots import LocalSlots
+from tests.clock import Clock
 
 
 def _encode_request(request: Request, target: Target) -> Message:
@@ -175,15 +176,6 @@ class Server:
         """Come back without any model."""
         self.refuses = False
         self.held = {}
-
-
-class Clock:
-    """A clock that stands still until a test moves it."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Fleet:
