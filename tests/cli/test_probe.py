@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +14,7 @@ import pytest
 
 from tests.cli.commands import ENVIRON, gateway
 from tests.client.servers import served
+from tests.in_thread import in_thread
 
 
 def place(address: str) -> str:
@@ -48,10 +48,8 @@ def test_no_name_of_a_server_turns_the_text_on_a_terminal() -> None:
             self.end_headers()
             self.wfile.write(body)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever).start()
-        found = [gateway(each, f"umbridge://127.0.0.1:{server.server_port}") for each in ("probe", "models")]
-        server.shutdown()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Server)) as address:
+        found = [gateway(each, f"umbridge://{address}") for each in ("probe", "models")]
     for each in found:
         assert "\\u202egnp.exe" in each.stdout
         assert "\u202e" not in each.output
@@ -156,18 +154,13 @@ def test_backends_are_sent_what_the_gateway_itself_would_send(tmp_path: Path) ->
         def log_message(self, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Keyed)
-    threading.Thread(target=server.serve_forever).start()
     file = tmp_path / "gateway.yaml"
-    file.write_text(NEEDS_KEY.format(address=f"127.0.0.1:{server.server_port}"))
-    try:
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Keyed)) as address:
+        file.write_text(NEEDS_KEY.format(address=address))
         for command in (("models",), ("check", "--live")):
             seen.clear()
             result = gateway(*command, "--config", str(file), "--key", "secret")
             assert set(seen) == {"Bearer secret", None}, result.stderr
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize("configured", ["v2-rest", "v2-grpc", "graphpipe", "mip"])
@@ -224,12 +217,8 @@ class OnlyPredict(BaseHTTPRequestHandler):
 
 @contextmanager
 def only_predict() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), OnlyPredict) as server:
-        threading.Thread(target=server.serve_forever).start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), OnlyPredict)) as address:
+        yield address
 
 
 @pytest.mark.parametrize("more", [(), ("--model", "house")])

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.commands import gateway, started
 from tests.cli.terminal import terminal
+from tests.in_thread import in_thread
 from tests.interop.processes import free_port
 
 CONFIG = """
@@ -164,12 +165,8 @@ def other_server() -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with in_thread(HTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield f"http://{address}"
 
 
 def test_what_is_no_admin_port_is_told(place: Place) -> None:

@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +35,7 @@ from gateway.core.tensors import tensor
 from gateway.reference import signature
 from tests.client.servers import served
 from tests.clock import Clock
+from tests.in_thread import in_thread
 from tests.limits import GENEROUS
 
 IN_BATCHES = ["v2-rest", "v2-grpc", "v1-rest", "tfs-grpc"]
@@ -328,13 +328,11 @@ class Triton(BaseHTTPRequestHandler):
 
 
 def test_the_bound_of_a_models_configuration_is_kept() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Triton) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            with Client(f"v2-rest://127.0.0.1:{server.server_port}", timeout=GENEROUS) as client:
-                results = client.map("m", np.arange(30.0).reshape(30, 1))
-        finally:
-            server.shutdown()
+    with (
+        in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Triton)) as address,
+        Client(f"v2-rest://{address}", timeout=GENEROUS) as client,
+    ):
+        results = client.map("m", np.arange(30.0).reshape(30, 1))
     assert results.array()[:, 0].tolist() == list(range(30))
     assert max(Sizes.seen) == 4
 

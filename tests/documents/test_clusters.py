@@ -11,7 +11,6 @@ import json
 import re
 import shlex
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -28,6 +27,7 @@ from tests.deploy.rendered import CHART, NAMESPACE, Object, Release, chart, rend
 from tests.documents.command_lines import Line, lines_not_run
 from tests.documents.pages import ROOT, blocks_of
 from tests.documents.parts import problems_but_absent_files
+from tests.in_thread import in_thread
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 
@@ -199,25 +199,17 @@ def api_server(objects: Sequence[Object], folder: Path) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    config = folder / "kubeconfig"
-    config.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
-                "current-context": "c",
-            }
-        )
-    )
-    try:
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as address:
+        kubeconfig = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": f"http://{address}"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}],
+            "current-context": "c",
+        }
+        config = folder / "kubeconfig"
+        config.write_text(json.dumps(kubeconfig))
         yield str(config)
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def objects_of(page: str) -> list[Object]:

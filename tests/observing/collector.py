@@ -12,6 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.in_thread import in_thread
+
 
 class Collector:
     """What has arrived. `status` is that of the replies; 0: connections are closed without one. `answers` is cleared to
@@ -85,14 +87,9 @@ def collecting() -> Iterator[Collector]:
         def log_message(self, format: str, *values: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    collector.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield collector
-    finally:
-        collector.answers.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        collector.url = f"http://{address}"
+        try:
+            yield collector
+        finally:
+            collector.answers.set()

@@ -4,12 +4,12 @@ import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
 from gateway.observing import collector
 from gateway.observing.collector import Collector
+from tests.in_thread import in_thread
 
 
 class Answering:
@@ -51,15 +51,9 @@ def answering() -> Iterator[Answering]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    told.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with in_thread(server) as address:
+        told.url = f"http://{address}/v1/traces"
         yield told
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
+
+from tests.in_thread import in_thread
 
 Array = np.ndarray[Any, Any]
 Apply = Callable[[list[Array], str], list[Array]]
@@ -320,11 +321,5 @@ class Server(ThreadingHTTPServer):
 def serve(apply: Apply, *, inputs: int, outputs: int) -> Iterator[Server]:
     """Serve on a free loopback port."""
     server = Server(Model(apply, inputs, outputs))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with in_thread(server):
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -37,6 +37,8 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from tests.in_thread import in_thread
+
 JSON, WEB_FORM, TEXT = "application/json", "application/x-www-form-urlencoded", "text/plain; charset=utf-8"
 
 
@@ -661,13 +663,6 @@ def serve(container: Container) -> Iterator[Server]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    running.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        running.url = f"http://{address}"
         yield running
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

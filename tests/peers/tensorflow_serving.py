@@ -18,7 +18,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
+
+from tests.in_thread import in_thread
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"DT_FLOAT": np.float32, "DT_DOUBLE": np.float64, "DT_INT32": np.int32, "DT_INT64": np.int64}
@@ -283,11 +284,5 @@ class Handler(BaseHTTPRequestHandler):
 def serve() -> Iterator[Server]:
     """Serve on a free loopback port."""
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with in_thread(server):
         yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
