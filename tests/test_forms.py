@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,9 +20,11 @@ from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ServerKind
 from gateway.config import loads
 from gateway.runtime.app import Gateway
+from tests.in_thread import in_thread
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
-from tests.running_gateway import running_gateway
+from tests.paused_server import port_of
+from tests.running_gateway import config_of, running_gateway
 
 FORMS = """\
 forms:
@@ -105,15 +106,8 @@ class Legacy:
 def houses() -> Iterator[Legacy]:
     bodies: list[Any] = []
     handler = type("OneHouse", (House,), {"bodies": bodies})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield Legacy(server.server_address[1], bodies)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as address:
+        yield Legacy(port_of(address), bodies)
 
 
 @pytest.fixture
@@ -149,16 +143,14 @@ class Running:
         for before, after in changes:
             assert before in self.text
             self.text = self.text.replace(before, after)
-        return await self.gateway.reload(loads(self.text, "test.yaml", catalog(), {}))
+        return await self.gateway.reload(config_of(self.text))
 
 
 @pytest.fixture
 async def running(legacy: Legacy) -> AsyncIterator[Running]:
     text = CONFIG.replace("LEGACY", str(legacy.port)).replace("TENSORS", str(free_port()))
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    yield Running(gateway, text)
-    await gateway.drain(0)
+    async with running_gateway(text) as gateway:
+        yield Running(gateway, text)
 
 
 async def test_a_client_of_v2_reaches_a_program_that_speaks_the_form(running: Running, legacy: Legacy) -> None:

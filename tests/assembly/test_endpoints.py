@@ -1,18 +1,16 @@
 """Endpoints that are shared by the Assemblies before and after a reload."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
-from gateway.assembly import registry
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.endpoints import SharedEndpoints
-from gateway.assembly.environment import Connections, Environment, Host
-from gateway.assembly.server_info import INFO
-from gateway.cli.options import catalog
-from gateway.config import loads
+from gateway.assembly.environment import Host
 from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.tasks import spawn
+from tests.assembled import assembled
+from tests.running_gateway import config_of
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
@@ -45,31 +43,14 @@ class Reloads:
         self.links: dict[str, list[Link]] = {}
         self.current: Assembly | None = None
 
-    def _connect(
-        self,
-        address: str,
-        protocol: Protocol,
-        limits: Limits,
-        ip: str = "",
-        *,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> Link:
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str) -> Link:
         self.links.setdefault(address, []).append(Link(limits))
         return self.links[address][-1]
 
     def assembly(self, *endpoints: str, limit: int = 100) -> Assembly:
         text = CONFIG.replace("ENDPOINTS", str(list(endpoints))).replace("LIMIT", str(limit))
-        clock: Callable[[], float] = asyncio.get_running_loop().time
-        made = Assembly(
-            loads(text, "test.yaml", catalog(), {}),
-            Environment(
-                registry.protocols(), {}, Connections(lambda address, protocol: address, self._connect), clock, INFO,
-                lambda: True, Host(self.shared),
-            ),
-            self.current,
-        )  # fmt: skip
-        self.current = made
-        return made
+        self.current = assembled(config_of(text), self._connect, host=Host(self.shared), before=self.current)
+        return self.current
 
 
 async def test_an_endpoint_that_stays_is_the_same_and_one_that_goes_is_closed() -> None:

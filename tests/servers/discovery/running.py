@@ -9,9 +9,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import reference_config
 from gateway.core.transport import Listener
-from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
-from tests.running_gateway import running_gateway
 
 
 class Messages(logging.Handler):
@@ -44,13 +42,6 @@ def messages() -> Iterator[Messages]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
-@asynccontextmanager
-async def running(text: str) -> AsyncIterator[Gateway]:
-    """A gateway with the configuration `text`."""
-    async with running_gateway(text) as gateway:
-        yield gateway
 
 
 async def model_server(protocol: str, bind: str = "127.0.0.1:0", model: str = "posterior") -> Listener:

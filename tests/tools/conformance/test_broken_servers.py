@@ -13,6 +13,7 @@ from gateway.tools.conformance.flatbuffer import infer_request
 from gateway.tools.conformance.grps_rpc import grps_message
 from gateway.tools.conformance.inputs import parse_input
 from gateway.tools.conformance.transports import GRPS, TENSORFLOW, V2, message
+from tests.running_gateway import reference
 from tests.tools.conformance.broken import (
     Change,
     ChangeBytes,
@@ -25,7 +26,6 @@ from tests.tools.conformance.broken import (
     over_grpc,
     over_http,
     over_tcp,
-    reference,
 )
 
 FAIL, DEVIATES = Verdict.FAIL, Verdict.DEVIATES
