@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
@@ -17,7 +17,7 @@ from gateway.config import ConfigError
 from gateway.runtime.app import Gateway
 from tests.admin.console.browser import CHROMIUM, chromium
 from tests.cli.commands import started
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
 from tests.paused_server import http
 from tests.running_gateway import config_of, running_gateway
@@ -240,15 +240,12 @@ SCRIPT = """async ([url, key, credentials]) => {
 def page_server() -> Iterator[str]:
     """A web server with an empty page; its address."""
 
-    class Pages(BaseHTTPRequestHandler):
+    class Pages(QuietHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.send_header("Content-Length", "0")
             self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
 
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Pages)) as address:
         yield f"http://{address}"

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import ENVIRON, gateway
 from tests.client.servers import served
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 
 
 def place(address: str) -> str:
@@ -34,19 +34,12 @@ def test_probe_prints_json_in_a_pipe() -> None:
 def test_no_name_of_a_server_turns_the_text_on_a_terminal() -> None:
     name = "safe\u202egnp.exe"
 
-    class Server(BaseHTTPRequestHandler):
+    class Server(QuietHandler):
         def do_GET(self) -> None:
-            self.answer({"protocolVersion": 1.0, "models": [name]})
+            self.send_json({"protocolVersion": 1.0, "models": [name]})
 
         def do_POST(self) -> None:
-            self.answer({"error": {"type": "x", "message": name}} if self.path != "/ModelInfo" else {"support": {}})
-
-        def answer(self, document: object) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.send_json({"error": {"type": "x", "message": name}} if self.path != "/ModelInfo" else {"support": {}})
 
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Server)) as address:
         found = [gateway(each, f"umbridge://{address}") for each in ("probe", "models")]
@@ -140,19 +133,13 @@ def test_backends_are_sent_what_the_gateway_itself_would_send(tmp_path: Path) ->
     """`models --config` and `check --live` with a client's key: it goes to the backend that forwards it alone."""
     seen: list[str | None] = []
 
-    class Keyed(BaseHTTPRequestHandler):
+    class Keyed(QuietHandler):
         def do_GET(self) -> None:
             seen.append(self.headers["Authorization"])
-            self.send_response(200 if seen[-1] else 401)
-            body = b'{"name": "double", "platform": "p", "inputs": [], "outputs": []}' if seen[-1] else b"{}"
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            model = {"name": "double", "platform": "p", "inputs": [], "outputs": []}
+            self.send_json(model if seen[-1] else {}, 200 if seen[-1] else 401)
 
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, *arguments: object) -> None:
-            pass
+        do_POST = do_GET
 
     file = tmp_path / "gateway.yaml"
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Keyed)) as address:
@@ -202,7 +189,7 @@ def test_init_writes_nothing_if_a_server_cannot_be_reached(tmp_path: Path) -> No
     assert not file.exists()
 
 
-class OnlyPredict(BaseHTTPRequestHandler):
+class OnlyPredict(QuietHandler):
     """A handwritten server with one path, `/v1/models/house:predict`."""
 
     def do_GET(self) -> None:
@@ -210,9 +197,6 @@ class OnlyPredict(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.send_error(404)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @contextmanager

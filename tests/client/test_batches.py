@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,7 +35,7 @@ from gateway.core.tensors import tensor
 from gateway.reference import signature
 from tests.client.servers import served
 from tests.clock import Clock
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 
 IN_BATCHES = ["v2-rest", "v2-grpc", "v1-rest", "tfs-grpc"]
@@ -295,7 +295,7 @@ async def ended(model: Model, count: int, **arguments: Any) -> list[Evaluation]:
     return found
 
 
-class Triton(BaseHTTPRequestHandler):
+class Triton(QuietHandler):
     """The few replies of Triton, with a model of at most four rows."""
 
     def do_GET(self) -> None:
@@ -305,7 +305,7 @@ class Triton(BaseHTTPRequestHandler):
             "/v2/models/m": {"name": "m", "versions": ["1"], "platform": "x", "inputs": [x], "outputs": [y]},
             "/v2/models/m/config": {"name": "m", "max_batch_size": 4},
         }
-        self._reply(replies[self.path])
+        self.send_json(replies[self.path])
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
@@ -313,18 +313,7 @@ class Triton(BaseHTTPRequestHandler):
         shape = json.loads(body[:size])["inputs"][0]["shape"]
         Sizes.seen.append(shape[0])
         output = {"name": "y", "datatype": "FP64", "shape": shape, "data": np.frombuffer(body[size:]).tolist()}
-        self._reply({"model_name": "m", "model_version": "1", "outputs": [output]})
-
-    def log_message(self, *_: object) -> None:
-        """Nobody wants to know."""
-
-    def _reply(self, document: object) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send_json({"model_name": "m", "model_version": "1", "outputs": [output]})
 
 
 def test_the_bound_of_a_models_configuration_is_kept() -> None:

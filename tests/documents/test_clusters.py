@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.deploy.rendered import CHART, NAMESPACE, Object, Release, chart, rend
 from tests.documents.command_lines import Line, lines_not_run
 from tests.documents.pages import ROOT, blocks_of
 from tests.documents.parts import problems_but_absent_files
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 
@@ -180,7 +180,7 @@ def api_server(objects: Sequence[Object], folder: Path) -> Iterator[str]:
             ready["status"] = {"observedGeneration": 1, "replicas": count, **status}
         kept[path] = ready
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(QuietHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             name = re.search(r"fieldSelector=metadata\.name%3D([\w-]+)", self.path)
@@ -189,15 +189,7 @@ def api_server(objects: Sequence[Object], folder: Path) -> Iterator[str]:
                 items = [kept[f"{path}/{name[1]}"]]
                 found = {"kind": "List", "apiVersion": "apps/v1", "metadata": {"resourceVersion": "1"}, "items": items}
             missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
-            body = json.dumps(found or missing).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
+            self.send_json(found or missing, 200 if found else 404)
 
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as address:
         kubeconfig = {

@@ -4,7 +4,7 @@ import gzip
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 
 
 class Collector:
@@ -63,7 +63,7 @@ def collecting() -> Iterator[Collector]:
     """A collector on a free port."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             if self.headers.get("content-encoding") == "gzip":
@@ -83,9 +83,6 @@ def collecting() -> Iterator[Collector]:
             self.end_headers()
             with suppress(OSError):  # the exporter has given up
                 self.wfile.write(reply)
-
-        def log_message(self, format: str, *values: object) -> None:
-            pass
 
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
         collector.url = f"http://{address}"

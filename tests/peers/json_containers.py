@@ -31,13 +31,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl
 
 import numpy as np
 
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 
 JSON, WEB_FORM, TEXT = "application/json", "application/x-www-form-urlencoded", "text/plain; charset=utf-8"
 
@@ -636,7 +636,7 @@ def serve(container: Container) -> Iterator[Server]:
     """The container on loopback, until the end of the context."""
     running = Server("")
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
@@ -658,10 +658,7 @@ def serve(container: Container) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(told.body)
 
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 - BaseHTTPRequestHandler looks these names up
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
+        do_GET = do_POST = do_PUT = _answer
 
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
         running.url = f"http://{address}"

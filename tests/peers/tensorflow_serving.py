@@ -21,12 +21,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import numpy as np
 
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"DT_FLOAT": np.float32, "DT_DOUBLE": np.float64, "DT_INT32": np.int32, "DT_INT64": np.int64}
@@ -248,7 +248,7 @@ class Server(ThreadingHTTPServer):
         return f"127.0.0.1:{self.server_address[1]}"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: Server
 
@@ -265,7 +265,7 @@ class Handler(BaseHTTPRequestHandler):
             status, text = refused.status, json.dumps({"error": refused.text}, indent=4)
         return self._reply(status, text.encode(), "application/json")
 
-    do_GET = do_POST = do_PUT = _handle  # noqa: N815 - names of the base class
+    do_GET = do_POST = do_PUT = _handle
 
     def _reply(self, status: int, body: bytes, kind: str, *, close: bool = False) -> None:
         self.send_response(status)
@@ -275,9 +275,6 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
 
 
 @contextmanager

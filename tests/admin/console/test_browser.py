@@ -1,9 +1,8 @@
 """The console in a real browser, with a real gateway behind it."""
 
-import json
 import re
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from gateway.auth.keys import new_key, write_keys
 from tests.admin.console.accessibility import OPPOSITES, faults_in, faults_in_every_look
 from tests.admin.console.browser import CHROMIUM
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 from tests.interop.processes import free_port
 from tests.paused_server import port_of
 
@@ -454,21 +453,14 @@ MIRRORED = CONFIG.replace(
 ).replace("  gone:\n", "  other: {protocol: v2-rest, endpoints: ['http://127.0.0.1:OTHER'], safe: true}\n  gone:\n")
 
 
-class Different(BaseHTTPRequestHandler):
+class Different(QuietHandler):
     """A server of V2 whose answer to `double` is 1 where 2 is right."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing is logged."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         data = [1.0, 4.0, 6.0] if "double" in self.path else []
         output = {"name": "y", "datatype": "FP64", "shape": [1, 3], "data": data}
-        body = json.dumps({"model_name": "double", "outputs": [output]}).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send_json({"model_name": "double", "outputs": [output]})
 
     def do_GET(self) -> None:
         tensor = {"datatype": "FP64", "shape": [-1, 3]}
@@ -478,11 +470,7 @@ class Different(BaseHTTPRequestHandler):
             "inputs": [{"name": "x", **tensor}],
             "outputs": [{"name": "y", **tensor}],
         }
-        body = json.dumps(found).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send_json(found)
 
 
 def test_what_a_mirror_has_found_is_shown_below_the_routes(context: BrowserContext, tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import grpc
 
-from tests.in_thread import in_thread
+from tests.in_thread import QuietHandler, in_thread
 from tests.limits import GENEROUS
 
 Change = Callable[[str, bytes, int, bytes], tuple[int, bytes]]
@@ -66,7 +66,7 @@ def lenient(body: bytes) -> Change:
 def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterator[str]:
     """The address of a relay over HTTP."""
 
-    class Relay(BaseHTTPRequestHandler):
+    class Relay(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def _relay(self) -> None:
@@ -87,7 +87,7 @@ def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterato
             self.wfile.write(body)
             connection.close()
 
-        do_GET = do_POST = _relay  # noqa: N815 - names of the base class
+        do_GET = do_POST = _relay
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
@@ -98,9 +98,6 @@ def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterato
                 self.rfile.readline()
             self.rfile.readline()
             return body
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
 
     with in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Relay)) as address:
         yield address
