@@ -59,10 +59,10 @@ BATCH = http(
 )
 
 
-def of_graph(name: bytes, more: bytes = b"") -> bytes:
-    """A call of a graph, with these headers."""
+def of_graph(name: bytes) -> bytes:
+    """A call of a graph."""
     return http(
-        b"POST /v2/models/%b/infer HTTP/1.1\r\nConnection: close%b" % (name, more),
+        b"POST /v2/models/%b/infer HTTP/1.1\r\nConnection: close" % name,
         b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',
     )
 

@@ -58,11 +58,11 @@ def signatures(backend: Backend, clock: Clock) -> SignatureCache:
     return SignatureCache(backend, TENSORS.traits, clock)
 
 
-async def fetch(signatures: SignatureCache, backend: Backend, answer: Signature = MODEL) -> None:
+async def fetch(signatures: SignatureCache, backend: Backend) -> None:
     task = asyncio.ensure_future(signatures.get(KEY))
     await settle()
-    backend.answers[-1].set_result(answer)
-    assert await task is answer
+    backend.answers[-1].set_result(MODEL)
+    assert await task is MODEL
 
 
 async def test_many_that_ask_at_once_ask_the_backend_once(signatures: SignatureCache, backend: Backend) -> None:

@@ -15,9 +15,9 @@ from tests.routing.fakes import TOY, Wire, settle
 from tests.routing.test_backend import Lab
 
 
-def new_endpoint(name: str = "new:1") -> tuple[Endpoint, Wire]:
+def new_endpoint() -> tuple[Endpoint, Wire]:
     wire = Wire()
-    return Endpoint(name, wire), wire
+    return Endpoint("new:1", wire), wire
 
 
 async def test_an_added_endpoint_gets_the_calls_that_wait() -> None:

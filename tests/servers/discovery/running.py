@@ -44,9 +44,10 @@ def messages() -> Iterator[Messages]:
         log.setLevel(before)
 
 
-async def model_server(protocol: str, bind: str = "127.0.0.1:0", model: str = "posterior") -> Listener:
+async def model_server(protocol: str, bind: str = "127.0.0.1:0") -> Listener:
     """A reference server, to be drained by the caller."""
-    return await serve_reference(reference_config(protocol, bind, [model], catalog()), asyncio.get_running_loop().time)
+    config = reference_config(protocol, bind, ["posterior"], catalog())
+    return await serve_reference(config, asyncio.get_running_loop().time)
 
 
 @asynccontextmanager
