@@ -21,3 +21,9 @@ async def until(condition: Callable[[], object], pause: float = 0.01) -> None:
     async with asyncio.timeout(GENEROUS):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(pause)
+
+
+async def settle(turns: int = 40) -> None:
+    """Let every task run as far as it can in so many turns of the loop."""
+    for _ in range(turns):
+        await asyncio.sleep(0)

@@ -31,7 +31,7 @@ from gateway.protocols.grps.schema import RpcMeta
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
 from tests.auth.issuer import Issuer, served
-from tests.limits import GENEROUS, until
+from tests.limits import GENEROUS, settle, until
 from tests.paused_server import port_of
 from tests.running_gateway import config_of, running_gateway
 
@@ -457,8 +457,7 @@ async def test_a_reload_does_not_disturb_a_lookup_that_a_request_waits_for(
             await until(lambda: gateway.state.listeners["http"].unanswered_requests, 0)
             text = TOKENS.replace("ISSUER", issuer.url) + "drain: {timeout: 3}\n"
             assert await gateway.reload(config(text, Path("none"), server)) == ("drain changed",)
-            for _ in range(20):  # what the configuration before had ends in the background
-                await asyncio.sleep(0)
+            await settle(20)  # what the configuration before had ends in the background
             issuer.answers.set()
             assert (await waiting).status_code == 200
             assert issuer.asked == 1

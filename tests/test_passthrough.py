@@ -18,6 +18,7 @@ from gateway.policies import retry
 from gateway.policies.retry import LEAST_RETRIES
 from tests.assembled import assembled, marks
 from tests.config.toys import PROTOCOLS
+from tests.limits import settle
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -174,8 +175,7 @@ async def test_the_slot_is_the_endpoints_and_the_wait_the_backends() -> None:
     [endpoint] = here.assembly.backends["lab"].endpoints
     endpoint.take()
     asking = asyncio.ensure_future(here.ask("/v1/chat"))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await settle()
     assert (len(here.assembly.backends["lab"].queue), here.sent) == (1, [])
     endpoint.give_back()
     assert await asking == [(200, b"/v1/chat"), (200, b"body")]

@@ -22,6 +22,7 @@ from gateway.core.operations import Operation
 from gateway.core.requests import Request, RequestedOutput, Response
 from gateway.core.tensors import Tensor, tensor
 from gateway.reference import signature
+from tests.limits import settle
 from tests.running_gateway import reference, running_gateway
 
 KEEPS_BODIES = (Message, Request, Response, Tensor, BaseException, TracebackType, FrameType)
@@ -121,6 +122,5 @@ async def test_nothing_of_a_request_is_left_to_the_collector(front: str, back: s
         assert issubclass(await outcome(client, request, patience), expected)  # caches fill
         with uncollected() as found:
             assert issubclass(await outcome(client, request, patience), expected)
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await settle(20)
     assert Counter(found) == {}

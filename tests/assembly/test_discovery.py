@@ -16,7 +16,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.servers.discovery.source import Found
 from gateway.transports.http.address import parse_address
 from tests.assembled import assembled
-from tests.routing.fakes import settle
+from tests.limits import settle
 from tests.running_gateway import config_of
 
 LISTENER = 'listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grps-rest]}]\n'

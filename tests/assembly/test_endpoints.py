@@ -10,6 +10,7 @@ from gateway.core.messages import Message
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.tasks import spawn
 from tests.assembled import assembled
+from tests.limits import settle
 from tests.running_gateway import config_of
 
 CONFIG = """
@@ -73,8 +74,7 @@ async def test_an_endpoint_with_a_call_in_flight_is_closed_after_it() -> None:
     closing = spawn(first.close())
     await asyncio.sleep(0)
     endpoint.give_back()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await settle(5)
     assert not reloads.links["a:1"][0].is_closed
     endpoint.give_back()
     await closing
@@ -89,8 +89,7 @@ async def test_an_endpoint_that_comes_back_while_its_last_call_runs_is_the_same(
     reloads.assembly("b:1")
     endpoint.take()
     closing = spawn(first.close())
-    for _ in range(5):  # it waits for the call now
-        await asyncio.sleep(0)
+    await settle(5)  # it waits for the call now
     assert reloads.assembly("a:1").backends["lab"].endpoints[0] is endpoint
     endpoint.give_back()
     await closing

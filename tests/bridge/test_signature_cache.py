@@ -20,6 +20,7 @@ from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.requests import Answer, Request
 from tests.bridge.fakes import INT64, TENSORS, signature, spec
 from tests.clock import Clock
+from tests.limits import settle
 
 MODEL = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
 KEY = ("m", "", "")
@@ -36,11 +37,6 @@ class Backend:
         self.asked.append(request)
         self.answers.append(asyncio.get_running_loop().create_future())
         return await self.answers[-1]
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture

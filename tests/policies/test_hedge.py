@@ -11,7 +11,7 @@ from gateway.core.queue_wait import note_wait, queue_wait
 from gateway.core.requests import Answer, Request, Response, Tries
 from gateway.policies.context import PolicyContext
 from gateway.policies.hedge import LEAST_KNOWN, MOST_KNOWN, MOST_MODELS, Durations, Hedges, Settings, wrap
-from tests.limits import until
+from tests.limits import settle, until
 
 INFER = Request(Operation.INFER, "m")
 FAILED = refusal(Reason.NOT_READY, "not now")
@@ -164,8 +164,7 @@ async def test_second_tries_are_at_most_a_tenth_of_the_calls() -> None:
         count = len(servers.tries)
         while len(servers.tries) == count:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await settle()
         for _, answer in servers.tries:
             if not answer.done():
                 answer.set_result(Response())

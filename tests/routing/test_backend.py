@@ -24,7 +24,8 @@ from gateway.routing.queue import QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests import records
 from tests.clock import Clock
-from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
+from tests.limits import settle
+from tests.routing.fakes import TO_THE_END, TOY, Wire
 
 MAX_WAITING = QueueSettings().length
 """Calls in the queue of a backend without a `queue` of its own."""

@@ -11,7 +11,8 @@ from gateway.core.protocol import Servers, ServerTypes, Target, Traits
 from gateway.core.requests import Request
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle
+from tests.routing.fakes import TOY, Wire
 from tests.routing.test_backend import Lab
 
 

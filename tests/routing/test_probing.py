@@ -16,8 +16,8 @@ from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
 from gateway.routing.probing import Prober, Probes
-from tests.limits import until
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle, until
+from tests.routing.fakes import TOY, Wire
 
 PROBES = Probes(Operation.LIVE, interval=10.0, timeout=0.01, unhealthy=2)
 ONE_CONNECTION = Traits(servers=Servers(max_in_flight=1, one_connection=True))

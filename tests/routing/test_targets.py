@@ -18,8 +18,8 @@ from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.targets import SECONDS_TRUSTED, Targets
 from tests.clock import Clock
-from tests.limits import GENEROUS
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import GENEROUS, settle
+from tests.routing.fakes import TOY, Wire
 
 QUESTION = "server-metadata"
 

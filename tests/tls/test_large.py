@@ -1,12 +1,11 @@
 """Large messages over TLS are whole, and a client that does not read does not cost memory."""
 
-import asyncio
 import json
 
 import pytest
 
 from gateway.core.messages import Message
-from tests.limits import until
+from tests.limits import settle, until
 from tests.running_gateway import reference, running_gateway
 from tests.tls.certificates import Files
 from tests.tls.running import at, connected, post, reply
@@ -77,8 +76,7 @@ async def test_a_client_that_does_not_read_holds_one_reply_and_no_copy_of_it(fil
             writer.write(HELLO)
             await writer.drain()
         await until(lambda: answered, 0)
-        for _ in range(1000):
-            await asyncio.sleep(0)
+        await settle(1000)
         [served] = listener._connections._open
         transport = served._transport  # type: ignore[attr-defined]
         assert len(answered) == 1

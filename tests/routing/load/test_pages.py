@@ -26,8 +26,8 @@ from gateway.routing.load.pages import (
     TritonPageMeter,
 )
 from gateway.routing.load.reported import ReportedLoads
-from tests.limits import until
-from tests.routing.fakes import TOY, Wire, settle
+from tests.limits import settle, until
+from tests.routing.fakes import TOY, Wire
 from tests.routing.load.test_orca import MESSAGE
 from tests.routing.load.test_triton import PAGE
 

@@ -28,6 +28,7 @@ from gateway.routing.queue import QueueSettings
 from gateway.routing.sending import Sender
 from gateway.routing.slots import LocalSlots
 from tests.clock import Clock
+from tests.limits import settle
 
 
 def _encode_request(request: Request, target: Target) -> Message:
@@ -264,12 +265,6 @@ class Fleet:
         if self.slots.is_on_demand:
             self.loader.tick()
             await settle()
-
-
-async def settle() -> None:
-    """Let every task run as far as it can."""
-    for _ in range(40):
-        await asyncio.sleep(0)
 
 
 def with_traits(**servers: Any) -> Protocol:

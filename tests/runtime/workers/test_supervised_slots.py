@@ -18,8 +18,7 @@ from gateway.routing.slots import LocalSlots
 from gateway.runtime.workers.channel import Channel, Handlers
 from gateway.runtime.workers.owner import Generation, HeldSlots
 from gateway.runtime.workers.slots import SupervisedSlots
-from tests.limits import GENEROUS, until
-from tests.routing.fakes import settle
+from tests.limits import GENEROUS, settle, until
 from tests.routing.placement.servers import SCRIPTED, Fleet, Server
 
 

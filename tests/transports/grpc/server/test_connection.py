@@ -28,7 +28,7 @@ from gateway.transports.timeouts import Timeouts
 from tests.core.http2 import by_hand as http2
 from tests.core.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
 from tests.core.http2.conversation import OPENING, fields, request
-from tests.limits import GENEROUS, until
+from tests.limits import GENEROUS, settle, until
 from tests.transports.grpc.toy import CHAT, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
@@ -522,8 +522,7 @@ async def test_a_client_that_cancels_as_many_as_it_may_and_asks_again_at_once_is
         try:
             return await held(message, protocol)
         finally:  # as calls do whose cancellation goes through several tasks
-            for _ in range(4):
-                await asyncio.sleep(0)
+            await settle(4)
 
     async with listening(exchange) as listener, connected(listener) as peer:
         for _ in range(4):
