@@ -27,7 +27,6 @@ from tests.traced import traced
 from tests.wires import Server, Wires, replying
 
 JSON = ((b"content-type", b"application/json"),)
-CSV = ((b"content-type", b"text/csv"),)
 Y = named("y", [[1.0, 2.0], [3.0, 4.0]])
 REMEDY = "`translate: {nan: null}` on the route reads null among numbers as NaN"
 

@@ -3,7 +3,7 @@ answers of the route's own backend, at once."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
@@ -28,8 +28,6 @@ routes:
 """
 HEAD = b"HTTP/1.1 200 OK"
 INFER = b"POST /v2/models/m/infer HTTP/1.1"
-
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter, bytes], Awaitable[None]]
 
 
 class Peer:

@@ -49,10 +49,6 @@ def outputs(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda document: {**document, "outputs": [{**each, **change(each)} for each in document["outputs"]]}
 
 
-def cut_short(path: str, sent: bytes, status: int, body: bytes) -> tuple[int, bytes]:
-    return status, body[:-1] if b"binary_data_size" in body else body
-
-
 HTML = b"<h1>Error</h1>"
 OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
     ("umbridge.info.version", lambda *reply: (404, b"{}"), FAIL, "GET /Info: status 404"),

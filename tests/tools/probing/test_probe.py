@@ -15,7 +15,7 @@ from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.client import Tls
 from gateway.config import loads_with_warnings, reference_config
-from gateway.tools.probing.asking import FormFinding, ProbeReply, ServerAccess
+from gateway.tools.probing.asking import ProbeReply, ServerAccess
 from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
 from gateway.tools.probing.stanza import WrittenBackend, WrittenListener, backend_name, configuration
 from tests.limits import GENEROUS
@@ -283,10 +283,6 @@ async def test_a_silent_port_is_given_up() -> None:
 async def test_a_port_that_closes_every_connection_is_none() -> None:
     async with port(closing) as address:
         assert (await probed(address)).verdict is ProbeVerdict.OTHER
-
-
-def finding(found: Probed, protocol: str) -> FormFinding:
-    return next(each for each in found.findings if each.candidate.protocol.name == protocol)
 
 
 @pytest.mark.long
